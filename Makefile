@@ -1,0 +1,82 @@
+# Everything here sets itself up: an environment in $(VENV), filled from pyproject.toml when that
+# changed. Written for GNU Make 3.81, the one that macOS has.
+
+# The interpreter. Empty: the first that tools/find_python.sh finds.
+PYTHON =
+VENV = .venv
+# More arguments for pip, and for what a target runs.
+PIP_ARGS =
+ARGS =
+
+RUN = $(VENV)/bin/python
+PYTEST = $(RUN) -m pytest --hypothesis-profile=ci
+# What `make test-matrix` runs, on which versions: what depends on the interpreter.
+MATRIX = 3.12 3.13
+MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler
+
+.DEFAULT_GOAL := help
+# Two pips in one environment would trip over each other.
+.NOTPARALLEL:
+.PHONY: help demo test lint format check check-all test-matrix test-floors bench clean FORCE
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@echo "  Variables: PYTHON=python3.12, VENV=.venv, ARGS='-k name' (passed on)"
+
+demo: $(VENV)/.installed-demo ## train a classifier beside live requests (under a minute)
+	$(RUN) -m examples.digits $(ARGS)
+
+test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip where it is absent
+	$(PYTEST) $(ARGS)
+
+lint: $(VENV)/.installed-test $(VENV)/.installed-dev ## linters, types, import contracts
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports --no-logo --no-cache
+
+format: $(VENV)/.installed-dev ## format the code and mend what the linter can
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+# PyTorch first, so that nothing else chooses its version.
+check: $(VENV)/.installed-oracle lint ## lint, and test with PyTorch (on Python 3.11) and coverage
+	@$(RUN) -c 'import torch' 2>/dev/null \
+	    || echo "PyTorch is not installed: its tests are skipped. Try: make check PYTHON=python3.11"
+	$(PYTEST) --cov --cov-report= $(ARGS)
+	$(RUN) -m coverage report --include='asyncgrad/core/*' --fail-under=90
+	$(RUN) -m coverage report --include='asyncgrad/scheduler/*' --fail-under=90
+
+check-all: check test-floors ## check, slow and soak tests, floors, all Pythons, demo, distribution
+	$(MAKE) test-matrix MATRIX_TESTS=
+	$(PYTEST) --hypothesis-profile=thorough -m 'slow or soak'
+	$(MAKE) demo ARGS=--check
+	$(RUN) -m build --outdir dist
+
+test-matrix: ## test on those other versions of Python that are there
+	@for version in $(MATRIX); do \
+	    if python=$$(sh tools/find_python.sh python$$version 2>/dev/null); then \
+	        $(MAKE) test PYTHON="$$python" VENV=.venv-$$version ARGS="-q $(MATRIX_TESTS)" || exit 1; \
+	    else \
+	        echo "SKIPPED: no Python $$version here"; \
+	    fi; \
+	done
+
+test-floors: ## test on the lowest versions of the run-time dependencies
+	$(MAKE) test PYTHON=python3.11 VENV=.venv-floors PIP_ARGS="-c tools/floors.txt" ARGS=-q
+
+bench: $(VENV)/.installed-oracle $(VENV)/.installed-bench ## all benchmarks, beside PyTorch
+	$(RUN) -m benchmarks $(ARGS)
+
+clean: ## remove environments, caches and built files
+	rm -rf .venv .venv-* build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# Asked at each run whether the environment works; left untouched, and so no newer, where it does.
+$(VENV)/pyvenv.cfg: FORCE
+	@sh tools/make_venv.sh "$(VENV)" "$(PYTHON)"
+
+$(VENV)/.installed-%: pyproject.toml $(VENV)/pyvenv.cfg
+	$(RUN) -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) --editable '.[$*]'
+	@touch $@

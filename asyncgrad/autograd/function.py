@@ -1,0 +1,762 @@
+"""Functions with a backward of one's own.
+
+`apply` runs `forward` unrecorded and makes a node that runs `backward`. The node is the `ctx` that
+both are given. Results are new tensors: what `forward` has seen of them, on `ctx` or elsewhere,
+does not lead into the graph, so that no graph ever holds itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
+from asyncgrad.core.saved import SavedTensor, save
+from asyncgrad.core.variable import (
+    Variable,
+    bump_version,
+    counter_of,
+    gradient_edge,
+    requires_grad,
+    view_of,
+    wrap,
+)
+from asyncgrad.core.views import View, refuse_change
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops import in_place
+from asyncgrad.ops.ambient import tracking
+from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.promotion import category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Sequence
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "BackwardCFunction", "Function", "FunctionCtx", "InplaceFunction", "once_differentiable",
+]  # fmt: skip
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+class FunctionCtx:
+    """What `forward`, `setup_context` and `backward` are given to tell one another things."""
+
+    #: Whether each argument of `forward` is a tensor that requires grad; fixed by the forward.
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep inputs, outputs or intermediate results for `backward`.
+
+        They come back as `ctx.saved_tensors`, checked for changes in place; inputs and outputs
+        lead into the graph, so that they can be differentiated in a pass that records itself.
+
+        Args:
+            tensors: what to keep; None stays None.
+        """
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for `jvp`."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Variable):
+                raise AssertionError(
+                    "save_for_forward expects all arguments to be tensors; you should save "
+                    "non-tensors as attributes on ctx."
+                )
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Say which inputs `forward` has changed in place; they have to be returned."""
+        self.dirty_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say which outputs have no gradient; `backward` receives zeros for them."""
+        self.non_differentiable = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Say whether `backward` receives zeros for undefined gradients (the default) or None."""
+        self.materialize_grads = value
+
+
+class FunctionNode(FunctionCtx, Node):
+    """The node of a `Function`, and its `ctx`."""
+
+    #: The `Function`; each has a subclass of its own.
+    _forward_cls: ClassVar[Any]
+
+    to_save: tuple[Any, ...] = ()
+    saved_for_forward: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+    materialize_grads = True
+    #: What was saved, each with the number of the output it is, or -1; `FREED` once released.
+    _kept: Any = ()
+    #: Saved tensors that had to be awaited, while the node runs.
+    _at_hand: tuple[Any, ...] | None = None
+    #: Whether each argument of `forward` was a tensor.
+    _tensors: tuple[bool, ...] = ()
+    #: Results of `forward` kept on ctx, with the number of the output they are, or None.
+    _hidden: tuple[tuple[Variable, int | None], ...] = ()
+
+    def __init__(self) -> None:
+        """Know nothing yet: `forward` comes first."""
+        self.rule = None
+        self.extras = None
+        self.following = ()
+
+    # -- what backward asks for -------------------------------------------------------------------
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` kept.
+
+        Raises:
+            RuntimeError: if it has been released, or changed in place.
+        """
+        if self._at_hand is not None:
+            return self._at_hand
+        kept = self._kept
+        if kept is FREED:
+            refuse_freed(self)
+        values = tuple(
+            None if one is None else one.unpack(self, self._edge_of(number)) for one, number in kept
+        )
+        if self._forward_cls.clear_saved_tensors_on_access:
+            self.release_saved()
+        return values
+
+    @property
+    def _raw_saved_tensors(self) -> tuple[Any, ...]:
+        if self._kept is FREED:
+            refuse_freed(self)
+        return tuple(one for one, _ in self._kept)
+
+    @property
+    def wants_grad(self) -> tuple[bool, ...]:
+        """Which gradients the present pass makes use of: `needs_input_grad`, narrowed to it."""
+        task = current().graph_task
+        if task is None:
+            return self.needs_input_grad
+        edges = iter(self.following)
+        return tuple(tensor and _goes_on(task, next(edges)) for tensor in self._tensors)
+
+    def _edge_of(self, number: int) -> Any:
+        """Where an output of the node leads; nothing for what is no output."""
+        if number < 0:
+            return None
+        return self if number == 0 else Edge(self, number)
+
+    # -- what a pass asks for ---------------------------------------------------------------------
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the gradients are nobody else's, so that a leaf may take them as they are."""
+        return bool(self._forward_cls.fresh_gradients)
+
+    def prefetch(self) -> Generator[Any, Any, None]:
+        """Have ready what only coroutine hooks can unpack."""
+        kept = self._kept
+        if kept is FREED or not any(one is not None and one.waits for one, _ in kept):
+            return
+        values: list[Any] = []
+        for one, number in kept:
+            if one is None:
+                values.append(None)
+            else:
+                values.append((yield from one.unpack_steps(self, self._edge_of(number))))
+        self._at_hand = tuple(values)
+
+    def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
+        """Call the user's function."""
+        metadata = self._input_metadata
+        given = [
+            self._given(gradient, facts)
+            for gradient, facts in zip(gradients, metadata, strict=True)
+        ]
+        function = self._user_function()
+        if self._hidden and current().grad and not getattr(function, "_once", False):
+            self._reveal()
+        arguments = (given,) if self._forward_cls.boxed_grads_call else given
+        return function(self, *arguments)
+
+    def _given(self, gradient: Any, metadata: Any) -> Any:
+        """A gradient as the user's function sees it."""
+        if isinstance(gradient, Variable):
+            return gradient
+        if gradient is None:
+            if metadata is None or not self.materialize_grads:
+                return None
+            return wrap(metadata.F.xp.zeros(metadata.shape, dtype=metadata.dtype), metadata)
+        F = metadata.F
+        array = F.as_array(gradient)
+        return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
+
+    def _user_function(self) -> Callable[..., Any]:
+        """The Function's `backward`, or `vjp`."""
+        backward, vjp = self._forward_cls.backward, self._forward_cls.vjp
+        if vjp is Function.vjp:
+            return backward  # type: ignore[no-any-return]
+        if backward is not Function.backward:
+            raise AutogradError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. "
+                "You should only implement one of them."
+            )
+        return vjp  # type: ignore[no-any-return]
+
+    def _reveal(self) -> None:
+        """Let results on ctx lead into the graph, as long as `backward` is recorded."""
+        for variable, number in self._hidden:
+            variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
+
+    def _conceal(self) -> None:
+        """The opposite, when it has run."""
+        for variable, _ in self._hidden:
+            variable._edge = None
+
+    def conclude(self, received: Any, task: GraphTask | None) -> tuple[Any, ...]:
+        """Check what the user's function has returned.
+
+        Returns:
+            One gradient for each next edge.
+        """
+        self._at_hand = None
+        if self._hidden:
+            self._conceal()
+        values = received if isinstance(received, tuple) else (received,)
+        expected = len(self._tensors)
+        if len(values) > expected and all(value is None for value in values[expected:]):
+            values = values[:expected]
+        if len(values) != expected:
+            raise AutogradError(
+                f"function {self.name()} returned an incorrect number of gradients (expected "
+                f"{expected}, got {len(values)}). Return one for each argument of forward, None "
+                f"for those without."
+            )
+        gradients: list[Any] = []
+        edges = iter(self.following)
+        for place, (value, tensor) in enumerate(zip(values, self._tensors, strict=True)):
+            if not tensor:
+                if value is not None:
+                    raise AutogradError(
+                        f"function {self.name()} returned a gradient different from None at "
+                        f"position {place + 1}, but the corresponding forward input was not a "
+                        f"Variable"
+                    )
+                continue
+            edge = next(edges)
+            if value is not None and not isinstance(value, Variable):
+                raise AutogradError(f"expected Variable or None (got {type(value).__name__})")
+            gradients.append(
+                None if value is None else self._checked(value, edge, len(gradients), task)
+            )
+        return tuple(gradients)
+
+    def _checked(self, value: Any, edge: Any, place: int, task: GraphTask | None) -> Any:
+        """A gradient in the shape and dtype of its input, as the pass carries gradients."""
+        recorded = task is None or task.recorded is not None
+        if edge is None:
+            return value if recorded else value._array
+        target = as_edge(edge)
+        assert target.node is not None
+        metadata = target.node._input_metadata[target.input_nr]
+        facts = value._metadata
+        if facts.device is not metadata.device:
+            raise AutogradError(
+                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
+                f"device {metadata.device} but got {facts.device}"
+            )
+        if facts.shape != metadata.shape:
+            if not _expandable(metadata.shape, facts.shape):
+                raise AutogradError(
+                    f"Function {self.name()} returned an invalid gradient at index {place} - got "
+                    f"{list(facts.shape)} but expected shape compatible with "
+                    f"{list(metadata.shape)}"
+                )
+            value = RECORDED.sum_to(value, metadata.shape)
+        if facts.dtype != metadata.dtype:
+            value = RECORDED.to(value, metadata.dtype)
+        return value if recorded else value._array
+
+    def release_saved(self) -> None:
+        """Give up what was saved for backward; a node that has saved nothing can run again."""
+        self._kept = FREED
+
+
+#: PyTorch's name of the class that all nodes of Functions share.
+BackwardCFunction = FunctionNode
+
+
+def _goes_on(task: GraphTask, edge: Any) -> bool:
+    """Whether a pass needs the gradient along an edge."""
+    return edge is not None and (edge.node if edge.__class__ is Edge else edge) in task.dependencies
+
+
+def _expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a shape can be broadcast to another."""
+    lead = len(to) - len(shape)
+    return lead >= 0 and all(m in {1, n} for m, n in zip(shape, to[lead:], strict=True))
+
+
+class HiddenResult(Node):
+    """Stands behind what `forward` computed and kept on ctx: its gradient can't be known."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, node: FunctionNode) -> None:
+        """Lead where the Function's node leads, so that no pass takes this for a constant."""
+        init_node(self, node.following, node._input_metadata[0])
+        self._owner = node.name()
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """Refuse."""
+        raise AutogradError(
+            f"{self._owner}: backward() has used a tensor that forward() computed from its inputs "
+            f"and kept on ctx. It would count as a constant, and the second derivative be "
+            f"silently wrong. Compute it again in backward() from ctx.saved_tensors, return it as "
+            f"an output too, decorate backward() with once_differentiable, or, if it is meant as "
+            f"a constant, set constants_on_ctx = True in the Function."
+        )
+
+
+class FunctionMeta(type):
+    """Gives each `Function` its class of nodes."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
+        """Make the class of nodes, named after the Function."""
+        super().__init__(name, bases, attributes)
+        cls._backward_cls = type(f"{name}Backward", (FunctionNode,), {"_forward_cls": cls})
+        cls._signature: inspect.Signature | None = None
+
+
+class Function(metaclass=FunctionMeta):
+    """A function with a backward of one's own: subclass it, and call `apply`.
+
+    `forward`, `setup_context` and `backward` are static methods; `forward` and `backward` may be
+    coroutine functions. With an `async def forward`, `apply` has to be awaited; with an
+    `async def backward`, the pass waits for it while everything else that is ready goes on.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> class Cube(ag.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x * x
+        ...     @staticmethod
+        ...     def backward(ctx, gradient):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 3 * x * x * gradient
+        >>> x = ag.tensor(2.0, requires_grad=True)
+        >>> _ = Cube.apply(x).backward()
+        >>> x.grad.item()
+        12.0
+    """
+
+    #: The class of this Function's nodes.
+    _backward_cls: ClassVar[Any]
+    _signature: ClassVar[inspect.Signature | None]
+
+    #: Give up what was saved as soon as `ctx.saved_tensors` has been read once.
+    clear_saved_tensors_on_access = False
+    #: `backward(ctx, gradients)` receives one list, which it may empty.
+    boxed_grads_call = False
+    #: Have `vmap` call `forward` for each part of the batch.
+    generate_vmap_rule = False
+    #: `backward` returns arrays that it has made and that nobody else sees.
+    fresh_gradients = False
+    #: Tensors that `forward` computes and keeps on ctx are meant as constants.
+    constants_on_ctx = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Warn: there is nothing to instantiate."""
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all "
+            f"static, so you should invoke them on the class itself. Instantiating an autograd "
+            f"function will raise an error in a future version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: `apply` is what is called."""
+        raise AutogradError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use "
+            "new-style autograd function with static forward method, and call its apply()."
+        )
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the results: `forward(ctx, ...)`, or `forward(...)` beside `setup_context`."""
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """After `forward(...)`: save on ctx what `backward` needs."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The gradient of each argument of `forward`, from those of its results."""
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
+        )
+
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangent of each result, from those of the arguments of `forward`."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """The results for a batch of arguments, and along which axis of each the batch is."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod "
+            "or set generate_vmap_rule=True."
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Call the function.
+
+        Args:
+            args: the arguments of `forward` after `ctx`; tensors among them are differentiated.
+            kwargs: arguments by the names they have in `forward`.
+
+        Returns:
+            What `forward` returns, its tensors leading into the graph; an awaitable of that where
+            `forward` is a coroutine function.
+        """
+        separate = cls.setup_context is not Function.setup_context
+        if kwargs or separate:
+            args = cls._bound(args, kwargs, separate)
+        ctx = cls._backward_cls()
+        ctx.needs_input_grad = tuple(
+            [isinstance(value, Variable) and requires_grad(value) for value in args]
+        )
+        found = current()
+        recording = found.grad and True in ctx.needs_input_grad
+        seen = None
+        if recording and not cls.constants_on_ctx:
+            seen = [a for a in args if isinstance(a, Variable) and requires_grad(a)]
+        install(found.replace(grad=False))
+        try:
+            with tracking(seen) as computed:
+                output = cls.forward(*args) if separate else cls.forward(ctx, *args)
+                if isawaitable(output) and not isinstance(output, Variable):
+                    return cls._apply_later(ctx, args, cast("Any", output), recording, seen)
+                if separate:
+                    cls.setup_context(ctx, args, output)
+        finally:
+            install(found)
+        return _connected(ctx, args, output, computed, recording=recording, separate=separate)
+
+    @classmethod
+    async def _apply_later(
+        cls,
+        ctx: FunctionNode,
+        args: tuple[Any, ...],
+        waiting: Coroutine[Any, Any, Any],
+        recording: bool,
+        seen: list[Any] | None,
+    ) -> Any:
+        """The rest of `apply` where `forward` is a coroutine function."""
+        separate = cls.setup_context is not Function.setup_context
+        found = current()
+        install(found.replace(grad=False))
+        try:
+            with tracking(seen) as computed:
+                # Whoever awaits runs in its own context: nobody else sees the mode.
+                output = await waiting
+                if separate:
+                    cls.setup_context(ctx, args, output)
+        finally:
+            install(found)
+        return _connected(ctx, args, output, computed, recording=recording, separate=separate)
+
+    @classmethod
+    def _bound(
+        cls, args: tuple[Any, ...], kwargs: dict[str, Any], separate: bool
+    ) -> tuple[Any, ...]:
+        """The arguments in the order of `forward`'s parameters."""
+        signature = cls._signature
+        if signature is None:
+            signature = cls._signature = inspect.signature(cls.forward)
+        bound = (
+            signature.bind(*args, **kwargs) if separate else signature.bind(None, *args, **kwargs)
+        )
+        if separate:
+            bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(
+                f"{cls.__name__}.apply() got an unexpected keyword argument "
+                f"'{next(iter(bound.kwargs))}': forward()'s parameters have to be positional"
+            )
+        return bound.args if separate else bound.args[1:]
+
+
+class InplaceFunction(Function):
+    """Kept for old code: `Function` does the same."""
+
+
+# -- results -----------------------------------------------------------------------------------
+
+
+def _connected(
+    ctx: FunctionNode,
+    args: tuple[Any, ...],
+    output: Any,
+    computed: Any,
+    *,
+    recording: bool,
+    separate: bool,
+) -> Any:
+    """The results of a forward as the caller sees them, leading to the node."""
+    single = not isinstance(output, tuple)
+    outputs = (output,) if single else output
+    _check_dirty(ctx, outputs)
+    tensors = [value for value in args if isinstance(value, Variable)]
+    if recording:
+        for value in ctx.to_save:
+            if value is not None and not isinstance(value, Variable):
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument "
+                    f"{ctx.to_save.index(value)} is of type {type(value).__name__}"
+                )
+        ctx._tensors = tuple(isinstance(value, Variable) for value in args)
+        metadata = tuple(x._metadata if isinstance(x, Variable) else None for x in outputs)
+        init_node(
+            ctx,
+            tuple([gradient_edge(value) for value in tensors]),
+            metadata[0] if len(metadata) == 1 and metadata[0] is not None else metadata,
+            cost=5_000 + 4 * sum(x._metadata.cost for x in (*tensors, *_tensors_of(outputs))),
+        )
+    results = tuple(
+        _result(ctx, number, value, tensors, recording, separate)
+        if isinstance(value, Variable)
+        else value
+        for number, value in enumerate(outputs)
+    )
+    if recording:
+        _keep(ctx, outputs)
+        if computed:
+            _note_hidden(ctx, args, outputs, computed)
+    for name in ("to_save", "dirty_tensors", "non_differentiable"):
+        vars(ctx).pop(name, None)
+    return results[0] if single else results
+
+
+def _tensors_of(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, Variable)]
+
+
+def _among(value: Any, values: Sequence[Any]) -> bool:
+    """Whether it is one of the values itself: tensors compare elementwise."""
+    return any(value is other for other in values)
+
+
+def _check_dirty(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
+    if not all(_among(tensor, outputs) for tensor in ctx.dirty_tensors):
+        raise AutogradError(
+            "Some elements marked as dirty during the forward method were not returned as output. "
+            "The inputs that are modified inplace must all be outputs of the Function."
+        )
+
+
+def _result(
+    ctx: FunctionNode, number: int, value: Any, tensors: list[Any], recording: bool, separate: bool
+) -> Any:
+    """One result as the caller sees it."""
+    given = _among(value, tensors)
+    dirty = _among(value, ctx.dirty_tensors)
+    if dirty:
+        bump_version(value)
+    flows = (
+        recording
+        and category(value._metadata.dtype) >= 2
+        and not _among(value, ctx.non_differentiable)
+    )
+    if not flows:
+        if given and not dirty:
+            return _looking_at(value, None)
+        return value
+    edge = ctx._edge_of(number)
+    if dirty and given:
+        _rebase_dirty(value, edge)
+        return value
+    if dirty:
+        warnings.warn(
+            "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, "
+            "there is no need to pass it to mark_dirty().",
+            UserWarning,
+            stacklevel=5,
+        )
+    if given and separate and _among(value, ctx.to_save):
+        raise AutogradError(
+            "A input that has been returned as-is as output is being saved for backward. This is "
+            "not supported if you override setup_context. You should return and save a view of "
+            "the input instead, e.g. with x.view_as(x) or setup ctx inside the forward function "
+            "itself."
+        )
+    if given or view_of(value) is not None:
+        return _looking_at(value, edge)
+    result = wrap(value._array, value._metadata, edge)
+    result._counter = counter_of(value)
+    return result
+
+
+def _looking_at(value: Any, edge: Any) -> Any:
+    """A view of an input, or of what an input is a view of."""
+    view = view_of(value)
+    counter = counter_of(value)
+    result = wrap(value._array, value._metadata, edge)
+    result._counter = counter
+    base = value if view is None else view.base
+    if edge is not None:
+        result._autograd = View(base, None, counter.value, "function")
+    return result
+
+
+def _rebase_dirty(value: Any, edge: Any) -> None:
+    """Make the node the history of an input that was changed in place."""
+    meta = value._autograd
+    view = view_of(value)
+    if view is not None and view.creation is not None:
+        refuse_change(view, indirect=False)
+    if value._edge is None and meta is not None and meta.requires_grad:
+        raise AutogradError(
+            "a leaf Variable that requires grad has been used in an in-place operation."
+        )
+    if view is not None and view.base._edge is None and requires_grad(view.base):
+        raise AutogradError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation."
+        )
+    in_place.rebase(value, edge)
+
+
+def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
+    """Save what `save_for_backward` was given."""
+    kept: list[tuple[SavedTensor | None, int]] = []
+    for value in ctx.to_save:
+        if value is None:
+            kept.append((None, -1))
+            continue
+        number = next((i for i, output in enumerate(outputs) if output is value), -1)
+        saved = save(value)
+        if number >= 0 and not _among(value, ctx.non_differentiable):
+            saved.as_output()
+        else:
+            number = -1
+        kept.append((saved, number))
+    ctx._kept = tuple(kept)
+
+
+def _note_hidden(
+    ctx: FunctionNode, args: tuple[Any, ...], outputs: tuple[Any, ...], computed: Any
+) -> None:
+    """Find the results of `forward` that are kept on ctx."""
+    hidden = []
+    for name, held in vars(ctx).items():
+        if name.startswith("_") or name in _OWN:
+            continue
+        values = held.values() if isinstance(held, dict) else held
+        for value in values if isinstance(held, (list, tuple, dict)) else (held,):
+            if not isinstance(value, Variable) or value._edge is not None:
+                continue
+            if value in computed and not _among(value, args):
+                number = next((i for i, x in enumerate(outputs) if x is value), None)
+                hidden.append((value, number))
+    ctx._hidden = tuple(hidden)
+
+
+_OWN = frozenset({
+    "to_save", "saved_for_forward", "dirty_tensors", "non_differentiable", "materialize_grads",
+    "needs_input_grad",
+})  # fmt: skip
+
+
+# -- once differentiable ---------------------------------------------------------------------------
+
+
+class Error(Node):
+    """Raises when a gradient reaches it."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: str, metadata: tuple[Any, ...]) -> None:
+        """Stand behind results that can't be differentiated."""
+        init_node(self, (), metadata if len(metadata) > 1 else metadata[0])
+        self._message = message
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """Refuse."""
+        raise AutogradError(self._message)
+
+
+def once_differentiable(fn: _F) -> _F:
+    """Decorate a `backward` whose result can't be differentiated again.
+
+    It runs unrecorded. A pass that meets its result raises.
+    """
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def later(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            found = current()
+            install(found.replace(grad=False))
+            try:
+                outputs = await fn(ctx, *args, **kwargs)
+            finally:
+                install(found)
+            return _refusing(outputs, args) if found.grad else outputs
+
+        wrapper: Any = later
+    else:
+
+        @functools.wraps(fn)
+        def now(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            found = current()
+            install(found.replace(grad=False))
+            try:
+                outputs = fn(ctx, *args, **kwargs)
+            finally:
+                install(found)
+            return _refusing(outputs, args) if found.grad else outputs
+
+        wrapper = now
+    wrapper._once = True
+    return cast("_F", wrapper)
+
+
+def _refusing(outputs: Any, args: tuple[Any, ...]) -> Any:
+    """The gradients, leading to an error if their own gradients required any."""
+    if not any(isinstance(a, Variable) and requires_grad(a) for a in args):
+        return outputs
+    values = outputs if isinstance(outputs, tuple) else (outputs,)
+    tensors = _tensors_of(values)
+    if not tensors:
+        return outputs
+    error = Error(
+        "trying to differentiate twice a function that was marked with @once_differentiable",
+        tuple([tensor._metadata for tensor in tensors]),
+    )
+    edges = iter([error, *[Edge(error, number) for number in range(1, len(tensors))]])
+    refusing = tuple(
+        wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
+        for value in values
+    )
+    return refusing if isinstance(outputs, tuple) else refusing[0]

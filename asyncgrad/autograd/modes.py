@@ -1,0 +1,157 @@
+"""Modes that users set: context managers and decorators over the record in `core.modes`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from asyncgrad.core.modes import Mode, current, install
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from asyncgrad.tensor import Tensor
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+__all__ = [
+    "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
+    "set_grad_enabled", "set_multithreading_enabled",
+]  # fmt: skip
+
+
+class no_grad(Mode):
+    """Operations are not recorded.
+
+    A context manager, and a decorator of functions, coroutine functions, generators and async
+    generators. It holds for the asyncio task or thread that enters it and for no other.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x = ag.ones(1, requires_grad=True)
+        >>> with ag.no_grad():
+        ...     y = x * 2
+        >>> y.requires_grad
+        False
+    """
+
+    def __new__(cls, function: Any = None) -> Any:
+        """Also a decorator without parentheses."""
+        return super().__new__(cls) if function is None else Mode(grad=False)(function)
+
+    def __init__(self) -> None:
+        """Switch recording off."""
+        super().__init__(grad=False)
+
+
+class enable_grad(Mode):
+    """Operations are recorded, also within `no_grad`."""
+
+    def __new__(cls, function: Any = None) -> Any:
+        """Also a decorator without parentheses."""
+        return super().__new__(cls) if function is None else Mode(grad=True)(function)
+
+    def __init__(self) -> None:
+        """Switch recording on."""
+        super().__init__(grad=True)
+
+
+class set_grad_enabled(Mode):
+    """Operations are recorded or not, from the call on; as a context manager, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        """Set the mode at once."""
+        super().__init__(grad=bool(mode))
+        self._before = current()
+        install(self._before.replace(grad=bool(mode)))
+
+    def __enter__(self) -> Self:
+        """The mode was set by the call."""
+        self._found.append(self._before)
+        return self
+
+    def __call__(self, function: _F) -> _F:
+        """As a decorator the mode holds in the function alone."""
+        install(self._before)
+        return super().__call__(function)
+
+
+class inference_mode(Mode):
+    """Nothing is recorded, and what is made here can never take part in a graph.
+
+    Views of tensors from outside are no such tensors, but can't be changed in place while
+    recording.
+
+    Args:
+        mode: False switches the mode off, within another.
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        """Also a decorator without parentheses."""
+        if isinstance(mode, bool):
+            return super().__new__(cls)
+        return Mode(grad=False, inference=True)(mode)
+
+    def __init__(self, mode: bool = True) -> None:
+        """Switch the mode on or off."""
+        super().__init__(grad=not mode, inference=bool(mode))
+
+
+class set_multithreading_enabled:
+    """Kept for PyTorch's programs: a pass needs no threads, and its order is the same with them."""
+
+    _enabled = True
+
+    def __init__(self, mode: bool) -> None:
+        """Note the mode at once."""
+        self._before = set_multithreading_enabled._enabled
+        set_multithreading_enabled._enabled = bool(mode)
+
+    def __enter__(self) -> Self:
+        """The mode was set by the call."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Note the mode that was found."""
+        set_multithreading_enabled._enabled = self._before
+
+
+class unsafe_preserve_version_counter:
+    """Changes of some tensors in place, within this context, are not counted."""
+
+    def __init__(self, tensors: Tensor | tuple[Tensor, ...]) -> None:
+        """Keep the tensors."""
+        self._tensors = tensors if isinstance(tensors, tuple) else (tensors,)
+
+    def __enter__(self) -> None:
+        """Remember their versions."""
+        self._versions = [tensor._version for tensor in self._tensors]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Restore their versions."""
+        for tensor, version in zip(self._tensors, self._versions, strict=True):
+            if tensor._counter is not None:
+                tensor._counter.value = version
+
+
+_unsafe_preserve_version_counter = unsafe_preserve_version_counter
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded here."""
+    return current().grad
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether what is made here can never take part in a graph."""
+    return current().inference

@@ -1,0 +1,38 @@
+"""PyTorch's old names for tensors and the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.autograd.graph import queue_callback
+from asyncgrad.core import variable as core
+from asyncgrad.core.variable import autograd_meta
+
+__all__ = ["Variable"]
+
+
+class _Engine:
+    """What PyTorch's programs ask of `Variable._execution_engine`."""
+
+    queue_callback = staticmethod(queue_callback)
+
+
+class _VariableMeta(type):
+    """Every tensor is a `Variable`."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Whether it is a tensor."""
+        return isinstance(instance, core.Variable)
+
+
+class Variable(metaclass=_VariableMeta):
+    """The name that tensors had: `Variable(x)` is `x` as a leaf."""
+
+    _execution_engine = _Engine()
+
+    def __new__(cls, data: Any, requires_grad: bool = False) -> Any:
+        """A leaf that shares the memory of a tensor."""
+        leaf = data.detach()
+        if requires_grad:
+            autograd_meta(leaf).requires_grad = True
+        return leaf

@@ -1,0 +1,81 @@
+"""Anomaly mode: where a node was made in the forward pass, and NaN as an error."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.node import Node, extras_of
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from asyncgrad.core.modes import Modes
+
+
+def remember(node: Node, modes: Modes, *, frames: int) -> None:
+    """Note on a new node where it is made, and the node whose gradient makes it.
+
+    Args:
+        node: the node.
+        modes: the record in force.
+        frames: how many of the innermost frames are not the user's.
+    """
+    metadata = extras_of(node).metadata
+    metadata["traceback_"] = traceback.format_stack()[: -frames - 1]
+    metadata["parent_"] = modes.node
+
+
+def check_nan(node: Node, received: Any) -> None:
+    """Raise if a node has returned NaN."""
+    for place, gradient in enumerate(received):
+        if gradient is None:
+            continue
+        array = gradient._array if isinstance(gradient, Variable) else gradient
+        xp = _namespace(node)
+        if array.dtype.kind in "fc" and bool(xp.isnan(array).any()):
+            raise AutogradError(
+                f"Function '{node.name()}' returned nan values in its {place}th output."
+            )
+
+
+def _namespace(node: Node) -> Any:
+    metadata = node.output_metadata
+    return (metadata[0] if metadata.__class__ is tuple else metadata).F.xp
+
+
+def report(node: Node, error: BaseException) -> None:
+    """Warn, and note on the error, where a node that failed was made."""
+    text = "".join(_story(node))
+    error.add_note(text)
+    # Where warnings are errors the note says it all.
+    with suppress(UserWarning):
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def _story(node: Node) -> list[str]:
+    """The forward calls that made a node, and the nodes whose gradients induced them."""
+    metadata = node.metadata
+    made_at = metadata.get("traceback_")
+    if made_at is None:
+        return [
+            f"Error detected in {node.name()}. No forward pass information available. Enable "
+            f"detect anomaly during forward pass for more information."
+        ]
+    parts = [f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"]
+    parts += made_at
+    parent = metadata.get("parent_")
+    seen = {node}
+    while parent is not None and parent not in seen:
+        seen.add(parent)
+        made_at = parent.metadata.get("traceback_")
+        parts.append(f"\n\nPrevious calculation was induced by {parent.name()}. ")
+        if made_at is None:
+            parts.append("No forward pass information available.")
+            break
+        parts.append("Traceback of forward call that induced the previous calculation:\n")
+        parts += made_at
+        parent = parent.metadata.get("parent_")
+    return parts

@@ -1,0 +1,130 @@
+"""Which nodes a partial pass runs: those on a path to a requested edge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.node import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from asyncgrad.core.node import Node
+
+
+class ExecInfo:
+    """The plan of a partial pass."""
+
+    __slots__ = ("captures", "needed", "oldest", "trimmed")
+
+    def __init__(self, edges: Sequence[Any], *, run: bool) -> None:
+        """Note what is requested.
+
+        Args:
+            edges: what the pass is to reach, as stored edges.
+            run: run the nodes of the edges, instead of capturing what reaches them.
+        """
+        #: The nodes that run: something requested lies behind them. `walk` adds to them.
+        self.needed: Any = set()
+        #: Those of them that lead to something not wanted, too.
+        self.trimmed: set[Any] = set()
+        #: For captured nodes: pairs of an input and the place of the result it is captured for.
+        self.captures: dict[Any, list[tuple[int, int]]] = {}
+        for place, edge in enumerate(edges):
+            node, input_nr = edge if edge.__class__ is Edge else (edge, 0)
+            if run:
+                self.needed.add(node)
+            elif node in self.captures:
+                self.captures[node].append((input_nr, place))
+            else:
+                self.captures[node] = [(input_nr, place)]
+        #: Nothing with a smaller topological number can lead to what is requested.
+        self.oldest = min([edge.topological_nr for edge in edges], default=0)
+
+    def run_everything(self) -> None:
+        """Every leaf that can be reached is requested: all that leads to one runs."""
+        self.needed = _Inner(self.needed)
+
+    def should_execute(self, node: Any) -> bool:
+        """The node's gradient is wanted, to run it or to capture it."""
+        return node in self.needed or node in self.captures
+
+    def walk(self, root: Node, dependencies: dict[Any, int], every: int) -> Iterator[None]:
+        """Find the nodes that run, and count the edges over which their gradients will come.
+
+        Depth first: a node is settled when all that it leads to is. On the stack, None stands
+        before a node that is to be settled. Gives way after `every` steps.
+        """
+        needed, captures, oldest = self.needed, self.captures, self.oldest
+        seen = set()
+        stack: list[Any] = [root]
+        steps = every
+        while stack:
+            steps -= 1
+            if not steps:
+                steps = every
+                yield
+            node = stack.pop()
+            if node is not None:
+                if node in seen:
+                    continue
+                seen.add(node)
+                stack += (node, None)
+                following = node.following
+                if following.__class__ is not tuple:
+                    if following is None:
+                        continue
+                    following = (following,)
+                for edge in following:
+                    if edge is not None:
+                        child: Any = edge.node if edge.__class__ is Edge else edge
+                        if child not in seen and child.topological_nr >= oldest:
+                            stack.append(child)
+                continue
+            node = stack.pop()
+            following = node.following
+            if following.__class__ is not tuple:
+                following = (following,)
+            wanted = 0
+            for edge in following:
+                if edge is not None:
+                    child = edge.node if edge.__class__ is Edge else edge
+                    if child in needed or child in captures:
+                        wanted += 1
+                        dependencies[child] = dependencies.get(child, 0) + 1
+            if wanted:
+                needed.add(node)
+                if wanted < len(following):
+                    self.trimmed.add(node)
+
+
+class _Inner:
+    """All nodes but the leaves, and some leaves."""
+
+    __slots__ = ("_leaves",)
+
+    def __init__(self, leaves: set[Any]) -> None:
+        self._leaves = leaves
+
+    def __contains__(self, node: Any) -> bool:
+        """Whether a node is one of them."""
+        return node.topological_nr > 0 or node in self._leaves
+
+
+def reachable(root: Node, nodes: Iterable[Node]) -> set[Node]:
+    """Those of some nodes that a pass from `root` runs if it runs everything."""
+    wanted = set(nodes)
+    oldest = min((node.topological_nr for node in wanted), default=0)
+    found: set[Node] = set()
+    seen = {root}
+    stack = [root]
+    while stack and len(found) < len(wanted):
+        node = stack.pop()
+        if node in wanted:
+            found.add(node)
+        for edge in node.next_edges:
+            child = edge.node
+            if child is not None and child not in seen and child.topological_nr >= oldest:
+                seen.add(child)
+                stack.append(child)
+    return found

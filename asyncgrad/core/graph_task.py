@@ -1,0 +1,740 @@
+"""The state of one backward pass, and what has to run next.
+
+Rule 0: one owner at a time: the event loop's worker, or the thread that runs a segment. All others
+    (a coroutine node that ended, `cancel()`) append to the inbox, which the owner drains.
+Rule 1: everything that decides the order of a backward pass is in this file.
+Rule 2: nothing here waits. A call returns what became possible; the caller makes it happen.
+Rule 3: a report that comes late (after an error or a cancellation) is counted and dropped.
+
+The order is that of PyTorch: among the ready nodes the one made last goes first, and accumulators
+run as soon as they are ready. A node is ready when every node of this pass that leads to it has
+reported. A pass that is DRAINING hands out nothing new, and ends when the last node that was
+handed out has come back, so that no buffer is freed under a function that still runs.
+
+States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.evaluate import evaluate
+from asyncgrad.core.exec_info import ExecInfo
+from asyncgrad.core.input_buffer import InputBuffer
+from asyncgrad.core.node import FREED, Edge, Freed, GraphRoot, Node, refuse_freed
+from asyncgrad.core.saved import check_version
+from asyncgrad.core.variable import VersionCounter
+from asyncgrad.errors import note_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextvars import Context
+
+
+class State(Enum):
+    """Where a pass stands."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DRAINING = "draining"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Outcome(Enum):
+    """Why a slice ended."""
+
+    #: Nothing is ready, handed out or to come: the gradients can be committed.
+    FINISHED = "finished"
+    #: More is ready than the slice had time for.
+    MORE = "more"
+    #: The next node costs more than a slice.
+    HEAVY = "heavy"
+    #: Nodes are handed out, and nothing else is ready.
+    WAITING = "waiting"
+
+
+class Ready(NamedTuple):
+    """A node with its gradients; a plain tuple of the same in the heap, where it costs less."""
+
+    #: Minus the sequence number: a heap hands out its smallest.
+    key: int
+    order: int
+    node: Any
+    #: The gradient of the node's only input, or a list with one for each input.
+    gradient: Any
+    owned: Any
+
+
+class Suspended(NamedTuple):
+    """A node that waits for something only an event loop can give."""
+
+    node: Any
+    #: The rest of the node's evaluation, to be resumed with the result of `waiting`.
+    evaluation: Any
+    waiting: Any
+
+
+#: Steps of a walk between two looks at the clock.
+_WALK_STEPS = 2_000
+#: A cheap node costs less; after so many nanoseconds of them in a row a segment leaves its thread.
+CHEAP = 20_000
+#: A heavy one costs more: it runs in a thread.
+HEAVY = 200_000
+CHEAP_RUN = 24_000
+
+
+class GraphTask:
+    """One backward pass."""
+
+    __slots__ = (
+        "__weakref__",
+        "all_requested",
+        "callbacks",
+        "cancelling",
+        "captured",
+        "captures",
+        "careful",
+        "collect",
+        "context",
+        "create_graph",
+        "deadline",
+        "dependencies",
+        "depth",
+        "ending",
+        "error",
+        "exec_info",
+        "future",
+        "inbox",
+        "keep_graph",
+        "later_errors",
+        "launched",
+        "not_ready",
+        "observer",
+        "order",
+        "parent",
+        "partial",
+        "priority",
+        "queued",
+        "ready",
+        "recorded",
+        "result",
+        "root",
+        "running",
+        "staged",
+        "state",
+        "suspended",
+        "timer",
+        "virtual_time",
+        "walk",
+    )
+
+    def __init__(
+        self,
+        edges: Sequence[Any],
+        gradients: Sequence[Any],
+        *,
+        owned: bool = False,
+        keep_graph: bool = False,
+        create_graph: bool = False,
+        inputs: Sequence[Any] | None = None,
+        accumulate: bool = True,
+        recorded: Any = None,
+        context: Context | None = None,
+        parent: GraphTask | None = None,
+        collect: Callable[[GraphTask], Any] | None = None,
+    ) -> None:
+        """Prepare a pass.
+
+        Args:
+            edges: the stored gradient edges of the roots.
+            gradients: the roots' gradients.
+            owned: the gradients' arrays were made for this pass.
+            keep_graph: saved values survive the pass.
+            create_graph: the pass records itself; `recorded` is the namespace to do it with.
+            inputs: run only what these stored edges need.
+            accumulate: with `inputs`, run their nodes; otherwise capture what reaches them.
+            recorded: see `create_graph`.
+            context: what hooks and Functions run in.
+            parent: the pass whose node started this one.
+            collect: makes the result of the pass once its gradients are committed.
+        """
+        if (
+            len(edges) == 1
+            and edges[0].__class__ is not Edge
+            and edges[0].output_metadata.__class__ is not tuple
+        ):
+            self.root: Node = edges[0]
+            gradient = gradients[0]
+            ready_owned: Any = owned
+        else:
+            self.root = GraphRoot(edges, gradients)
+            gradient, ready_owned = [], []
+        self.state = State.NEW
+        #: Nodes that wait, with the number of edges over which nothing has come yet.
+        self.dependencies: dict[Node, int] = {}
+        #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
+        self.not_ready: dict[Node, InputBuffer] = {}
+        #: Nodes with all their gradients: a heap, the next to run first.
+        self.ready: list[Any] = [(-self.root.sequence_nr, 0, self.root, gradient, ready_owned)]
+        self.order = 0
+        #: Nodes that were handed out and have not come back, with their sequence number.
+        self.launched: dict[Node, int] = {}
+        #: Launched nodes for which the owner still has to arrange a wait.
+        self.suspended: list[Suspended] = []
+        #: Reports of others than the owner: calls without arguments.
+        self.inbox: list[Callable[[], Any]] = []
+        #: What a partial pass runs and captures; None if everything runs.
+        self.exec_info: ExecInfo | None = None
+        #: Where in `captured` the inputs of a node go.
+        self.captures: dict[Any, list[tuple[int, int]]] | None = None
+        self.captured: list[Any] = []
+        #: What `commit` will add to the leaves: (variable, gradient, owned).
+        self.staged: list[tuple[Any, Any, bool]] = []
+        self.callbacks: list[Callable[[], Any]] = []
+        self.error: BaseException | None = None
+        self.later_errors: list[BaseException] = []
+        self.keep_graph = keep_graph
+        self.create_graph = create_graph
+        self.recorded = recorded
+        self.context = context
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.priority = 0
+        self.deadline: float | None = None
+        #: Told of every node where somebody looks on; None otherwise.
+        self.observer: Any = None
+        #: Every node takes the long way: the pass records itself, is observed, or looks for NaN.
+        self.careful = create_graph
+        self.collect = collect
+        self.future: Any = None
+        self.timer: Any = None
+        self.result: Any = None
+        #: The scheduler's notes: the pass waits in a queue, a slice of it is running, it was asked
+        #: to end, its gradients are being committed, and how long it has run.
+        self.queued = False
+        self.running = False
+        self.cancelling = False
+        self.ending = False
+        self.virtual_time = -1
+        self.partial = inputs is not None
+        if inputs is not None:
+            self.exec_info = ExecInfo(inputs, run=accumulate)
+            if not accumulate:
+                self.captures = self.exec_info.captures
+                self.captured = [None] * len(inputs)
+        #: In a partial pass: no leaf that is not requested has been found.
+        self.all_requested = True
+        #: What the walk has still to look at; None when it is done.
+        self.walk: Any = [self.root]
+
+    # -- the walk -------------------------------------------------------------------------------
+
+    def start(self, steps: int | None = None) -> bool:
+        """Count dependencies; with `steps`, stop after about so many nodes.
+
+        Returns:
+            Whether the walk is complete and nodes can run.
+        """
+        if self.walk is None:
+            return True
+        plan = self._count if self.exec_info is None else self._plan
+        if not plan(-1 if steps is None else steps):
+            return False
+        self.walk = None
+        if self.state is State.NEW:
+            self.state = State.RUNNING
+        return True
+
+    def _plan(self, steps: int) -> bool:
+        """Walk for a partial pass; True when it is done."""
+        info, root = self.exec_info, self.root
+        assert info is not None
+        if self.walk.__class__ is list:
+            # Mostly a leaf is requested, and no leaf is not: then everything runs.
+            if info.oldest == 0 and not self._count(steps):
+                return False
+            if info.oldest == 0 and self.all_requested:
+                info.run_everything()
+                return True
+            self.dependencies.clear()
+            self.walk = info.walk(root, self.dependencies, _WALK_STEPS)
+        for _ in self.walk:
+            if steps >= 0:
+                steps -= _WALK_STEPS
+                if steps <= 0:
+                    return False
+        if not info.should_execute(root):
+            self.ready.clear()
+        return True
+
+    def _count(self, steps: int) -> bool:
+        """Walk for a pass that runs everything; True when it is done, after `steps` nodes False.
+
+        In a partial pass it ends early at a leaf that is not requested.
+        """
+        info = self.exec_info
+        dependencies = self.dependencies
+        stack: list[Any] = self.walk
+        while stack:
+            node = stack.pop()
+            while node is not None:
+                following = node.following
+                visited, node = node, None
+                child: Any
+                if following.__class__ is tuple:
+                    if not following and info is not None and not info.should_execute(visited):
+                        self.all_requested = False
+                        return True
+                    for edge in following:
+                        if edge is not None:
+                            child = edge.node if edge.__class__ is Edge else edge
+                            if child in dependencies:
+                                dependencies[child] += 1
+                            else:
+                                dependencies[child] = 1
+                                stack.append(child)
+                elif following is not None:
+                    child = following.node if following.__class__ is Edge else following
+                    if child in dependencies:
+                        dependencies[child] += 1
+                    else:
+                        dependencies[child] = 1
+                        node = child
+                steps -= 1
+                if not steps:
+                    if node is not None:
+                        stack.append(node)
+                    return False
+        return True
+
+    # -- running --------------------------------------------------------------------------------
+
+    def run(self, budget: int, *, thread: bool = False) -> Outcome:
+        """Run ready nodes until `budget` nanoseconds of expected cost are used up.
+
+        With `thread`, expensive nodes run however much they cost, and the slice ends after a run
+        of cheap ones. The heart of the engine: everything that an ordinary node needs is inlined
+        (1.0 us a node of which the array functions take half; benchmarks/chain.py).
+        """
+        ready = self.ready
+        dependencies = self.dependencies
+        buffers = self.not_ready
+        captures = self.captures
+        careful = self.careful
+        trimmed = None if self.exec_info is None else self.exec_info.trimmed
+        keep = self.keep_graph
+        running = State.RUNNING
+        node: Any = None
+        gradient: Any = None
+        owned: Any = False
+        inbox = self.inbox
+        launched = self.launched
+        while self.state is running:
+            if inbox:
+                if node is not None:
+                    self._put_back(node, gradient, owned)
+                    node = None
+                self.drain()
+                continue
+            if node is None:
+                if not ready:
+                    break
+                _, _, node, gradient, owned = heappop(ready)
+            rule = node.rule
+            if rule is None:
+                if node.__class__ is AccumulateGrad and node.extras is None and captures is None:
+                    if gradient is not None:
+                        self.staged.append((node.variable, gradient, owned))
+                    node = None
+                    continue
+                budget -= node.cost
+            else:
+                budget -= node.cost
+            if budget < 0:
+                if not thread:
+                    heavy = node.cost
+                    self._put_back(node, gradient, owned)
+                    return Outcome.HEAVY if heavy > HEAVY else Outcome.MORE
+                if node.cost < CHEAP:
+                    self._put_back(node, gradient, owned)
+                    return Outcome.MORE
+                budget = CHEAP_RUN
+            if careful or node.extras is not None:
+                self._run_carefully(node, gradient, owned)
+                node = None
+                continue
+            if captures is not None and node in captures and self._capture(node, gradient):
+                node = None
+                continue
+            if rule is None:
+                self._run_carefully(node, gradient, owned)
+                node = None
+                continue
+            try:
+                following = node.following
+                if gradient is None:
+                    received: Any = None
+                elif trimmed is not None and node in trimmed:
+                    received = self._pull_wanted(node, gradient)
+                elif rule.saves:
+                    saved = node.saved
+                    guard = node.guard
+                    if saved.__class__ is Freed:
+                        refuse_freed(node)
+                    if guard is not None and (
+                        guard.__class__ is not VersionCounter or guard.value != node.version
+                    ):
+                        check_version(node)
+                    received = rule.run(node.output_metadata.F, gradient, saved)
+                    if not keep:
+                        if rule.attributes is None:
+                            node.saved = FREED
+                            node.guard = None
+                        else:
+                            node.release_saved()
+                else:
+                    received = rule.run(node.output_metadata.F, gradient, node.saved)
+            except BaseException as error:
+                self.fail(error, node)
+                # The traceback holds this frame: it must not hold the graph.
+                node = gradient = received = following = None
+                break
+            if following.__class__ is tuple:
+                if received is None or launched:
+                    self._deliver(node, following, received, rule.fresh)
+                    node = None
+                    continue
+                producer, node, owned = node, None, rule.fresh
+                for target, value in zip(following, received):  # noqa: B905  0.1 us a node
+                    waiting = dependencies.pop(target, 0)
+                    if (
+                        waiting == 1
+                        and target not in buffers
+                        and target.output_metadata.__class__ is not tuple
+                    ):
+                        if (
+                            captures is not None
+                            and target.extras is None
+                            and target in captures
+                            and self._capture(target, value)
+                        ):
+                            continue
+                        if target.__class__ is AccumulateGrad and target.extras is None:
+                            if value is not None:
+                                self.staged.append((target.variable, value, owned))
+                        elif node is None:
+                            node, gradient = target, value
+                        else:
+                            self._put_back(target, value, owned)
+                    else:
+                        if waiting:
+                            dependencies[target] = waiting
+                        self._deliver(producer, (target,), (value,), owned)
+                if node is not None and ready and -ready[0][0] > node.sequence_nr:
+                    self._put_back(node, gradient, owned)
+                    node = None
+                continue
+            if following.__class__ is Edge:
+                self._deliver(
+                    node, (following,), (received,), rule.fresh or (owned and rule.passes)
+                )
+                node = None
+                continue
+            waiting = dependencies.pop(following, 0)
+            if waiting == 1 and following not in buffers:
+                # The usual case, a chain: the only producer of a node that can run next.
+                owned = rule.fresh or (owned and rule.passes)
+                gradient = received
+                node = following
+                if node.output_metadata.__class__ is tuple:
+                    others = node.num_inputs - 1
+                    gradient, owned = [gradient] + [None] * others, [owned] + [False] * others
+                if ready and -ready[0][0] > node.sequence_nr:
+                    self._put_back(node, gradient, owned)
+                    node = None
+                continue
+            if waiting:
+                dependencies[following] = waiting
+                self._deliver(
+                    node, (following,), (received,), rule.fresh or (owned and rule.passes)
+                )
+            node = None
+        return self.outcome()
+
+    def _pull_wanted(self, node: Any, gradient: Any) -> Any:
+        """Compute a table node's gradients for those inputs alone that this pass needs."""
+        rule = node.rule
+        if node.saved.__class__ is Freed:
+            refuse_freed(node)
+        if node.guard is not None:
+            check_version(node)
+        F = node.output_metadata.F
+        dependencies = self.dependencies
+        saved = node.saved
+        if rule.pulls is None:
+            received = rule.run(F, gradient, saved)
+        else:
+            received = []
+            for edge, pull in zip(node.following, rule.pulls, strict=True):
+                target = edge.node if edge.__class__ is Edge else edge
+                received.append(pull(F, gradient, saved) if target in dependencies else None)
+        if not self.keep_graph:
+            node.release_saved()
+        return received
+
+    def _capture(self, node: Any, gradient: Any) -> bool:
+        """Keep what has reached a requested node; True if the node itself is not to run."""
+        assert self.exec_info is not None
+        assert self.captures is not None
+        several = node.output_metadata.__class__ is tuple
+        for position, place in self.captures[node]:
+            self.captured[place] = gradient[position] if several else gradient
+        return node not in self.exec_info.needed
+
+    def _run_carefully(self, node: Any, gradient: Any, owned: Any) -> None:
+        """Run a node that has hooks, is captured, or computes in its own `apply`."""
+        self._resume(node, evaluate(self, node, gradient, owned), None)
+
+    def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
+        """Go on with a node until it ends or waits for something."""
+        step = evaluation.throw if throw else evaluation.send
+        try:
+            waiting = step(result) if self.context is None else self.context.run(step, result)
+        except StopIteration as stop:
+            self.launched.pop(node, None)
+            if stop.value is not None and self.state is State.RUNNING:
+                received, fresh = stop.value
+                following = node.following
+                if following.__class__ is not tuple:
+                    following = (following,)
+                self._deliver(node, following, received, fresh)
+        except BaseException as error:
+            self.launched.pop(node, None)
+            self.fail(error, node)
+        else:
+            self.launched[node] = node.sequence_nr
+            self.suspended.append(Suspended(node, evaluation, waiting))
+
+    def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
+        """Take the report of what a suspended node waited for, and go on with the node."""
+        if self.state is not State.RUNNING:
+            self.launched.pop(node, None)
+            evaluation.close()
+            if error is not None:
+                self.later_errors.append(error)
+        elif error is not None:
+            self._resume(node, evaluation, error, throw=True)
+        else:
+            self._resume(node, evaluation, result)
+
+    def finish(self, node: Any, gradients: Sequence[Any], *, fresh: bool = False) -> list[Ready]:
+        """Take the report of a node that was handed out by `launch`.
+
+        Returns:
+            The nodes that have become ready.
+        """
+        if node not in self.launched:
+            raise ValueError(f"{node!r} was not handed out by this pass, or has reported already")
+        del self.launched[node]
+        if self.state is not State.RUNNING:
+            self.outcome()
+            return []
+        before = self.order
+        following = node.following
+        if following.__class__ is not tuple:
+            following = (following,)
+        self._deliver(node, following, gradients, fresh)
+        self.outcome()
+        return [Ready(*entry) for entry in self.ready if entry[1] > before]
+
+    def launch(self) -> Ready | None:
+        """Hand out the next ready node, None if there is none."""
+        if self.state is not State.RUNNING or not self.ready:
+            return None
+        entry = Ready(*heappop(self.ready))
+        self.launched[entry.node] = entry.node.sequence_nr
+        return entry
+
+    def _put_back(self, node: Any, gradient: Any, owned: Any) -> None:
+        """Put a ready node on the heap."""
+        self.order += 1
+        heappush(self.ready, (-node.sequence_nr, self.order, node, gradient, owned))
+
+    def _deliver(self, node: Any, following: Any, received: Any, fresh: Any) -> None:
+        """Hand a node's gradients on; nodes that have everything become ready."""
+        dependencies = self.dependencies
+        buffers = self.not_ready
+        sequence_nr = node.sequence_nr
+        # A producer that was made later comes first in every sum. As long as it has not reported,
+        # it is handed out or ready, or it waits for a node with a greater number yet that is.
+        ready, launched = self.ready, self.launched
+        overtakes = bool(ready) and -ready[0][0] > sequence_nr
+        if launched and not overtakes:
+            overtakes = max(launched.values()) > sequence_nr
+        plain = not self.careful
+        captures = self.captures
+        if received is None:
+            received = (None,) * len(following)
+        try:
+            for edge, gradient in zip(following, received, strict=True):
+                target: Any = edge
+                position = 0
+                if edge.__class__ is Edge:
+                    target, position = edge
+                waiting = dependencies.pop(target, 0)
+                if not waiting:
+                    continue
+                metadata = target.output_metadata
+                buffer = buffers.get(target)
+                if waiting == 1 and buffer is None and metadata.__class__ is not tuple:
+                    if plain and target.extras is None:
+                        if captures is not None and target in captures:
+                            if self._capture(target, gradient):
+                                continue
+                        elif target.__class__ is AccumulateGrad:
+                            if gradient is not None:
+                                self.staged.append((target.variable, gradient, fresh))
+                            continue
+                    self._put_back(target, gradient, fresh)
+                    continue
+                if buffer is None:
+                    buffer = buffers[target] = InputBuffer(target.num_inputs)
+                F = self.recorded
+                if F is None:
+                    F = (metadata[position] if metadata.__class__ is tuple else metadata).F
+                if overtakes:
+                    buffer.hold(sequence_nr, position, gradient, fresh)
+                else:
+                    buffer.admit(sequence_nr, F)
+                    buffer.add(position, gradient, fresh, F)
+                if waiting > 1:
+                    dependencies[target] = waiting - 1
+                    continue
+                del buffers[target]
+                buffer.admit(-1, F)
+                if metadata.__class__ is tuple:
+                    self._put_back(target, buffer.values, buffer.owned)
+                else:
+                    self._put_back(target, buffer.values[0], buffer.owned[0])
+        except BaseException as error:
+            # Too few gradients, or some that can't be summed: the node's failure, not the owner's.
+            self.fail(error, node)
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException, node: Any = None) -> None:
+        """End the pass with an error: the first wins, later ones are kept for its notes."""
+        self.launched.pop(node, None)
+        # A cancellation that was reported before the error comes before it.
+        self.drain()
+        if self.state in _ENDED:
+            return
+        if self.error is None and self.state is not State.DRAINING:
+            self.error = error
+            if node is not None:
+                note_failure(error, node)
+            self.state = State.DRAINING
+            self._forget()
+        elif error is not self.error:
+            self.later_errors.append(error)
+
+    def cancel(self) -> bool:
+        """Ask the pass to end; False if it has ended.
+
+        A pass that has failed already keeps its error.
+        """
+        if self.state in _ENDED:
+            return False
+        if self.state is not State.DRAINING:
+            self.state = State.DRAINING
+            self._forget()
+        return True
+
+    def _forget(self) -> None:
+        """Let go of every gradient that will not be used."""
+        self.ready.clear()
+        self.not_ready.clear()
+        self.dependencies.clear()
+        self.staged.clear()
+        self.captured.clear()
+        self.callbacks.clear()
+
+    def drain(self) -> None:
+        """Apply what others have reported."""
+        while self.inbox:
+            self.inbox.pop(0)()
+
+    def outcome(self) -> Outcome:
+        """Why the slice is over; settles the state when nothing is left to come."""
+        if self.launched:
+            return Outcome.WAITING
+        if self.state is State.DRAINING:
+            self.state = State.CANCELLED if self.error is None else State.FAILED
+        elif self.ready:
+            return Outcome.MORE
+        return Outcome.FINISHED
+
+    def run_callbacks(self) -> None:
+        """Run what was queued to follow the last node, and what that queues."""
+        while self.callbacks:
+            callback = self.callbacks.pop(0)
+            if self.context is None:
+                callback()
+            else:
+                self.context.run(callback)
+
+    def succeed(self) -> None:
+        """Note that the gradients are committed."""
+        if self.collect is not None:
+            self.result = self.collect(self)
+        self.state = State.DONE
+
+    def fail_at_end(self, error: BaseException) -> None:
+        """Note that a callback or the commit has failed."""
+        self.error = error
+        self.state = State.FAILED
+
+    def release(self) -> None:
+        """Let go of the graph and the context: whoever holds an error must not hold the pass."""
+        for error in self.later_errors:
+            if self.error is not None:
+                self.error.add_note(f"later in the same pass: {error!r}")
+        self._forget()
+        self.root = _NO_ROOT
+        self.walk = None
+        self.context = None
+        self.exec_info = None
+        self.captures = None
+        self.parent = None
+        self.collect = None
+        self.result = None
+        self.error = None
+        self.later_errors = []
+        self.inbox.clear()
+
+    def validate(self) -> None:
+        """Raise AssertionError where an invariant is broken."""
+        waiting, buffers = self.dependencies, self.not_ready
+        ready = [entry[2] for entry in self.ready]
+        assert all(count > 0 for count in waiting.values()), "a ready node still waits"
+        assert buffers.keys() <= waiting.keys(), "a node has gradients but waits for none"
+        assert len(set(ready)) == len(ready), "a node is ready twice"
+        assert not set(ready) & waiting.keys(), "a node is ready and waits"
+        assert not set(ready) & self.launched.keys(), "a node is ready and handed out"
+        assert not self.launched.keys() & waiting.keys(), "a node is handed out and waits"
+        if self.state in _ENDED or self.state is State.DRAINING:
+            assert not ready, "a pass that ends has ready nodes"
+        if self.state in _ENDED:
+            assert not self.launched, "a pass has ended while nodes run"
+        if self.state is State.RUNNING and not ready and not self.launched and not self.walk:
+            assert not waiting, "nodes wait for what never comes"
+
+
+#: What a pass that has ended holds in the place of its graph.
+_NO_ROOT = GraphRoot((), ())
+_ENDED = frozenset({State.DONE, State.FAILED, State.CANCELLED})

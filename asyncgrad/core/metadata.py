@@ -1,0 +1,54 @@
+"""What the graph knows of an array: shape, dtype, device, and the namespace to compute with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Metadata:
+    """Immutable and shared: arrays of one shape, dtype and device have the same record."""
+
+    __slots__ = (
+        "F",
+        "cost",
+        "device",
+        "dtype",
+        "is_complex",
+        "kernels",
+        "scalar",
+        "shape",
+        "size",
+        "special",
+    )
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: Any,
+        device: Any,
+        F: Any,
+        *,
+        size: int,
+        cost: int,
+        is_complex: bool,
+        is_float: bool,
+    ) -> None:
+        """Keep the facts; `ops.metadata` is where records come from."""
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        #: The raw namespace of the device for this kind of dtype, and the same as a dictionary.
+        self.F = F
+        self.kernels: dict[str, Any] = vars(F)
+        self.size = size
+        #: Expected nanoseconds of one elementwise pass over the array.
+        self.cost = cost
+        self.is_complex = is_complex
+        #: NumPy answers 0-d arrays with scalars, which have to be made arrays again.
+        self.scalar = not shape
+        #: A function that keeps the dtype of floating arrays has to look twice.
+        self.special = self.scalar or not (is_float or is_complex)
+
+    def __repr__(self) -> str:
+        """Shape, dtype and device."""
+        return f"{self.dtype}{list(self.shape)} on {self.device}"

@@ -1,0 +1,208 @@
+"""Ambient state: one context variable that holds an immutable record.
+
+Grad mode, anomaly mode, saved-tensor hooks and the rest follow the asyncio task, not the thread:
+tasks, `asyncio.to_thread` and anyio's threads inherit a copy, and nobody sees anybody else's.
+
+A mode is left by setting the record that was found on entry, never by resetting a token: a token
+belongs to one context, and the finaliser of an async generator runs in another.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """Everything that an operation or a pass finds in its surroundings."""
+
+    #: Operations on tensors that require grad are recorded.
+    grad: bool = True
+    #: Tensors made here can never take part in a graph.
+    inference: bool = False
+    #: Nodes remember where they were made, and passes look for NaN if `check_nan`.
+    anomaly: bool = False
+    check_nan: bool = True
+    #: The innermost pair of pack and unpack, or None.
+    saved_hooks: Any = None
+    #: Told of each tensor that is about to be changed in place, or None.
+    before_change: Any = None
+    #: Why saved-tensor hooks may not be used here, or None.
+    saved_hooks_disabled: str | None = None
+    #: Where new tensors are made, or None for the CPU.
+    device: Any = None
+    #: The current stream of each device that is not in its default one.
+    streams: Any = None
+    #: The pass that is running the present node, or None.
+    graph_task: Any = None
+    #: The node is a synchronous one: what it starts has to end before it returns.
+    in_node: bool = False
+    #: That node, in anomaly mode.
+    node: Any = None
+    #: Told of every node and slice of passes started here, or None.
+    observer: Any = None
+    #: The level of forward-mode duals that is entered, or -1.
+    dual_level: int = -1
+    #: `backward()` and its kin block here even on a running loop.
+    blocking: bool = False
+    #: Defaults for passes started here (priority, deadline), or None.
+    request: Any = None
+    #: Operations need look at nothing but whether their inputs require grad. Derived.
+    plain: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        """Derive `plain`, which lets an operation ask one question instead of five."""
+        plain = (
+            self.grad
+            and not self.inference
+            and not self.anomaly
+            and self.saved_hooks is None
+            and self.dual_level < 0
+        )
+        object.__setattr__(self, "plain", plain)
+
+    def replace(self, **changes: Any) -> Modes:
+        """A record with some fields changed; the default record is always the same object."""
+        values = {name: getattr(self, name) for name in _NAMES}
+        values.update(changes)
+        record = Modes(**values)
+        return DEFAULT if record == DEFAULT else record
+
+
+_NAMES = tuple(f.name for f in fields(Modes) if f.init)
+DEFAULT = Modes()
+_variable: ContextVar[Modes] = ContextVar("asyncgrad_modes", default=DEFAULT)
+
+#: The record in force. One look-up, bound once: every operation pays for it.
+current: Callable[[], Modes] = _variable.get
+#: Put another record in force in this context.
+install = _variable.set
+
+
+class Mode:
+    """A context manager and decorator that changes the record while its block or function runs.
+
+    As a decorator it takes functions, coroutine functions, generators and async generators. In a
+    generator the mode holds while its body runs and not while it is suspended.
+    """
+
+    def __init__(self, **changes: Any) -> None:
+        """Keep the fields to change; nothing happens before `__enter__`."""
+        self._changes = changes
+        self._found: list[Modes] = []
+
+    def __enter__(self) -> Self:
+        """Put the changed record in force."""
+        found = current()
+        install(found.replace(**self._changes))
+        self._found.append(found)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Put the record back that was found on entry."""
+        install(self._found.pop())
+
+    def _again(self) -> Mode:
+        """A fresh manager of the same change: calls of a decorated function may overlap."""
+        return Mode(**self._changes)
+
+    def __call__(self, function: _F) -> _F:
+        """Decorate a function of any of the four kinds, or the `__init__` of a class."""
+        return cast("_F", _decorate(self._again, function))
+
+
+def _decorate(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the mode in force while its body runs."""
+    if inspect.isclass(function):
+        warnings.warn(
+            "Decorating classes is deprecated and will be disabled in future versions. You should "
+            "only decorate functions or methods. To preserve the current behavior of class "
+            "decoration, you can directly decorate the `__init__` method and nothing else.",
+            FutureWarning,
+            stacklevel=3,
+        )
+        kind: Any = function
+        kind.__init__ = _decorate(mode, kind.__init__)
+        return function
+
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def async_generator(*args: Any, **kwargs: Any) -> Any:
+            inner = function(*args, **kwargs)
+            resume, value = inner.asend, None
+            try:
+                while True:
+                    with mode():
+                        try:
+                            item = await resume(value)
+                        except StopAsyncIteration:
+                            return
+                    try:
+                        resume, value = inner.asend, (yield item)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        resume, value = inner.athrow, error
+            finally:
+                with mode():
+                    await inner.aclose()
+
+        return async_generator
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with mode():
+                return await function(*args, **kwargs)
+
+        return coroutine
+
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            inner = function(*args, **kwargs)
+            resume, value = inner.send, None
+            try:
+                while True:
+                    with mode():
+                        try:
+                            item = resume(value)
+                        except StopIteration as stop:
+                            return stop.value
+                    try:
+                        resume, value = inner.send, (yield item)
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        resume, value = inner.throw, error
+            finally:
+                with mode():
+                    inner.close()
+
+        return generator
+
+    @functools.wraps(function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with mode():
+            return function(*args, **kwargs)
+
+    return plain

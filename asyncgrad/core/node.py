@@ -1,0 +1,306 @@
+"""Nodes and edges: what the graph is made of.
+
+An edge says "input `input_nr` of `node`". Almost every node has one output, so an edge to input 0
+is stored as the node itself and `Edge` objects exist only for the rest: one garbage-collected
+object less per operation. `next_edges` and the public face show them all alike.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from asyncgrad.core.hooks import NodeExtras, RemovableHandle
+from asyncgrad.errors import GraphFreedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from asyncgrad.core.rule import Rule
+
+#: One counter for the process: a later operation has a greater number, whatever thread made it.
+next_sequence_nr: Callable[[], int] = count().__next__
+#: AccumulateGrad carries the greatest number, so that it runs as soon as it is ready.
+MAX_SEQUENCE_NR: Final = 2**64 - 1
+
+
+class Edge(NamedTuple):
+    """Input `input_nr` of `node`; a missing edge has no node."""
+
+    node: Node | None
+    input_nr: int = 0
+
+    @property
+    def topological_nr(self) -> int:
+        """The node's: stored edges are asked for it without looking what they are."""
+        return -1 if self.node is None else self.node.topological_nr
+
+
+NO_EDGE: Final = Edge(None, 0)
+
+
+class Freed:
+    """What stands where saved values were, once a pass has released them."""
+
+    __slots__ = ("attributes",)
+
+    def __init__(self, attributes: dict[str, Any] | None = None) -> None:
+        """Keep what is no array: a node's metadata outlives its saved tensors."""
+        self.attributes = attributes
+
+
+FREED: Final = Freed()
+
+
+#: Reads what a node has saved, by name; bound by `saved`.
+_reader: list[Callable[[Node, str], Any]] = []
+#: Runs a node on gradients, outside of a pass; bound by `autograd.graph`.
+_caller: list[Callable[[Node, tuple[Any, ...]], Any]] = []
+
+
+def bind_reader(reader: Callable[[Node, str], Any]) -> None:
+    """Say how `_saved_*` is read."""
+    _reader[:] = [reader]
+
+
+def bind_caller(caller: Callable[[Node, tuple[Any, ...]], Any]) -> None:
+    """Say how a node is called."""
+    _caller[:] = [caller]
+
+
+class Node:
+    """One function of the backward graph.
+
+    Subclasses say how gradients pass through them in `apply`. Nodes recorded by the table of
+    derivatives are `OpNode`s and carry a `rule` instead, which the engine calls directly.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "cost",
+        "extras",
+        "following",
+        "guard",
+        "output_metadata",
+        "rule",
+        "saved",
+        "sequence_nr",
+        "stream",
+        "topological_nr",
+        "version",
+    )
+
+    #: How a table node computes its gradients; None where `apply` does.
+    rule: Rule | None
+    #: Where gradients go next: a stored edge, or a tuple of them.
+    following: Any
+    #: What the rule saved: one value, or a tuple, or `FREED`.
+    saved: Any
+    #: The version counter (or a tuple of them, or packed values) to look at before `saved` is used.
+    guard: Any
+    #: What the counter must still say.
+    version: Any
+    #: Greater means made later. Ready nodes run in descending order.
+    sequence_nr: int
+    #: One more than the greatest of the next nodes, 0 at the leaves: prunes walks.
+    topological_nr: int
+    #: What the forward output was (a tuple of them if there were several): shape, dtype, device.
+    output_metadata: Any
+    #: Expected nanoseconds to run, from the shapes.
+    cost: int
+    #: Hooks, the user's metadata and what anomaly mode remembers, or None.
+    extras: NodeExtras | None
+    #: The device stream of the forward operation; set on nodes of devices that have streams.
+    stream: Any
+
+    #: What `apply` returns is new and nobody else's.
+    fresh: Any = False
+
+    @property
+    def num_inputs(self) -> int:
+        """How many gradients the node takes: the number of its forward outputs."""
+        metadata = self.output_metadata
+        return len(metadata) if metadata.__class__ is tuple else 1
+
+    @property
+    def next_edges(self) -> tuple[Edge, ...]:
+        """The edges to the functions of the forward inputs, in their order."""
+        following = self.following
+        if following.__class__ is not tuple:
+            following = (following,)
+        edges = tuple(as_edge(edge) for edge in following)
+        rule = self.rule
+        if rule is None or rule.arity == len(edges):
+            return edges
+        by_place = dict(zip(rule.places, edges, strict=True))
+        return tuple(by_place.get(place, NO_EDGE) for place in range(rule.arity))
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """PyTorch's view of `next_edges`: pairs of a node (or None) and an input number."""
+        return tuple((edge.node, edge.input_nr) for edge in self.next_edges)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dictionary for whatever one wants to attach to the node."""
+        return extras_of(self).metadata
+
+    def name(self) -> str:
+        """What PyTorch would call the node."""
+        return self.rule.name if self.rule is not None else type(self).__name__
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """The gradients of the inputs, one for each next edge.
+
+        Args:
+            gradients: one for each forward output, None where undefined; arrays, or tensors
+                where the pass records itself.
+            task: the graph task that runs the node.
+        """
+        raise NotImplementedError
+
+    def release_saved(self) -> None:
+        """Give up what was saved for backward; the node can't run again if it saved anything."""
+        rule = self.rule
+        if rule is not None and rule.saves:
+            self.saved = FREED if rule.attributes is None else Freed(rule.attributes(self.saved))
+            self.guard = None
+
+    def conclude(self, received: Any, task: Any) -> Any:
+        """What `apply` has returned, or what its coroutine has, as a tuple of gradients."""
+        return received
+
+    def prefetch(self) -> Generator[Any, Any, None]:
+        """Before `apply`: yield what has to be awaited to have the saved values at hand."""
+        yield from ()
+
+    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Call a function after each time the node has run in a pass.
+
+        Args:
+            fn: a function or coroutine function of the node's gradients after and before it
+                (`grad_inputs`, `grad_outputs`) that returns None or a tuple in the place of
+                `grad_inputs`.
+
+        Returns:
+            A handle with `remove()`.
+        """
+        return RemovableHandle(extras_of(self).post, fn)
+
+    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+        """Call a function before each time the node runs in a pass.
+
+        Args:
+            fn: a function or coroutine function of the node's `grad_outputs` that returns None
+                or a tuple in their place.
+
+        Returns:
+            A handle with `remove()`.
+        """
+        return RemovableHandle(extras_of(self).pre, fn)
+
+    def __call__(self, *gradients: Any) -> Any:
+        """The gradients of the node's inputs from those of its outputs, outside of a pass."""
+        return _caller[0](self, gradients)
+
+    def __getattr__(self, name: str) -> Any:
+        """What is saved, as `_saved_*`; only reached for what is no attribute."""
+        if name.startswith(("_saved_", "_raw_saved_")):
+            return _reader[0](self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def _input_metadata(self) -> tuple[Any, ...]:
+        metadata = self.output_metadata
+        return metadata if metadata.__class__ is tuple else (metadata,)
+
+    def _sequence_nr(self) -> int:
+        return self.sequence_nr
+
+    def _set_sequence_nr(self, sequence_nr: int) -> None:
+        self.sequence_nr = sequence_nr
+
+    def __repr__(self) -> str:
+        """The node's name and number."""
+        return f"<{self.name()} #{self.sequence_nr}>"
+
+
+class OpNode(Node):
+    """A node recorded by an entry of the table of derivatives."""
+
+    __slots__ = ()
+
+
+class GraphRoot(Node):
+    """The function before the roots: hands each its gradient."""
+
+    __slots__ = ("gradients",)
+
+    def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Lead to every root, with its gradient."""
+        init_node(self, tuple(edges), ())
+        self.gradients = tuple(gradients)
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """The roots' own gradients."""
+        return self.gradients
+
+
+class Identity(Node):
+    """Passes its gradients on unchanged."""
+
+    __slots__ = ()
+
+    def __init__(self, edges: Sequence[Any], metadata: tuple[Any, ...]) -> None:
+        """Lead to `edges`, one for each output."""
+        init_node(self, tuple(edges), metadata)
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """What came in."""
+        return gradients
+
+
+def init_node(node: Node, following: Any, output_metadata: Any, cost: int = 2_000) -> None:
+    """Give a node that is not made on the hot path its number and its fields."""
+    node.rule = None
+    node.following = following
+    node.saved = None
+    node.guard = None
+    node.version = 0
+    node.output_metadata = output_metadata
+    node.cost = cost
+    node.extras = None
+    node.sequence_nr = next_sequence_nr()
+    node.topological_nr = 1 + max_topological_nr(following)
+
+
+def max_topological_nr(following: Any) -> int:
+    """The greatest topological number that stored edges lead to, -1 where they lead nowhere."""
+    if following.__class__ is not tuple:
+        following = (following,)
+    return max((edge.topological_nr for edge in following if edge is not None), default=-1)
+
+
+def extras_of(node: Node) -> NodeExtras:
+    """The node's hooks and metadata, made when first asked for."""
+    extras = node.extras
+    if extras is None:
+        extras = node.extras = NodeExtras()
+    return extras
+
+
+def as_edge(stored: Any) -> Edge:
+    """The edge that a node or variable stores."""
+    if stored.__class__ is Edge:
+        return stored
+    return NO_EDGE if stored is None else Edge(stored, 0)
+
+
+def as_stored(edge: Edge) -> Any:
+    """The form in which nodes and variables store an edge."""
+    return edge.node if edge.input_nr == 0 else edge
+
+
+def refuse_freed(node: Node) -> None:
+    """Raise for a node whose saved values are gone."""
+    raise GraphFreedError(node.name())

@@ -1,0 +1,72 @@
+"""What a node made by the table of derivatives knows about its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Rule:
+    """One entry of the table, for one choice of the inputs that require grad.
+
+    The engine calls `run(F, gradient, saved)`, where `F` is the namespace to compute with: raw
+    array functions in an ordinary pass, recorded ones where the pass records itself. It answers
+    with the gradient for the node's single next edge, or a tuple with one for each next edge.
+    """
+
+    __slots__ = (
+        "arity",
+        "arrays",
+        "attributes",
+        "fresh",
+        "name",
+        "names",
+        "passes",
+        "places",
+        "pulls",
+        "run",
+        "saves",
+        "unpack",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Any, Any, Any], Any],
+        *,
+        pulls: tuple[Callable[[Any, Any, Any], Any], ...] | None = None,
+        fresh: bool = False,
+        passes: bool = False,
+        saves: bool = False,
+        unpack: Callable[[Any], Any] | None = None,
+        attributes: Callable[[Any], dict[str, Any]] | None = None,
+        places: tuple[int, ...] = (0,),
+        arity: int = 1,
+        names: tuple[str, ...] = (),
+        arrays: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        """Describe the entry; see the attributes."""
+        #: The node's name, PyTorch's spelling.
+        self.name = name
+        self.run = run
+        #: The same, one call for each next edge: a pass that needs few inputs calls only those.
+        self.pulls = pulls
+        #: What `run` returns is new and nobody else's: it may be stolen or added into.
+        self.fresh = fresh
+        #: With one next edge: what comes back is the gradient itself, or a view of it.
+        self.passes = passes
+        #: `saved` holds arrays, which are given up when the node has run.
+        self.saves = saves
+        #: `saved` as tensors that lead into the graph, from the node.
+        self.unpack = unpack
+        #: The saved values that are no arrays by name, from `saved`.
+        self.attributes = attributes
+        #: Which of the function's inputs the next edges stand for, and how many inputs it has.
+        self.places = places
+        self.arity = arity
+        #: What is saved, by name, and which of it are arrays: (position, input or -1 for the
+        #: output).
+        self.names = names
+        self.arrays = arrays

@@ -1,0 +1,398 @@
+"""Saved values: checked for in-place changes before they are used, packed and unpacked by hooks.
+
+A table node keeps plain arrays, with the version counters to look at in `guard`. Where hooks pack
+what is saved, a `SavedTensor` stands in the place of the array; Functions keep nothing else.
+"""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import Edge, Freed, Node, bind_reader, extras_of, refuse_freed
+from asyncgrad.core.variable import (
+    Variable,
+    VersionCounter,
+    counter_of,
+    gradient_edge,
+    wrap,
+)
+from asyncgrad.errors import AutogradError, SavedTensorModifiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+
+class SavedHooks(NamedTuple):
+    """What packs a tensor when it is saved and unpacks it when it is used."""
+
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+    #: What `unpack` returns has to be awaited.
+    waits: bool = False
+
+
+class SavedTensor:
+    """One tensor that a node keeps for backward."""
+
+    __slots__ = ("_array", "_counter", "_edge", "_hooks", "_metadata", "_packed", "_variable",
+                 "_version")  # fmt: skip
+
+    def __init__(self, variable: Variable, hooks: SavedHooks | None) -> None:
+        """Save a tensor; `as_output` says that it is an output of the node.
+
+        Args:
+            variable: what to save.
+            hooks: what packs it, or None to keep it as it is.
+        """
+        self._array: Any = None
+        self._packed: Any = None
+        self._metadata = variable._metadata
+        self._edge = None if hooks is None else gradient_edge(variable)
+        self._counter = counter_of(variable)
+        self._version = self._counter.value
+        self._variable: Variable | None = variable
+        self._hooks: SavedHooks | None = None
+        if hooks is not None:
+            self._pack(hooks)
+
+    def as_output(self) -> None:
+        """The tensor is an output of the node, which knows its edge: keep the values alone."""
+        variable = self._variable
+        if variable is not None:
+            self._array = variable._array
+            self._variable = None
+        self._edge = None
+
+    @property
+    def waits(self) -> bool:
+        """The tensor can only be unpacked by awaiting."""
+        return self._hooks is not None and self._hooks.waits
+
+    def register_hooks(
+        self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
+    ) -> None:
+        """Pack this tensor now, and unpack it whenever it is used.
+
+        Raises:
+            RuntimeError: if hooks have been set before, or the value has been released.
+        """
+        if self._hooks is not None:
+            raise AutogradError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set. "
+                "Hint: only one pair of hooks is allowed at a time."
+            )
+        if self._variable is None and self._array is None:
+            raise AutogradError(
+                "Calling register_hooks on a saved tensor after it has been freed. Saved "
+                "intermediate values are freed by backward() or grad() without retain_graph."
+            )
+        if self._variable is not None:
+            self._edge = gradient_edge(self._variable)
+        self._pack(SavedHooks(pack_hook, unpack_hook))
+
+    def _pack(self, hooks: SavedHooks) -> None:
+        """Let the hooks have the values, and keep what they make of them."""
+        array = self._array if self._variable is None else self._variable._array
+        given = wrap(array, self._metadata)
+        given._counter = self._counter
+        before = self._counter.value
+        packed = hooks.pack(given)
+        if self._counter.value != before:
+            raise AutogradError(
+                "A saved tensor pack hook is modifying its input in place, which is the tensor "
+                "that is saved. Work on a clone in the hook."
+            )
+        self._packed = packed
+        self._hooks = hooks
+        self._variable = self._array = None
+
+    def release(self) -> None:
+        """Give the values up."""
+        self._variable = self._array = self._packed = self._edge = None
+
+    def unpack(self, node: Node, edge: Any = None) -> Any:
+        """The tensor, leading to where it led when it was saved.
+
+        Args:
+            node: the node that keeps it, for errors.
+            edge: where an output of the node leads.
+        """
+        hooks = self._hooks
+        if hooks is None:
+            return self._checked(node, edge)
+        result = hooks.unpack(self._packed)
+        if isawaitable(result) and not isinstance(result, Variable):
+            raise _cannot_wait(node, result)
+        return self._unpacked(result, edge)
+
+    def unpack_steps(self, node: Node, edge: Any = None) -> Generator[Any, Any, Any]:
+        """The same, yielding what a coroutine hook wants awaited."""
+        hooks = self._hooks
+        if hooks is None:
+            return self._checked(node, edge)
+        result = hooks.unpack(self._packed)
+        if isawaitable(result) and not isinstance(result, Variable):
+            result = yield result
+        return self._unpacked(result, edge)
+
+    def _checked(self, node: Node, edge: Any) -> Any:
+        """The values as they were saved, if nobody has changed them."""
+        if self._counter.value != self._version:
+            refuse_modified(node, self._metadata, self._counter.value, self._version)
+        if self._variable is not None:
+            return self._variable
+        return restored(self._array, self._metadata, edge or self._edge)
+
+    def _unpacked(self, result: Any, edge: Any) -> Any:
+        if not isinstance(result, Variable):
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of "
+                f"type {type(result).__name__}"
+            )
+        return restored(result._array, result._metadata, edge or self._edge)
+
+
+def restored(array: Any, metadata: Any, edge: Any) -> Any:
+    """A tensor with saved values that leads to where it led: a leaf is a leaf again."""
+    if edge.__class__ is AccumulateGrad:
+        variable = edge.variable
+        if variable._array is array:
+            return variable
+        return leaf_alias(array, metadata, edge)
+    return wrap(array, metadata, edge)
+
+
+def leaf_alias(array: Any, metadata: Any, accumulator: AccumulateGrad) -> Any:
+    """Other values in the place of a leaf's: their gradient goes to the leaf."""
+    alias = wrap(array, metadata)
+    alias._autograd = accumulator.variable._autograd
+    return alias
+
+
+def save(variable: Variable) -> SavedTensor:
+    """Save a tensor, packed by the hooks in force."""
+    return SavedTensor(variable, current().saved_hooks)
+
+
+class RawSaved:
+    """One value that a table node keeps, to register hooks for it."""
+
+    __slots__ = ("_node", "_position")
+
+    def __init__(self, node: Node, position: int) -> None:
+        """Stand for the value at a position."""
+        self._node = node
+        self._position = position
+
+    def register_hooks(
+        self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
+    ) -> None:
+        """Pack the value now, and unpack it whenever it is used.
+
+        Raises:
+            RuntimeError: if hooks have been set before, or the value has been released.
+        """
+        node = self._node
+        if node.saved.__class__ is Freed:
+            refuse_freed(node)
+        value = values_of(node)[self._position]
+        if value.__class__ is SavedTensor:
+            value.register_hooks(pack_hook, unpack_hook)
+        else:
+            pack(node, SavedHooks(pack_hook, unpack_hook), (self._position,))
+
+
+def values_of(node: Node) -> tuple[Any, ...]:
+    """What a table node has saved, one after the other."""
+    rule = node.rule
+    assert rule is not None
+    return (node.saved,) if len(rule.names) == 1 else node.saved
+
+
+def pack(node: Node, hooks: SavedHooks, positions: tuple[int, ...] | None = None) -> None:
+    """Have hooks pack the arrays that a table node has saved, all of them or some."""
+    rule = node.rule
+    assert rule is not None
+    values = list(values_of(node))
+    for position, where in rule.arrays:
+        if positions is None or position in positions:
+            array = values[position]
+            metadata = node_metadata(node).F.metadata_of(array)
+            edge = None if where < 0 else saved_edge(node, where)
+            values[position] = SavedTensor(restored(array, metadata, edge), hooks)
+            values[position].as_output()
+    node.saved = values[0] if len(values) == 1 else tuple(values)
+    # What the hooks keep is theirs: changes of it can't be seen.
+    node.guard = node.version = ()
+    extras_of(node).packed = True
+
+
+def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
+    """What a table node has saved, unpacked: arrays, or tensors that lead into the graph."""
+    rule = node.rule
+    assert rule is not None
+    values = list(values_of(node))
+    for position, where in rule.arrays:
+        value = values[position]
+        edge = saved_edge(node, where)
+        if value.__class__ is SavedTensor:
+            tensor = yield from value.unpack_steps(node, edge)
+            values[position] = tensor if recorded else tensor._array
+        elif recorded:
+            values[position] = restored(value, node_metadata(node).F.metadata_of(value), edge)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def values_as_tensors(node: Node) -> Any:
+    """The same outside of a pass, where nothing can be awaited."""
+    steps = unpack_steps(node, recorded=True)
+    try:
+        waiting = next(steps)
+    except StopIteration as stop:
+        return stop.value
+    raise _cannot_wait(node, waiting)
+
+
+def _cannot_wait(node: Node, waiting: Any) -> AutogradError:
+    """The error of what must be awaited where nothing can be."""
+    close = getattr(waiting, "close", None)
+    if close is not None:
+        close()
+    return AutogradError(
+        f"a saved tensor of {node.name()} has an unpack hook that must be awaited. It can be read "
+        f"in a pass, not from outside."
+    )
+
+
+def saved_edge(node: Node, where: int) -> Any:
+    """Where a saved value of a table node leads: an input's edge, or the node for an output."""
+    rule = node.rule
+    assert rule is not None
+    if where < 0:
+        return node
+    if where not in rule.places:
+        return None
+    following = node.following
+    return following[rule.places.index(where)] if following.__class__ is tuple else following
+
+
+def saved_attribute(node: Node, name: str) -> Any:
+    """A node's `_saved_*` or `_raw_saved_*`.
+
+    Raises:
+        AttributeError: if it keeps nothing of that name.
+        RuntimeError: for a tensor that has been released.
+    """
+    raw = name.startswith("_raw_saved_")
+    own = name.removeprefix("_raw_saved_" if raw else "_saved_")
+    rule = node.rule
+    if rule is not None:
+        names = rule.names
+        key = own if own in names else _ALIASES.get(own)
+        if key in names:
+            position = names.index(key)
+            where = dict(rule.arrays).get(position)
+            if raw and where is not None:
+                return RawSaved(node, position)
+            if not raw:
+                return _read(node, position, key, where)
+    raise AttributeError(f"{node.name()} has no attribute {name!r}")
+
+
+#: PyTorch's names of what is saved, and ours.
+_ALIASES = {"self": "x", "other": "y", "result": "out", "exponent": "scalar", "dim": "dims"}
+
+
+def _read(node: Node, position: int, key: str, where: int | None) -> Any:
+    saved = node.saved
+    if saved.__class__ is Freed:
+        if where is None and saved.attributes is not None:
+            return saved.attributes[key]
+        refuse_freed(node)
+    value = values_of(node)[position]
+    if where is None:
+        return value
+    edge = saved_edge(node, where)
+    if value.__class__ is SavedTensor:
+        return value.unpack(node, edge)
+    if node.guard is not None:
+        check_version(node)
+    return restored(value, node_metadata(node).F.metadata_of(value), edge)
+
+
+def node_metadata(node: Node) -> Any:
+    """The record of a node's first output."""
+    metadata = node.output_metadata
+    return metadata[0] if metadata.__class__ is tuple else metadata
+
+
+def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
+    """Before a change in place: what the change's own nodes have saved of the variable is copied.
+
+    Args:
+        edge: the stored edge of the new values.
+        variable: what is about to be changed.
+        since: the change's nodes have greater sequence numbers.
+    """
+    array, counter = variable._array, variable._counter
+    if counter is None:
+        return
+    stack = [edge]
+    while stack:
+        edge = stack.pop()
+        node = edge.node if edge.__class__ is Edge else edge
+        if node is None or node.rule is None or node.sequence_nr <= since:
+            continue
+        following = node.following
+        stack += following if following.__class__ is tuple else (following,)
+        guards = node.guard
+        if guards is None:
+            continue
+        versions = node.version
+        if guards.__class__ is not tuple:
+            guards, versions = (guards,), (versions,)
+        if counter not in guards:
+            continue
+        values = list(values_of(node))
+        for position, where in node.rule.arrays:
+            value = values[position]
+            if where >= 0 and _shares(value, array):
+                values[position] = value.copy()
+        node.saved = values[0] if len(values) == 1 else tuple(values)
+        kept = [(g, v) for g, v in zip(guards, versions, strict=True) if g is not counter]
+        node.guard = tuple([g for g, _ in kept])
+        node.version = tuple([v for _, v in kept])
+
+
+def _shares(value: Any, array: Any) -> bool:
+    """Whether two arrays look into the same memory, or may."""
+    if value is array:
+        return True
+    held = getattr(value, "base", None)
+    return held is array or (held is not None and held is array.base)
+
+
+def check_version(node: Node) -> None:
+    """Raise if a tensor that the node saved has been changed in place since."""
+    guards, versions = node.guard, node.version
+    if guards.__class__ is not tuple:
+        guards, versions = (guards,), (versions,)
+    for guard, version in zip(guards, versions, strict=True):
+        if guard.__class__ is VersionCounter and guard.value != version:
+            refuse_modified(node, node.output_metadata, guard.value, version)
+
+
+def refuse_modified(node: Node, metadata: Any, found: int, expected: int) -> None:
+    """Raise for a saved tensor that has been changed in place."""
+    raise SavedTensorModifiedError(
+        f"one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: a tensor of {metadata!r} that {node.name()} saved is at version {found}; "
+        f"expected version {expected} instead. Replace the in-place operation by its functional "
+        f"form, or clone the tensor before changing it."
+    )
+
+
+bind_reader(saved_attribute)

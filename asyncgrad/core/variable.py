@@ -1,0 +1,334 @@
+"""What the graph knows of a tensor: its array, where its gradient goes, and its version.
+
+`Variable` holds the fields; `Tensor`, which users see, adds operators and methods and no field.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.locks import Lock
+from asyncgrad.core.node import Edge, Node, extras_of
+from asyncgrad.core.views import VersionCounter as VersionCounter
+from asyncgrad.core.views import View, refuse_change, stop_retaining
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.hooks import Hooks, NodeExtras
+    from asyncgrad.core.metadata import Metadata
+
+
+class AutogradMeta:
+    """What leaves and few other tensors have beyond their array and edge."""
+
+    __slots__ = (
+        "accumulator",
+        "extras",
+        "grad",
+        "grad_dtype",
+        "inference",
+        "name",
+        "post_accumulate",
+        "requires_grad",
+        "retains_grad",
+        "tangent",
+        "view",
+    )
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        #: The tensor is a leaf that gradients are accumulated for.
+        self.requires_grad = False
+        #: The accumulated gradient.
+        self.grad: Variable | None = None
+        self.grad_dtype: Any = None
+        #: The leaf's accumulator, held by the graphs that lead to it and not by the leaf.
+        self.accumulator: weakref.ref[AccumulateGrad] | None = None
+        #: Hooks outlive the accumulator.
+        self.extras: NodeExtras | None = None
+        self.post_accumulate: Hooks | None = None
+        self.retains_grad = False
+        #: How the tensor is a view of another, or None.
+        self.view: Any = None
+        #: The tensor was made in inference mode.
+        self.inference = False
+        #: The forward-mode derivative, with the level it belongs to, or None.
+        self.tangent: Any = None
+        self.name: str | None = None
+
+
+class Variable:
+    """The fields of a tensor."""
+
+    __slots__ = ("__weakref__", "_array", "_autograd", "_counter", "_edge", "_metadata")
+
+    #: The values: an array of the device's library.
+    _array: Any
+    #: Shape, dtype and device of the array.
+    _metadata: Metadata
+    #: Where the gradient of a non-leaf goes (a stored edge); None for leaves and constants.
+    _edge: Any
+    #: Counts in-place changes; made when somebody first has to know.
+    _counter: VersionCounter | None
+    #: What leaves and few others have, or None.
+    _autograd: AutogradMeta | None
+
+
+#: Creating an accumulator: two threads never make two.
+_accumulators = Lock()
+#: Makes the tensor that users see from an array and its metadata; bound by `tensor`.
+_face: list[type[Variable]] = [Variable]
+
+
+def bind_face(face: type[Variable]) -> None:
+    """Say which class users see."""
+    _face[0] = face
+
+
+def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
+    """A tensor of an array, leading to `edge`."""
+    variable = _face[0]()
+    variable._array = array
+    variable._metadata = metadata
+    variable._edge = edge
+    variable._counter = None
+    variable._autograd = None
+    return variable
+
+
+def autograd_meta(variable: Variable) -> AutogradMeta:
+    """The variable's rarer fields, made when first needed."""
+    meta = variable._autograd
+    if meta.__class__ is not AutogradMeta:
+        full = variable._autograd = AutogradMeta()
+        full.view = meta
+        return full
+    assert meta is not None
+    return meta
+
+
+def requires_grad(variable: Variable) -> bool:
+    """Whether gradients flow into or through the variable."""
+    if variable._edge is not None:
+        return True
+    meta = variable._autograd
+    if meta is None:
+        return False
+    # PyTorch: a view of a tensor that requires grad does so, even if it was made in no_grad.
+    return meta.requires_grad or (meta.view is not None and requires_grad(meta.view.base))
+
+
+def gradient_edge(variable: Variable) -> Any:
+    """The stored edge that the variable's gradient goes to, None where it needs no gradient."""
+    edge = variable._edge
+    if edge is not None:
+        return edge
+    meta = variable._autograd
+    if meta is None:
+        return None
+    if not meta.requires_grad:
+        return None if meta.view is None else _renewed_edge(variable, meta.view)
+    reference = meta.accumulator
+    accumulator = None if reference is None else reference()
+    if accumulator is None:
+        return _new_accumulator(variable, autograd_meta(variable))
+    return accumulator
+
+
+#: The stored edge of a view, made anew from its base; bound by `ops.in_place`.
+_replay: list[Callable[[View], Any]] = []
+
+
+def bind_replay(replay: Callable[[View], Any]) -> None:
+    """Say how a view is taken again from its base."""
+    _replay[:] = [replay]
+
+
+def _renewed_edge(variable: Variable, view: View) -> Any:
+    """The edge of a view that has none, because its base has changed or needs no gradient."""
+    counter = variable._counter
+    if counter is None or counter.value == view.version or view.path is None:
+        return None
+    if gradient_edge(view.base) is None:
+        return None
+    if view.creation is not None:
+        refuse_change(view, indirect=True)
+    edge = _replay[0](view)
+    view.version = counter.value
+    variable._edge = edge
+    counter.register(variable)
+    meta = variable._autograd
+    if meta is not None and meta.retains_grad:
+        _retain(variable)
+    return edge
+
+
+def view_of(variable: Variable) -> View | None:
+    """How a variable is a view of another, None if it is none."""
+    meta = variable._autograd
+    return None if meta is None else meta.view
+
+
+def note_view(
+    variable: Variable, source: Variable, name: str, attributes: Any, creation: str | None = None
+) -> None:
+    """Note that a result looks into the memory of the tensor it was taken from.
+
+    Args:
+        variable: the result, with its array and its edge.
+        source: the tensor it was taken from.
+        name: the function of the table that took it.
+        attributes: the function's attributes.
+        creation: why the view can't be changed in place while recording, or None.
+    """
+    array, held = source._array, variable._array.base
+    if held is not array and (held is None or held is not array.base):
+        # The function had to copy.
+        return
+    if is_inference(source):
+        if variable._edge is None:
+            autograd_meta(variable).inference = True
+        return
+    counter = source._counter or counter_of(source)
+    variable._counter = counter
+    meta = source._autograd
+    parent = None if meta is None else meta.view
+    if parent is None:
+        view = View(source, (None, name, attributes), counter.value, creation)
+    else:
+        path = None if parent.path is None else (parent.path, name, attributes)
+        view = View(parent.base, path, counter.value, parent.creation or creation)
+    variable._autograd = view  # type: ignore[assignment]
+    if variable._edge is not None:
+        counter.register(variable)
+
+
+def rebase_history(variable: Variable, edge: Any) -> None:
+    """Give a variable that was changed in place a new history; it must not be a view."""
+    meta = variable._autograd
+    retains = meta is not None and meta.retains_grad
+    if retains:
+        stop_retaining(variable)
+    variable._edge = edge
+    counter_of(variable).forget_edges()
+    if retains:
+        _retain(variable)
+
+
+def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad:
+    """Make the leaf's accumulator, unless another thread has been quicker."""
+    with _accumulators:
+        reference = meta.accumulator
+        accumulator = None if reference is None else reference()
+        if accumulator is None:
+            accumulator = AccumulateGrad(variable)
+            accumulator.extras = meta.extras
+            meta.accumulator = weakref.ref(accumulator)
+        return accumulator
+
+
+def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
+    """The stored edges of the inputs of an operation, None for those that need no gradient."""
+    return tuple(gradient_edge(variable) for variable in variables)
+
+
+def set_history(variable: Variable, edge: Any) -> None:
+    """Make the variable a function's output: its gradient goes to `edge` from here on."""
+    variable._edge = edge
+    counter = variable._counter
+    if counter is not None and edge.__class__ is not Edge:
+        edge.guard = counter
+        edge.version = counter.value
+
+
+def counter_of(variable: Variable) -> VersionCounter:
+    """The variable's version counter, made when first needed.
+
+    The function that made the variable may have saved it: it learns of the counter, too. A
+    variable without a counter has never been changed, so the function saw version 0.
+    """
+    counter = variable._counter
+    if counter is None:
+        if is_inference(variable):
+            raise AutogradError(
+                "Inference tensors cannot be saved for backward. To work around you can make a "
+                "clone to get a normal tensor and use it in autograd."
+            )
+        counter = variable._counter = VersionCounter()
+        edge = variable._edge
+        if isinstance(edge, Node) and edge.guard is None:
+            rule = edge.rule
+            if rule is not None and rule.saves:
+                edge.guard = counter
+                edge.version = 0
+    return counter
+
+
+def bump_version(variable: Variable) -> None:
+    """Note an in-place change of the variable."""
+    if not is_inference(variable):
+        counter_of(variable).value += 1
+
+
+def version_of(variable: Variable) -> int:
+    """How many in-place changes the variable and its aliases have seen.
+
+    Raises:
+        RuntimeError: for a tensor made in inference mode.
+    """
+    if is_inference(variable):
+        raise AutogradError("Inference tensors do not track version counter.")
+    counter = variable._counter
+    return 0 if counter is None else counter.value
+
+
+def is_inference(variable: Variable) -> bool:
+    """Whether the variable was made in inference mode."""
+    meta = variable._autograd
+    return meta is not None and meta.inference
+
+
+def hooks_of(variable: Variable, what: str) -> tuple[NodeExtras, int]:
+    """Where hooks on a tensor are kept: with its function, or with the leaf's accumulator.
+
+    Raises:
+        RuntimeError: if the tensor needs no gradient.
+    """
+    edge = gradient_edge(variable)
+    if edge is None:
+        raise AutogradError(
+            f"cannot {what} a tensor that doesn't require gradient. Call requires_grad_() first."
+        )
+    node: Any = edge
+    position = 0
+    if edge.__class__ is Edge:
+        node, position = edge
+    extras = extras_of(node)
+    if variable._edge is None:
+        autograd_meta(variable).extras = extras
+    return extras, position
+
+
+def retain_grad(variable: Variable) -> None:
+    """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway.
+
+    Raises:
+        RuntimeError: if the tensor needs no gradient.
+    """
+    if not requires_grad(variable):
+        raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
+    if gradient_edge(variable) is None or variable._edge is None:
+        return
+    if autograd_meta(variable).retains_grad:
+        return
+    _retain(variable)
+    autograd_meta(variable).retains_grad = True
+
+
+def _retain(variable: Variable) -> None:
+    extras, position = hooks_of(variable, "retain the gradient of")
+    extras.retain[position] = weakref.ref(variable)

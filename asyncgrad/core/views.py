@@ -1,0 +1,147 @@
+"""Views: which tensor they look into, and how.
+
+A view leads to its base by the node that made it, like any other result. When the base changes in
+place, that node belongs to values that are gone: the base's counter knows the views that are
+alive, takes their edges away, and whoever next asks for one gets it made anew from the base.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from asyncgrad.core.variable import Variable
+
+#: So many weak references are kept before dead ones are looked for.
+_PRUNE = 32
+
+_REMEDIES = {
+    "no_grad": (
+        "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
+        "your code by moving both the view and the inplace either both inside the no_grad block "
+        "(if you don't want the inplace to be tracked) or both outside (if you want the inplace "
+        "to be tracked)."
+    ),
+    "several": (
+        "This view is the output of a function that returns multiple views. Such functions do not "
+        "allow the output views to be modified inplace. You should replace the inplace operation "
+        "by an out-of-place one."
+    ),
+    "function": (
+        "This view was created inside a custom Function (or because an input was returned as-is) "
+        "and the autograd logic to handle view+inplace would override the custom backward "
+        "associated with the custom Function, leading to incorrect gradients. This behavior is "
+        "forbidden. You can fix this by cloning the output of the custom Function."
+    ),
+    "inference": (
+        "This view was created in inference mode. You can clarify your code by moving both the "
+        "view and the inplace either both inside the inference_mode block or both outside."
+    ),
+}
+
+
+class VersionCounter:
+    """Counts in-place changes; a tensor shares it with its views and with `detach()`."""
+
+    __slots__ = ("value", "views")
+
+    def __init__(self) -> None:
+        """Start unchanged."""
+        self.value = 0
+        #: The views that lead to their base by an edge, weakly.
+        self.views: list[weakref.ref[Variable]] | None = None
+
+    def register(self, variable: Variable) -> None:
+        """Remember a view that has an edge."""
+        views = self.views
+        if views is None:
+            self.views = [weakref.ref(variable)]
+            return
+        views.append(weakref.ref(variable))
+        if not len(views) % _PRUNE:
+            self.views = [reference for reference in views if reference() is not None]
+
+    def forget_edges(self) -> None:
+        """The base's history has changed: take their edges from its views."""
+        views, self.views = self.views, None
+        for reference in views or ():
+            variable = reference()
+            if variable is not None:
+                meta = variable._autograd
+                if meta is not None and meta.retains_grad:
+                    stop_retaining(variable)
+                variable._edge = None
+
+
+class View:
+    """What a view keeps in `_autograd` until something else is to be kept there, too.
+
+    It can be read in the place of an `AutogradMeta`.
+    """
+
+    __slots__ = ("base", "creation", "path", "version")
+
+    #: As in `AutogradMeta`, of a tensor that has nothing of the kind.
+    requires_grad = False
+    grad = None
+    grad_dtype = None
+    accumulator = None
+    extras = None
+    post_accumulate = None
+    retains_grad = False
+    inference = False
+    name = None
+    tangent = None
+
+    def __init__(self, base: Variable, path: Any, version: int, creation: str | None) -> None:
+        """Describe a view.
+
+        Args:
+            base: the tensor that is no view itself.
+            path: how to get from the base to the view: (path, function, attributes), or None for
+                one that nobody can repeat.
+            version: the version of the base when the view's edge was made.
+            creation: why the view can't be changed in place while recording, or None.
+        """
+        self.base = base
+        self.path = path
+        self.version = version
+        self.creation = creation
+
+    @property
+    def view(self) -> View:
+        """Itself: `AutogradMeta` has a field of that name."""
+        return self
+
+
+def stop_retaining(variable: Variable) -> None:
+    """Take what `retain_grad` asked for from the node that the variable leads to."""
+    edge: Any = variable._edge
+    node, position = edge if isinstance(edge, tuple) else (edge, 0)
+    extras = None if node is None else node.extras
+    if extras is not None:
+        retain = extras.retain.get(position)
+        if retain is not None and retain() is variable:
+            del extras.retain[position]
+
+
+def refuse_change(view: View, *, indirect: bool) -> None:
+    """Raise for a view that may not change, nor its base, while recording.
+
+    Args:
+        view: how it is one.
+        indirect: it is the base, or another view of it, that has changed.
+    """
+    what = "A view was created in no_grad mode" if view.creation == "no_grad" else (
+        "The output of a function is a view"
+    )  # fmt: skip
+    how = (
+        "its base or another view of its base has been modified inplace"
+        if indirect
+        else "is being modified inplace"
+    )
+    mode = " with grad mode enabled" if view.creation == "no_grad" else ""
+    raise AutogradError(f"{what} and {how}{mode}. {_REMEDIES[view.creation or 'no_grad']}")

@@ -1,0 +1,62 @@
+"""NumPy without warnings: PyTorch says nothing where a logarithm meets a zero.
+
+NumPy keeps its error state in a context variable. `np.errstate` costs a microsecond, which is four
+times a function of few elements; setting the variable itself costs a tenth of that.
+"""
+
+from __future__ import annotations
+
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _state() -> tuple[Any, Any]:
+    """The context variable of NumPy's error state, and its value for "ignore everything"."""
+    context = Context()
+    context.run(np.seterr, all="ignore")
+    ((variable, value),) = context.items()
+    return variable, value
+
+
+_variable, _ignoring = _state()
+_set, _reset = _variable.set, _variable.reset
+
+
+def hush() -> Any:
+    """Silence NumPy in this context; returns what `unhush` wants back."""
+    return _set(_ignoring)
+
+
+#: Put back what `hush` found.
+unhush: Callable[[Any], None] = _reset
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with NumPy silent while it runs."""
+
+    def silent(*arguments: Any) -> Any:
+        token = _set(_ignoring)
+        try:
+            return function(*arguments)
+        finally:
+            _reset(token)
+
+    return silent
+
+
+def quiet_swapped(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A function of two arguments with them exchanged, NumPy silent while it runs."""
+
+    def silent(x: Any, y: Any) -> Any:
+        token = _set(_ignoring)
+        try:
+            return function(y, x)
+        finally:
+            _reset(token)
+
+    return silent

@@ -1,0 +1,48 @@
+"""Every exception of asyncgrad, each with the class that PyTorch raises there and its remedy."""
+
+from __future__ import annotations
+
+
+class AutogradError(RuntimeError):
+    """What is wrong with a graph or a pass; PyTorch raises a plain RuntimeError here."""
+
+
+class GraphFreedError(AutogradError):
+    """A pass met a node whose saved tensors an earlier pass has released."""
+
+    def __init__(self, node: str) -> None:
+        """Name the node."""
+        super().__init__(
+            f"Trying to backward through the graph a second time (or directly access saved tensors "
+            f"after they have already been freed): the saved values of {node} were released by an "
+            f"earlier backward() or grad(). Pass retain_graph=True to that earlier call if you "
+            f"need a second pass, or run the forward again."
+        )
+
+
+class SavedTensorModifiedError(AutogradError):
+    """A tensor was changed in place after an operation had saved it for backward."""
+
+
+class PendingBackwardError(AutogradError):
+    """A pass that this task started has not been awaited before its results were used."""
+
+
+class WrongLoopError(AutogradError):
+    """A pass was awaited in another event loop than the one it runs on."""
+
+
+class NestingError(RecursionError):
+    """Reentrant passes are nested deeper than the limit."""
+
+
+def note_failure(error: BaseException, node: object) -> None:
+    """Add to an error which node it came from and what the node's forward output was."""
+    try:
+        where = f"raised by {node.name()}, whose forward output was {node.output_metadata!r}"  # type: ignore[attr-defined]
+        error.add_note(where)
+        made_at = node.extras and node.extras.metadata.get("traceback_")  # type: ignore[attr-defined]
+        if made_at:
+            error.add_note("made by this forward call:\n" + "".join(made_at))
+    except Exception:
+        pass

@@ -1,0 +1,5 @@
+"""PyTorch's `torch.linalg`."""
+
+from asyncgrad.ops.functions.reduction import vector_norm
+
+__all__ = ["vector_norm"]

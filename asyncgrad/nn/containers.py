@@ -1,0 +1,325 @@
+"""Modules that hold modules."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from operator import index as as_index
+from typing import Any, Self
+
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import Parameter
+
+
+class Sequential(Module):
+    """Modules called one after another, each with what the one before gave.
+
+    Args:
+        args: modules, or one ordered dictionary of them.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], OrderedDict):
+            for name, module in args[0].items():
+                self.register_module(name, module)
+        else:
+            for place, module in enumerate(args):
+                self.register_module(str(place), module)
+
+    def forward(self, input: Any) -> Any:
+        """The output of the last module."""
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """A module, or for a slice a sequence of the same modules."""
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return self._modules[_key(self, index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, _key(self, index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        _delete(self, index)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.register_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Self:
+        """Add a module before a place."""
+        _insert(self, index, module)
+        return self
+
+
+class ModuleList(Module):
+    """A list of modules, which are registered.
+
+    Args:
+        modules: the first members.
+    """
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        self.extend(modules or ())
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __contains__(self, module: object) -> bool:
+        return module in self._modules.values()
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """A module, or for a slice a list of the same modules."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return self._modules[_key(self, index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, _key(self, index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        _delete(self, index)
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(modules)
+
+    def __add__(self, modules: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *modules])
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.register_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Add a module before a place."""
+        _insert(self, index, module)
+
+    def pop(self, key: int | slice) -> Any:
+        """Take out a module."""
+        module = self[key]
+        del self[key]
+        return module
+
+
+class ModuleDict(Module):
+    """A dictionary of modules, which are registered.
+
+    Args:
+        modules: a mapping, or pairs.
+    """
+
+    def __init__(self, modules: Any = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.register_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def clear(self) -> None:
+        """Take out all."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Take out one."""
+        return self._modules.pop(key)
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> Any:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> Any:
+        """Names with modules."""
+        return self._modules.items()
+
+    def update(self, modules: Any) -> None:
+        """Add modules from a mapping or from pairs.
+
+        Raises:
+            TypeError: if it is neither.
+        """
+        if not isinstance(modules, (Mapping, ModuleDict, Iterable)):
+            raise TypeError(
+                f"ModuleDict.update should be called with an iterable of key/value pairs, but got "
+                f"{type(modules).__name__}"
+            )
+        pairs = modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules
+        for name, module in pairs:
+            self[name] = module
+
+
+class ParameterList(Module):
+    """A list of parameters, which are registered.
+
+    Args:
+        values: tensors; those that are no parameters become parameters.
+    """
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        super().__init__()
+        self.extend(values or ())
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parameters.values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """A parameter, or for a slice a list of the same parameters."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return self._parameters[_key(self, index)]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.register_parameter(_key(self, index), _parameter(value))
+
+    def append(self, value: Any) -> Self:
+        """Add a parameter at the end."""
+        self.register_parameter(str(len(self)), _parameter(value))
+        return self
+
+    def extend(self, values: Iterable[Any]) -> Self:
+        """Add parameters at the end."""
+        for value in values:
+            self.append(value)
+        return self
+
+
+class ParameterDict(Module):
+    """A dictionary of parameters, which are registered.
+
+    Args:
+        parameters: a mapping, or pairs, of tensors; what is no parameter becomes one.
+    """
+
+    def __init__(self, parameters: Any = None) -> None:
+        super().__init__()
+        if parameters is not None:
+            self.update(parameters)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._parameters
+
+    def __getitem__(self, key: str) -> Any:
+        return self._parameters[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.register_parameter(key, _parameter(value))
+
+    def __delitem__(self, key: str) -> None:
+        del self._parameters[key]
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._parameters.keys()
+
+    def values(self) -> Any:
+        """The parameters."""
+        return self._parameters.values()
+
+    def items(self) -> Any:
+        """Names with parameters."""
+        return self._parameters.items()
+
+    def update(self, parameters: Any) -> None:
+        """Add parameters from a mapping or from pairs."""
+        pairs = (
+            parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
+        )
+        for name, value in pairs:
+            self[name] = value
+
+
+def _parameter(value: Any) -> Parameter:
+    return value if isinstance(value, Parameter) else Parameter(value)
+
+
+def _key(container: Any, index: Any) -> str:
+    """The name at a place; negative places count from the end."""
+    place = as_index(index)
+    length = len(container)
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of range of {length} members")
+    names: list[str] = list(container._modules or container._parameters)
+    return names[place]
+
+
+def _delete(container: Any, index: int | slice) -> None:
+    """Take out members; those behind them move up."""
+    members = list(container._modules.items())
+    del members[index]
+    numbered = all(name.isdigit() for name in container._modules)
+    container._modules.clear()
+    for place, (name, module) in enumerate(members):
+        container._modules[str(place) if numbered else name] = module
+
+
+def _insert(container: Any, index: int, module: Any) -> None:
+    """Put a member before a place; those behind it move down.
+
+    Raises:
+        TypeError: if it is no module.
+        IndexError: if the place is out of range.
+    """
+    if not isinstance(module, Module):
+        raise TypeError(f"module should be of type Module, not {type(module).__name__}")
+    length = len(container)
+    if not -length <= index <= length:
+        raise IndexError(f"Index out of range: {index} of {length} members")
+    members = list(container._modules.values())
+    members.insert(index, module)
+    container._modules.clear()
+    container._modules.update({str(place): member for place, member in enumerate(members)})

@@ -1,0 +1,146 @@
+"""Look-up tables."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import Parameter, new_parameter
+
+
+class Embedding(Module):
+    """A table of vectors, looked up by integers.
+
+    Args:
+        num_embeddings: how many vectors there are.
+        embedding_dim: their length.
+        padding_idx: the vector that starts as zeros and gets no gradient.
+        max_norm: vectors that are looked up are scaled down to this norm first.
+        norm_type: the order of that norm.
+        scale_grad_by_freq: divide gradients by how often a vector was looked up.
+        sparse: gradients hold only the rows that were looked up.
+        _weight: the table, of shape (num_embeddings, embedding_dim).
+        _freeze: the table needs no gradient.
+        device: where the table is made.
+        dtype: its dtype.
+
+    Raises:
+        AssertionError: if `padding_idx` is no row, or the table has another shape.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Any = None,
+        _freeze: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise AssertionError(
+                    f"Padding_idx must be within num_embeddings: {padding_idx} is no row of "
+                    f"{num_embeddings}"
+                )
+            padding_idx %= num_embeddings
+        self.padding_idx = padding_idx
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.sparse = sparse
+        if _weight is None:
+            self.weight = new_parameter(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            self.weight.requires_grad_(not _freeze)
+            self.reset_parameters()
+        else:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise AssertionError(
+                    f"Shape of weight {tuple(_weight.shape)} does not match num_embeddings and "
+                    f"embedding_dim, {(num_embeddings, embedding_dim)}"
+                )
+            self.weight = Parameter(_weight, not _freeze)
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew, from the standard normal distribution."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            init.zeros_(self.weight.data[self.padding_idx : self.padding_idx + 1])
+
+    def forward(self, input: Any) -> Any:
+        """The vectors of integers of any shape, along a new last axis."""
+        return F.embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.sparse,
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Any,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
+        """A module around a table that there is already.
+
+        Args:
+            embeddings: the table, of two axes.
+            freeze: it needs no gradient.
+            padding_idx: the vector that gets no gradient.
+            max_norm: vectors that are looked up are scaled down to this norm first.
+            norm_type: the order of that norm.
+            scale_grad_by_freq: divide gradients by how often a vector was looked up.
+            sparse: gradients hold only the rows that were looked up.
+
+        Raises:
+            AssertionError: if the table has not two axes.
+        """
+        if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        rows, columns = embeddings._metadata.shape
+        return cls(
+            rows,
+            columns,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight=embeddings,
+            _freeze=freeze,
+        )
+
+    def extra_repr(self) -> str:
+        """The sizes and options."""
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        if self.padding_idx is not None:
+            parts.append(f"padding_idx={self.padding_idx}")
+        if self.max_norm is not None:
+            parts.append(f"max_norm={self.max_norm}")
+        if self.norm_type != 2:
+            parts.append(f"norm_type={self.norm_type}")
+        if self.scale_grad_by_freq:
+            parts.append("scale_grad_by_freq=True")
+        if self.sparse:
+            parts.append("sparse=True")
+        return ", ".join(parts)

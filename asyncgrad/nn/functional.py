@@ -1,0 +1,210 @@
+"""PyTorch's `torch.nn.functional`."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.creation import default_generator
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.functions import activation, elementwise
+from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
+from asyncgrad.ops.functions.attention import attention
+from asyncgrad.ops.functions.convolution import avg_pool2d, conv1d, conv2d, max_pool2d
+from asyncgrad.ops.functions.elementwise import sigmoid, tanh
+from asyncgrad.ops.functions.index import embedding, one_hot
+from asyncgrad.ops.functions.linalg import linear
+from asyncgrad.ops.functions.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_similarity,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from asyncgrad.ops.functions.normalisation import batch_norm, layer_norm, rms_norm
+from asyncgrad.ops.functions.shape import pad
+from asyncgrad.ops.in_place import assign
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, category
+
+__all__ = [
+    "avg_pool2d",
+    "batch_norm",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "conv1d",
+    "conv2d",
+    "cosine_similarity",
+    "cross_entropy",
+    "dropout",
+    "elu",
+    "elu_",
+    "embedding",
+    "gelu",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "layer_norm",
+    "leaky_relu",
+    "leaky_relu_",
+    "linear",
+    "log_softmax",
+    "logsigmoid",
+    "max_pool2d",
+    "mse_loss",
+    "nll_loss",
+    "one_hot",
+    "pad",
+    "relu",
+    "relu_",
+    "rms_norm",
+    "scaled_dot_product_attention",
+    "sigmoid",
+    "silu",
+    "smooth_l1_loss",
+    "softmax",
+    "softplus",
+    "tanh",
+]
+
+
+def relu(input: Any, inplace: bool = False) -> Any:
+    """The positive part, elementwise; the derivative at 0 is 0."""
+    out = elementwise.relu(input)
+    return assign(input, out, "relu_") if inplace else out
+
+
+def relu_(input: Any) -> Any:
+    """`relu`, in place."""
+    return relu(input, inplace=True)
+
+
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
+    if not inplace:
+        return activation.leaky_relu(input, negative_slope)
+    return assign(input, activation.leaky_relu(_kept(input), negative_slope), "leaky_relu_")
+
+
+def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Any:
+    """`leaky_relu`, in place."""
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
+    if not inplace:
+        return activation.elu(input, alpha)
+    return assign(input, activation.elu(_kept(input), alpha), "elu_")
+
+
+def elu_(input: Any, alpha: float = 1.0) -> Any:
+    """`elu`, in place."""
+    return elu(input, alpha, inplace=True)
+
+
+def silu(input: Any, inplace: bool = False) -> Any:
+    """The elements times their logistic function."""
+    if not inplace:
+        return activation.silu(input)
+    return assign(input, activation.silu(_kept(input)), "silu_")
+
+
+def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """Positive numbers that sum to 1 along `dim`."""
+    return activation.softmax(input, _chosen_dim("softmax", input, dim), dtype)
+
+
+def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+    """The logarithm of the softmax along `dim`."""
+    return activation.log_softmax(input, _chosen_dim("log_softmax", input, dim), dtype)
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Zeros at random, with probability `p`; what stays is divided by `1 - p`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for a dtype that is not floating.
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    x = as_tensor_operand(input, "dropout", 1)
+    if not training or p == 0 or not x._metadata.size:
+        return input
+    if category(x._metadata.dtype) < 2:
+        raise AutogradError(
+            f"dropout: result type float can't be cast to the desired output type "
+            f"{x._metadata.dtype}. Convert the tensor with .to() first."
+        )
+    if p == 1:
+        out = R.mul_scalar(x, 0.0)
+    else:
+        mask = default_generator.draw("random", x._metadata.shape, dtype=np.float32) >= p
+        out = R.dropout(x, mask, 1 / (1 - p))
+    return assign(input, out, "dropout_") if inplace else out
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """`softmax(query @ key.mT * scale) @ value`, without ever holding all scores.
+
+    Args:
+        query: of shape (..., queries, features).
+        key: of shape (..., keys, features).
+        value: of shape (..., keys, values).
+        attn_mask: what can be broadcast to (..., queries, keys): booleans that say which keys
+            count, or numbers that are added to the scores.
+        dropout_p: the probability that a weight is dropped. All weights are held then.
+        is_causal: a query sees the keys up to its own place only.
+        scale: one by the root of the number of features if None.
+        enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
+            shared.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or there are two masks.
+        ValueError: if `dropout_p` is no probability.
+    """
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+    drop = functools.partial(dropout, p=dropout_p) if dropout_p else None
+    return attention(query, key, value, attn_mask, drop, is_causal, scale, enable_gqa)
+
+
+def _kept(input: Any) -> Any:
+    """A copy for the function's derivative, where the input itself is about to be overwritten."""
+    return R.clone(input)
+
+
+def _chosen_dim(name: str, input: Any, dim: int | None) -> int:
+    """The axis, or PyTorch's choice of it where none is given."""
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+        f"dim=X as an argument.",
+        stacklevel=3,
+    )
+    return 0 if input.ndim in {0, 1, 3} else 1

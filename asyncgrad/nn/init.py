@@ -1,0 +1,217 @@
+"""Initial values of parameters, PyTorch's `torch.nn.init`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.creation import default_generator
+
+if TYPE_CHECKING:
+    from asyncgrad.creation import Generator
+
+_T = TypeVar("_T", bound=Variable)
+
+_GAINS = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 3 / 4}
+_LINEAR = {
+    f"{kind}{n}d" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)
+} | {"linear", "sigmoid"}  # fmt: skip
+
+
+def _fill(tensor: _T, values: Any) -> _T:
+    """Overwrite a tensor, whether or not it requires a gradient."""
+    tensor._array[...] = values
+    bump_version(tensor)
+    return tensor
+
+
+def _draw(generator: Generator | None, method: str, *args: Any) -> Any:
+    return (generator or default_generator).draw(method, *args)
+
+
+def constant_(tensor: _T, val: float) -> _T:
+    """Fill with one number."""
+    return _fill(tensor, val)
+
+
+def zeros_(tensor: _T) -> _T:
+    """Fill with zeros."""
+    return _fill(tensor, 0)
+
+
+def ones_(tensor: _T) -> _T:
+    """Fill with ones."""
+    return _fill(tensor, 1)
+
+
+def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> _T:
+    """Fill with numbers uniform in [a, b)."""
+    return _fill(tensor, _draw(generator, "uniform", a, b, tensor._metadata.shape))
+
+
+def normal_(
+    tensor: _T, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> _T:
+    """Fill with normal numbers."""
+    return _fill(tensor, _draw(generator, "normal", mean, std, tensor._metadata.shape))
+
+
+def trunc_normal_(
+    tensor: _T,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> _T:
+    """Fill with normal numbers that lie in [a, b]: those outside are drawn again."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
+            "The distribution of values may be incorrect.",
+            stacklevel=2,
+        )
+        # Rejection would hardly ever accept: uniform is what such an interval looks like.
+        return uniform_(tensor, a, b, generator)
+    values = _draw(generator, "normal", mean, std, tensor._metadata.size)
+    while (outside := np.flatnonzero((values < a) | (values > b))).size:
+        values[outside] = _draw(generator, "normal", mean, std, outside.size)
+    return _fill(tensor, values.reshape(tensor._metadata.shape))
+
+
+def eye_(tensor: _T) -> _T:
+    """Fill a matrix with the identity."""
+    _check_ndim(tensor, {2}, "Only tensors with 2 dimensions are supported")
+    rows, columns = tensor._metadata.shape
+    return _fill(tensor, np.eye(rows, columns))
+
+
+def dirac_(tensor: _T, groups: int = 1) -> _T:
+    """Fill the weight of a convolution so that it keeps as many channels as it can."""
+    _check_ndim(tensor, {3, 4, 5}, "Only tensors with 3, 4, or 5 dimensions are supported")
+    shape = tensor._metadata.shape
+    if shape[0] % groups:
+        raise ValueError(f"dim 0 must be divisible by groups: {shape[0]} and {groups}")
+    per_group = shape[0] // groups
+    values = np.zeros(shape)
+    centre = tuple(size // 2 for size in shape[2:])
+    for group in range(groups):
+        for channel in range(min(per_group, shape[1])):
+            values[(group * per_group + channel, channel, *centre)] = 1
+    return _fill(tensor, values)
+
+
+def _check_ndim(tensor: Variable, allowed: set[int], words: str) -> None:
+    if len(tensor._metadata.shape) not in allowed:
+        raise ValueError(f"{words}, got shape {tensor._metadata.shape}")
+
+
+def _calculate_fan_in_and_fan_out(tensor: Variable) -> tuple[int, int]:
+    """How many inputs an output sees, and how many outputs an input reaches."""
+    shape = tensor._metadata.shape
+    if len(shape) < 2:
+        raise ValueError(
+            f"Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, got "
+            f"shape {shape}"
+        )
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def _fan(tensor: Variable, mode: str) -> int:
+    if mode.lower() not in {"fan_in", "fan_out"}:
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
+    return fan_in if mode.lower() == "fan_in" else fan_out
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain that goes with an activation; `param` is the slope of a leaky relu.
+
+    Raises:
+        ValueError: for an activation without a known gain.
+    """
+    if nonlinearity in _LINEAR:
+        return 1.0
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        if isinstance(slope, bool) or not isinstance(slope, (int, float)):
+            raise ValueError(f"negative_slope {slope} not a valid number")
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity not in _GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return _GAINS[nonlinearity]
+
+
+def xavier_uniform_(tensor: _T, gain: float = 1.0, generator: Generator | None = None) -> _T:
+    """Fill uniformly, with the variance that keeps both passes level (Glorot)."""
+    bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: _T, gain: float = 1.0, generator: Generator | None = None) -> _T:
+    """Fill normally, with the variance that keeps both passes level (Glorot)."""
+    std = gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
+    return normal_(tensor, 0.0, std, generator)
+
+
+def kaiming_uniform_(
+    tensor: _T,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> _T:
+    """Fill uniformly, with the variance that keeps one pass level through relus (He)."""
+    if 0 in tensor._metadata.shape:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
+        return tensor
+    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    bound = math.sqrt(3.0) * std
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor: _T,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> _T:
+    """Fill normally, with the variance that keeps one pass level through relus (He)."""
+    if 0 in tensor._metadata.shape:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
+        return tensor
+    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    return normal_(tensor, 0.0, std, generator)
+
+
+def orthogonal_(tensor: _T, gain: float = 1, generator: Generator | None = None) -> _T:
+    """Fill with a matrix whose rows or columns are orthonormal, times `gain`."""
+    shape = tensor._metadata.shape
+    if len(shape) < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if 0 in shape:
+        return tensor
+    rows, columns = shape[0], tensor._metadata.size // shape[0]
+    flat = _draw(generator, "standard_normal", (max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(flat)
+    # The signs make the distribution uniform over all orthogonal matrices.
+    q = q * np.sign(np.diag(r))
+    return _fill(tensor, gain * (q.T if rows < columns else q).reshape(shape))
+
+
+def sparse_(
+    tensor: _T, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> _T:
+    """Fill a matrix normally and set a fraction of each column to zero."""
+    _check_ndim(tensor, {2}, "Only tensors with 2 dimensions are supported")
+    rows, columns = tensor._metadata.shape
+    values = _draw(generator, "normal", 0.0, std, (rows, columns))
+    for column in range(columns):
+        values[_draw(generator, "permutation", rows)[: math.ceil(sparsity * rows)], column] = 0
+    return _fill(tensor, values)

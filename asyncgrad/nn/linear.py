@@ -1,0 +1,88 @@
+"""Affine maps, and modules that only change the shape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import new_parameter
+from asyncgrad.ops.functions.shape import flatten
+
+
+class Identity(Module):
+    """Gives back its input; takes any arguments when it is made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        """The input."""
+        return input
+
+
+class Linear(Module):
+    """`x @ weight.T + bias`.
+
+    Args:
+        in_features: the length of the input's last axis.
+        out_features: the length of the output's last axis.
+        bias: with a bias.
+        device: where the parameters are made.
+        dtype: their dtype.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = new_parameter(out_features, in_features, device=device, dtype=dtype)
+        if bias:
+            self.bias = new_parameter(out_features, device=device, dtype=dtype)
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Any) -> Any:
+        """The map of an input of shape (..., in_features)."""
+        out = input @ self.weight.T
+        return out if self.bias is None else out + self.bias
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class Flatten(Module):
+    """The axes from `start_dim` to `end_dim` as one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, input: Any) -> Any:
+        """The input with fewer axes."""
+        return flatten(input, self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        """The axes."""
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

@@ -1,0 +1,221 @@
+"""Losses as modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.module import Module
+
+
+class _Loss(Module):
+    """What losses share: how the losses of the elements become one."""
+
+    def __init__(self, reduction: str) -> None:
+        super().__init__()
+        self.reduction = reduction
+
+
+class L1Loss(_Loss):
+    """The absolute difference.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of two tensors of one shape."""
+        return F.l1_loss(input, target, reduction=self.reduction)
+
+
+class MSELoss(_Loss):
+    """The squared difference.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of two tensors of one shape."""
+        return F.mse_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """The absolute difference, smooth near 0.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+        beta: below it the loss is a parabola.
+    """
+
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of two tensors of one shape."""
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(_Loss):
+    """The squared difference, up to a distance above which it grows linearly.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+        delta: that distance.
+    """
+
+    def __init__(self, *, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of two tensors of one shape."""
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+class KLDivLoss(_Loss):
+    """The divergence of a distribution from a target.
+
+    Args:
+        reduction: "batchmean", "mean", "sum" or "none".
+        log_target: the target is given as logarithms, as the input always is.
+    """
+
+    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of logarithms of probabilities."""
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class _WeightedLoss(_Loss):
+    """A loss with a weight for each class or element, which is a buffer."""
+
+    def __init__(self, weight: Any, reduction: str) -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+
+class NLLLoss(_WeightedLoss):
+    """The negative logarithm of the probability of the right class.
+
+    Args:
+        weight: a weight for each class.
+        ignore_index: a class that does not count.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        super().__init__(weight, reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of logarithms of probabilities."""
+        return F.nll_loss(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+class CrossEntropyLoss(_WeightedLoss):
+    """The cross entropy of logits and classes.
+
+    Args:
+        weight: a weight for each class.
+        ignore_index: a class that does not count.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: how much of the target is spread over all classes.
+    """
+
+    def __init__(
+        self,
+        weight: Any = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, reduction)
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of logits and classes, or probabilities of classes."""
+        return F.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class BCELoss(_WeightedLoss):
+    """The cross entropy of probabilities of yes and no.
+
+    Args:
+        weight: a weight for each element.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of probabilities."""
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(_WeightedLoss):
+    """The cross entropy of yes and no, from logits.
+
+    Args:
+        weight: a weight for each element.
+        reduction: "mean", "sum" or "none".
+        pos_weight: a weight for yes.
+    """
+
+    def __init__(
+        self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+    ) -> None:
+        super().__init__(weight, reduction)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of logits."""
+        return F.binary_cross_entropy_with_logits(
+            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between vectors.
+
+    Args:
+        dim: the axis of the vectors' elements.
+        eps: the least product of lengths to divide by.
+    """
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim = dim
+        self.eps = eps
+
+    def forward(self, x1: Any, x2: Any) -> Any:
+        """The cosines."""
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)

@@ -1,0 +1,296 @@
+"""What a module holds: parameters, buffers and other modules, found as attributes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn.parameter import Parameter
+from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Where attributes of each kind are kept.
+_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class Members:
+    """The tree below a module. `Module` alone inherits it."""
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Any]
+    _non_persistent_buffers_set: set[str]
+
+    # -- attributes -------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        """Only reached for what is no plain attribute: parameters, buffers and modules."""
+        own = self.__dict__
+        # Spelled out: a loop over the tables costs a third more (0.3 us for a module).
+        if "_modules" in own:
+            if name in (table := own["_parameters"]):
+                return table[name]
+            if name in (table := own["_modules"]):
+                return table[name]
+            if name in (table := own["_buffers"]):
+                return table[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Register parameters and modules, replace buffers, set anything else."""
+        own = self.__dict__
+        if isinstance(value, Parameter):
+            self._forget(name, "_parameters")
+            self.register_parameter(name, value)
+        elif isinstance(value, Members):
+            if "_modules" not in own:
+                raise AttributeError("cannot assign module before Module.__init__() call")
+            self._forget(name, "_modules")
+            own["_modules"][name] = value
+        else:
+            for table, kind, role, wanted in _REPLACEABLE:
+                if name in own.get(table, ()):
+                    if value is not None and not isinstance(value, kind):
+                        raise TypeError(
+                            f"cannot assign '{type(value).__name__}' as {role} '{name}' "
+                            f"({wanted} or None expected)"
+                        )
+                    own[table][name] = value
+                    return
+            object.__setattr__(self, name, value)
+
+    def _forget(self, name: str, keep: str) -> None:
+        """Make room for an attribute of another kind."""
+        own = self.__dict__
+        own.pop(name, None)
+        for table in _TABLES:
+            if table != keep and table in own:
+                own[table].pop(name, None)
+        if keep != "_buffers" and "_non_persistent_buffers_set" in own:
+            own["_non_persistent_buffers_set"].discard(name)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete a parameter, buffer, module or plain attribute."""
+        for table in _TABLES:
+            if name in self.__dict__[table]:
+                del self.__dict__[table][name]
+                self.__dict__["_non_persistent_buffers_set"].discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        """Parameters, buffers and modules, too."""
+        names = {*super().__dir__()}
+        for table in _TABLES:
+            names.update(self.__dict__[table])
+        return sorted(name for name in names if not name[0].isdigit())
+
+    def _check_name(self, kind: str, table: str, name: Any) -> None:
+        """Raise unless something new may be registered under the name."""
+        if table not in self.__dict__:
+            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{kind} name can\'t contain ".", got {name!r}')
+        if name == "":
+            raise KeyError(f'{kind} name can\'t be empty string ""')
+        if name not in self.__dict__[table] and (name in self.__dict__ or _has(self, name)):
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter, or None to say that the module goes without.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+            TypeError: if it is no parameter.
+            ValueError: if the parameter has been computed.
+        """
+        self._check_name("parameter", "_parameters", name)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"(asyncgrad.nn.Parameter or None required)"
+            )
+        if param is not None and param._edge is not None:
+            raise ValueError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                f"created explicitly. To express '{name}' as a function of another Tensor, "
+                f"compute the value in the forward() method."
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that belongs to the module's state and is not learnt.
+
+        Args:
+            name: the attribute's name.
+            tensor: the buffer, or None to say that the module goes without.
+            persistent: it is part of the state dict.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+            TypeError: if it is no tensor.
+        """
+        self._check_name("buffer", "_buffers", name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                f"(asyncgrad.Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def register_module(self, name: str, module: Any | None) -> None:
+        """Add a module under a name.
+
+        Raises:
+            KeyError: if the name is taken, empty or has a dot.
+            TypeError: if it is no module.
+        """
+        if module is not None and not isinstance(module, Members):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name("module", "_modules", name)
+        self._modules[name] = module
+
+    add_module = register_module
+
+    def get_submodule(self, target: str) -> Any:
+        """The module at a dotted path.
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        module: Any = self
+        for part in target.split(".") if target else ():
+            if part not in module._modules:
+                raise AttributeError(f"{type(module).__name__} has no attribute `{part}`")
+            found = module._modules[part]
+            if found is None:
+                raise AttributeError(f"`{part}` is not an nn.Module")
+            module = found
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a dotted path.
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        path, _, name = target.rpartition(".")
+        found: Parameter | None = self.get_submodule(path)._parameters.get(name)
+        if found is None:
+            raise AttributeError(f"`{target}` is not an nn.Parameter")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path.
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        path, _, name = target.rpartition(".")
+        found: Tensor | None = self.get_submodule(path)._buffers.get(name)
+        if found is None:
+            raise AttributeError(f"`{target}` is not a buffer")
+        return found
+
+    # -- walks ------------------------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """This module and all below it, each once, with their dotted names."""
+        memo = set() if memo is None else memo
+        waiting: list[tuple[str, Any]] = [(prefix, self)]
+        while waiting:
+            path, module = waiting.pop()
+            if module in memo:
+                continue
+            if remove_duplicate:
+                memo.add(module)
+            yield path, module
+            waiting += [
+                (f"{path}.{name}" if path else name, child)
+                for name, child in reversed(module._modules.items())
+                if child is not None
+            ]
+
+    def modules(self) -> Iterator[Any]:
+        """This module and all below it, each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """The modules right below this one, each once, with their names."""
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Any]:
+        """The modules right below this one, each once."""
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(
+        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        """The tensors of one kind, with their dotted names."""
+        seen: set[int] = set()
+        owners = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
+        for path, module in owners:
+            for name, member in module.__dict__[table].items():
+                if member is None or id(member) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(member))
+                yield (f"{path}.{name}" if path else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """All parameters, each once, with their dotted names."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, each once."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers, each once, with their dotted names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, each once."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+
+#: What may be assigned to a registered name: the table, the class, and their names in errors.
+_REPLACEABLE: tuple[tuple[str, Any, str, str], ...] = (
+    ("_parameters", Parameter, "parameter", "asyncgrad.nn.Parameter"),
+    ("_modules", Members, "child module", "asyncgrad.nn.Module"),
+    ("_buffers", Tensor, "buffer", "asyncgrad.Tensor"),
+)
+
+
+def _has(module: Any, name: str) -> bool:
+    """Whether the name is an attribute already."""
+    try:
+        getattr(module, name)
+    except AttributeError:
+        return False
+    return True

@@ -1,0 +1,257 @@
+"""Normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.creation import ones, tensor, zeros
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import new_parameter
+
+
+class _BatchNorm(Module):
+    """What batch norms of inputs of any number of axes share."""
+
+    #: Version 2 counts the batches.
+    _version = 2
+    #: The numbers of axes that an input may have.
+    _axes: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(
+                name, new_parameter(num_features, device=device, dtype=dtype) if wanted else None
+            )
+        tracked = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", tensor(0) if tracked else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget the batches."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.zeros_(self.num_batches_tracked)
+
+    def reset_parameters(self) -> None:
+        """Forget the batches and what was learnt."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Any) -> Any:
+        """The input, normalised for each feature."""
+        if input.ndim not in self._axes:
+            raise ValueError(
+                f"expected {' or '.join(f'{axes}D' for axes in self._axes)} input (got "
+                f"{input.ndim}D input)"
+            )
+        factor = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            if self.momentum is None:
+                # Each batch so far counts the same.
+                factor = 1.0 / float(self.num_batches_tracked)
+        mean, variance = self.running_mean, self.running_var
+        from_batch = self.training or (mean is None and variance is None)
+        if self.training and not self.track_running_stats:
+            mean = variance = None
+        return F.batch_norm(
+            input, mean, variance, self.weight, self.bias, from_batch, factor, self.eps
+        )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """State dicts from before version 2 do not count the batches."""
+        key = f"{prefix}num_batches_tracked"
+        version = local_metadata.get("version")
+        if (version is None or version < 2) and self.track_running_stats:
+            state_dict.setdefault(key, self.num_batches_tracked)
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+
+    def extra_repr(self) -> str:
+        """The size and options."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalises each feature over the batch, and over the positions if there are any.
+
+    Args:
+        num_features: how many features there are, the length of the second axis.
+        eps: added to the variance.
+        momentum: how much of the running values a batch replaces; None for their plain mean.
+        affine: with a learnt scale and shift.
+        track_running_stats: keep running values, and use them in evaluation mode.
+        device: where parameters and buffers are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+    """
+
+    _axes = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalises each channel over a batch of images and their positions.
+
+    Args:
+        num_features: how many channels there are, the length of the second axis.
+        eps: added to the variance.
+        momentum: how much of the running values a batch replaces; None for their plain mean.
+        affine: with a learnt scale and shift.
+        track_running_stats: keep running values, and use them in evaluation mode.
+        device: where parameters and buffers are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+    """
+
+    _axes = (4,)
+
+
+class LayerNorm(Module):
+    """Normalises over the last axes.
+
+    Args:
+        normalized_shape: the lengths of those axes, or the length of the last.
+        eps: added to the variance.
+        elementwise_affine: with a learnt scale and shift for each element.
+        bias: with a learnt shift.
+        device: where the parameters are made.
+        dtype: their dtype.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
+            self.register_parameter(
+                name,
+                new_parameter(*self.normalized_shape, device=device, dtype=dtype)
+                if wanted
+                else None,
+            )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget what was learnt."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Any) -> Any:
+        """The input, normalised."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The shape and options."""
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(Module):
+    """Divides by the root of the mean square over the last axes.
+
+    Args:
+        normalized_shape: the lengths of those axes, or the length of the last.
+        eps: added to the mean square; the dtype's least step at 1 if None.
+        elementwise_affine: with a learnt scale for each element.
+        device: where the scale is made.
+        dtype: its dtype.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: Any,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.register_parameter(
+            "weight",
+            new_parameter(*self.normalized_shape, device=device, dtype=dtype)
+            if elementwise_affine
+            else None,
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget what was learnt."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Any) -> Any:
+        """The input, normalised."""
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """The shape and options."""
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+def _shape(normalized_shape: Any) -> tuple[int, ...]:
+    if isinstance(normalized_shape, int):
+        return (normalized_shape,)
+    return tuple(normalized_shape)

@@ -1,0 +1,76 @@
+"""Parameters: the tensors that a module learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.core.variable import Variable, autograd_meta, counter_of, requires_grad
+from asyncgrad.creation import from_numpy, zeros
+from asyncgrad.ops.functions.shape import clone
+from asyncgrad.ops.promotion import category
+from asyncgrad.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A leaf tensor that a module lists among its parameters when it is assigned as an attribute.
+
+    Unlike other tensors it takes attributes of the user's own.
+
+    Args:
+        data: a tensor whose memory the parameter shares; an empty one if None.
+        requires_grad: gradients are accumulated for it.
+
+    Raises:
+        TypeError: if `data` is no tensor.
+        RuntimeError: if a dtype without gradients is to require them.
+    """
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+        """Share the data's memory and version counter, but not its history."""
+        if data is None:
+            data = zeros(0)
+        if not isinstance(data, Variable):
+            raise TypeError(
+                f"cannot create a Parameter from {type(data).__name__}: a Tensor is needed. Make "
+                f"one with asyncgrad.tensor() or asyncgrad.from_numpy()."
+            )
+        if requires_grad and category(data._metadata.dtype) < 2:
+            raise RuntimeError(
+                f"Only Tensors of floating point and complex dtype can require gradients, got "
+                f"{data._metadata.dtype}. Pass requires_grad=False."
+            )
+        self = super().__new__(cls)
+        self._array = data._array
+        self._metadata = data._metadata
+        self._edge = None
+        self._counter = counter_of(data)
+        self._autograd = None
+        autograd_meta(self).requires_grad = bool(requires_grad)
+        return self
+
+    def __repr__(self) -> str:
+        """The values, as what they are."""
+        return f"Parameter containing:\n{super().__repr__()}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        """A parameter with a copy of the values, and without a gradient."""
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        copied = type(self)(clone(self.data), requires_grad(self))
+        memo[id(self)] = copied
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The values and what the user attached; neither gradient nor hooks."""
+        return _rebuild, (type(self), self._array, requires_grad(self)), vars(self) or None
+
+
+def _rebuild(kind: type[Parameter], array: Any, requires_grad: bool) -> Parameter:
+    """A parameter from its pickle."""
+    return kind(from_numpy(array), requires_grad)
+
+
+def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Parameter:
+    """A parameter of zeros, to be initialised."""
+    data = zeros(shape, dtype=dtype)
+    return Parameter(data if device is None else data.to(device))

@@ -1,0 +1,127 @@
+"""State dicts: the tensors of a tree of modules by their dotted names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.nn.parameter import Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from asyncgrad.nn.module import Module
+
+
+class LoadResult(NamedTuple):
+    """What `load_state_dict` did not find, and what it found too much."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        """PyTorch's words if all is well."""
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return (
+            f"LoadResult(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        )
+
+
+class StateDict(dict[str, Any]):
+    """Tensors by their names; `_metadata` holds the version of each module."""
+
+    _metadata: dict[str, Any]
+
+
+def own_state(module: Module) -> dict[str, Any]:
+    """The parameters and persistent buffers of a module itself."""
+    return {
+        name: tensor
+        for name, tensor in (*module._parameters.items(), *module._buffers.items())
+        if tensor is not None and name not in module._non_persistent_buffers_set
+    }
+
+
+def load_own(
+    module: Module,
+    state_dict: Mapping[str, Any],
+    prefix: str,
+    assign: bool,
+    missing: list[str],
+    errors: list[str],
+) -> None:
+    """Take a module's own tensors out of a state dict, and note what is missing or does not fit."""
+    for name, tensor in own_state(module).items():
+        key = prefix + name
+        if key not in state_dict:
+            missing.append(key)
+            continue
+        given = state_dict[key]
+        if not isinstance(given, Variable):
+            errors.append(
+                f'While copying the parameter named "{key}", expected asyncgrad.Tensor from the '
+                f"state dict but received {type(given).__name__}."
+            )
+        elif given._metadata.shape != tensor._metadata.shape:
+            errors.append(
+                f"size mismatch for {key}: copying a param with shape {given._metadata.shape} "
+                f"from checkpoint, the shape in current model is {tensor._metadata.shape}."
+            )
+        elif assign:
+            _assign(module, name, tensor, given)
+        else:
+            with no_grad():
+                tensor.copy_(given)
+
+
+def _assign(module: Module, name: str, tensor: Any, given: Any) -> None:
+    """Put a tensor of a state dict itself in the place of a parameter or buffer."""
+    if not isinstance(tensor, Parameter):
+        module._buffers[name] = given
+        return
+    wanted = requires_grad(tensor)
+    if not isinstance(given, Parameter):
+        given = Parameter(given, wanted)
+    given.requires_grad_(wanted)
+    module._parameters[name] = given
+
+
+def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
+    """The names below a prefix that neither the module nor its children have."""
+    own = own_state(module)
+    unexpected = []
+    for key in state_dict:
+        if key.startswith(prefix):
+            first, *rest = key[len(prefix) :].split(".", 1)
+            if first not in (module._modules if rest else own):
+                unexpected.append(key)
+    return unexpected
+
+
+def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadResult:
+    """Load a whole tree; see `Module.load_state_dict`."""
+    if not hasattr(state_dict, "keys"):
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")
+    versions = getattr(state_dict, "_metadata", {})
+    missing: list[str] = []
+    unexpected: list[str] = []
+    errors: list[str] = []
+    for path, part in module.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        below = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
+        metadata = {**versions.get(path, {}), "assign_to_params_buffers": assign}
+        part._load_from_state_dict(below, prefix, metadata, True, missing, unexpected, errors)
+    if strict:
+        for kind, keys in (("Unexpected", unexpected), ("Missing", missing)):
+            if keys:
+                names = ", ".join(f'"{key}"' for key in keys)
+                errors.insert(0, f"{kind} key(s) in state_dict: {names}. ")
+    if errors:
+        raise RuntimeError(
+            "Error(s) in loading state_dict for {}:\n\t{}".format(
+                type(module).__name__, "\n\t".join(errors)
+            )
+        )
+    return LoadResult(missing, unexpected)

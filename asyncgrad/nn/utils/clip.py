@@ -1,0 +1,140 @@
+"""Bounds for gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, bump_version, wrap
+from asyncgrad.creation import zeros
+from asyncgrad.scheduler import check_awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def _gradients(parameters: Any) -> list[Any]:
+    """The gradients of one parameter or many, as far as they have any."""
+    parameters = [parameters] if isinstance(parameters, Variable) else list(parameters)
+    metas = [parameter._autograd for parameter in parameters]
+    return [meta.grad for meta in metas if meta is not None and meta.grad is not None]
+
+
+def get_total_norm(
+    tensors: Any,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """The norm of all elements of some tensors, as if they were one vector.
+
+    Args:
+        tensors: one, or many.
+        norm_type: the norm's order; may be `float("inf")`.
+        error_if_nonfinite: refuse a norm that is no finite number.
+        foreach: accepted for PyTorch's sake, without effect.
+
+    Returns:
+        A tensor without dimensions.
+
+    Raises:
+        RuntimeError: with `error_if_nonfinite`.
+    """
+    tensors = [tensors] if isinstance(tensors, Variable) else list(tensors)
+    if not tensors:
+        return zeros(())
+    order = float(norm_type)
+    F = tensors[0]._metadata.F
+    with np.errstate(all="ignore"):
+        norms = F.xp.stack([_norm(tensor._array.reshape(-1), order) for tensor in tensors])
+        total = F.as_array(_norm(norms, order))
+    if error_if_nonfinite and not math.isfinite(total):
+        raise RuntimeError(
+            f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
+            f"cannot be clipped. To disable this error and scale the gradients by the non-finite "
+            f"norm anyway, set `error_if_nonfinite=False`"
+        )
+    return wrap(total, F.metadata_of(total))
+
+
+def _norm(vector: Any, order: float) -> Any:
+    if not vector.size:
+        return abs(vector).sum()
+    return np.linalg.norm(vector, order)
+
+
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+) -> None:
+    """Scale gradients in place so that a norm they had, if it was greater, becomes `max_norm`.
+
+    Args:
+        parameters: one, or many.
+        max_norm: the greatest norm allowed.
+        total_norm: the norm that the gradients have.
+        foreach: accepted for PyTorch's sake, without effect.
+    """
+    _scale(_gradients(parameters), max_norm, total_norm)
+
+
+def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
+    # A Python number: it leaves the gradients' dtype alone.
+    factor = float(max_norm) / (float(total_norm) + 1e-6)
+    # The norm may be NaN, and then the gradients become so.
+    if factor >= 1.0:
+        return
+    with np.errstate(all="ignore"):
+        for gradient in gradients:
+            array = gradient._array
+            array *= factor
+            bump_version(gradient)
+
+
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """Scale gradients in place so that their norm, taken together, is at most `max_norm`.
+
+    Args:
+        parameters: one, or many.
+        max_norm: the greatest norm allowed.
+        norm_type: the norm's order; may be `float("inf")`.
+        error_if_nonfinite: refuse a norm that is no finite number.
+        foreach: accepted for PyTorch's sake, without effect.
+
+    Returns:
+        The norm before, a tensor without dimensions.
+
+    Raises:
+        RuntimeError: with `error_if_nonfinite`.
+        PendingBackwardError: if this task has started a pass that it has not awaited.
+    """
+    check_awaited("clip_grad_norm_")
+    gradients = _gradients(parameters)
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    _scale(gradients, max_norm, total)
+    return total
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Bring each element of the gradients into [-clip_value, clip_value], in place.
+
+    Args:
+        parameters: one, or many.
+        clip_value: the greatest absolute value allowed.
+        foreach: accepted for PyTorch's sake, without effect.
+
+    Raises:
+        PendingBackwardError: if this task has started a pass that it has not awaited.
+    """
+    check_awaited("clip_grad_value_")
+    bound = float(clip_value)
+    for gradient in _gradients(parameters):
+        np.clip(gradient._array, -bound, bound, out=gradient._array)
+        bump_version(gradient)

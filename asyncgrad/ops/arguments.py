@@ -1,0 +1,96 @@
+"""Arguments that many functions share: axes, shapes, indices."""
+
+from __future__ import annotations
+
+import operator
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def one_dim(name: str, dim: Any, ndim: int) -> int:
+    """An axis counted from the front.
+
+    Raises:
+        IndexError: if there is no such axis.
+        TypeError: if it is no integer.
+    """
+    try:
+        axis = operator.index(dim)
+    except TypeError:
+        raise TypeError(f"{name}(): argument 'dim' must be int, not {type(dim).__name__}") from None
+    bound = max(ndim, 1)
+    if not -bound <= axis < bound:
+        raise IndexError(
+            f"{name}: Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
+            f"but got {axis})"
+        )
+    return axis % bound
+
+
+def many_dims(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
+    """Axes counted from the front, each once; None or an empty sequence means all."""
+    if dims is None:
+        return tuple(range(ndim))
+    if isinstance(dims, (tuple, list)):
+        if not dims:
+            return tuple(range(ndim))
+        axes = tuple(one_dim(name, dim, ndim) for dim in dims)
+        if len(set(axes)) < len(axes):
+            raise RuntimeError(f"{name}: dim appears multiple times in the list of dims {dims}")
+        return axes if ndim else ()
+    axis = one_dim(name, dims, ndim)
+    return (axis,) if ndim else ()
+
+
+def one_shape(name: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape given as one sequence or as several numbers."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    try:
+        return tuple(map(operator.index, sizes))
+    except TypeError:
+        raise TypeError(f"{name}(): a shape must be made of ints, got {sizes!r}") from None
+
+
+def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """A shape with its one -1 replaced by what is left.
+
+    Raises:
+        RuntimeError: if the elements do not fit.
+    """
+    unknown = shape.count(-1)
+    known = prod(n for n in shape if n != -1)
+    if unknown > 1:
+        raise RuntimeError(f"{name}: only one dimension can be inferred, got shape {list(shape)}")
+    if any(n < -1 for n in shape):
+        raise RuntimeError(f"{name}: invalid shape dimension in {list(shape)}")
+    if unknown:
+        if known == 0 or size % known:
+            raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
+        return tuple(size // known if n == -1 else n for n in shape)
+    if known != size:
+        raise RuntimeError(f"{name}: shape '{list(shape)}' is invalid for input of size {size}")
+    return shape
+
+
+def plain_index(index: Any) -> Any:
+    """An index with arrays in the place of tensors."""
+    if isinstance(index, tuple):
+        return tuple(plain_index(part) for part in index)
+    if isinstance(index, Variable):
+        return index._array
+    if isinstance(index, list):
+        return np.asarray([plain_index(part) for part in index])
+    return index
+
+
+def arrays_of(values: Iterable[Any]) -> list[Any]:
+    """The arrays of tensors."""
+    return [value._array for value in values]

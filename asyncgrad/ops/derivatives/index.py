@@ -1,0 +1,170 @@
+"""Functions that pick elements by index, and their adjoints, which put them back.
+
+An index is normalised by `functions.index`: what is *basic* (numbers, slices, None, one Ellipsis)
+selects a view, what holds arrays selects a copy in which an element may occur twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.ops.entry import linear, operation
+
+#: Below this number of elements the plain way of adding at an index is the quickest.
+_FEW = 2048
+
+
+def _zeros_with(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
+    """Zeros of `shape` with `g` at a basic index."""
+    out = xp.zeros(shape, dtype=g.dtype)
+    out[index] = g
+    return out
+
+
+def _zeros_plus(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
+    """Zeros of `shape` with `g` added at an index; what is indexed twice gets both."""
+    out = xp.zeros(shape, dtype=g.dtype)
+    _add_at(xp, out, index, g)
+    return out
+
+
+def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
+    """Add in place at an index of arrays and full slices."""
+    if all(part.__class__ is slice or part.dtype == bool for part in index):
+        out[index] += g
+    elif g.size < _FEW or not out.flags.c_contiguous:
+        xp.add.at(out, index, g)
+    else:
+        # Numbered elements, one axis: 2 to 5 times as fast as several arrays of indices.
+        xp.add.at(out.reshape(-1), _numbers(xp, out.shape, index).reshape(-1), g.reshape(-1))
+
+
+def _numbers(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    """The number of each element that an index selects, counted through the array."""
+    while index[-1].__class__ is slice:
+        index = index[:-1]
+    axes = sum(1 if p.__class__ is slice or p.dtype != bool else p.ndim for p in index)
+    lead = shape[:axes]
+    rows = xp.arange(_product(lead)).reshape(lead)[index]
+    length = _product(shape[axes:])
+    return rows if axes == len(shape) else rows[..., None] * length + xp.arange(length)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    out = 1
+    for n in shape:
+        out *= n
+    return out
+
+
+def _zero_at(xp: Any, x: Any, index: Any) -> Any:
+    """A copy with zeros at an index."""
+    out = x.copy()
+    out[index] = 0
+    return out
+
+
+def _put(xp: Any, x: Any, value: Any, index: Any) -> Any:
+    """The array itself, with other elements at an index."""
+    x[index] = value
+    return x
+
+
+def _put_add(xp: Any, x: Any, value: Any, index: Any) -> Any:
+    """The array itself, with something added at an index; what is indexed twice gets both."""
+    _add_at(xp, x, index, value)
+    return x
+
+
+def _multiply_at(xp: Any, x: Any, y: Any, index: Any) -> Any:
+    """A copy with elements multiplied at an index, as often as they are indexed."""
+    out = x.copy()
+    xp.multiply.at(out, index, y)
+    return out
+
+
+def _zeros_put(xp: Any, value: Any, shape: tuple[int, ...], index: Any) -> Any:
+    return _put(xp, xp.zeros(shape, dtype=value.dtype), value, index)
+
+
+ENTRIES = (
+    linear(
+        "getitem",
+        lambda xp, x, index: x[index],
+        lambda F, g, x_shape, index: F.zeros_with(g, x_shape, index),
+        attributes=("index",),
+        view=True,
+        node="SliceBackward0",
+    ),
+    linear(
+        "zeros_with",
+        _zeros_with,
+        lambda F, g, index: F.getitem(g, index),
+        attributes=("shape", "index"),
+        fresh=False,
+    ),
+    linear(
+        "index",
+        lambda xp, x, index: x[index],
+        lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
+        attributes=("index",),
+        node="IndexBackward0",
+    ),
+    linear(
+        "zeros_plus",
+        _zeros_plus,
+        lambda F, g, index: F.index(g, index),
+        attributes=("shape", "index"),
+    ),
+    linear(
+        "zero_at",
+        _zero_at,
+        lambda F, g, index: F.zero_at(g, index),
+        attributes=("index",),
+    ),
+    linear(
+        "zeros_put",
+        _zeros_put,
+        lambda F, g, index: F.index(g, index),
+        attributes=("shape", "index"),
+    ),
+    # These two change the array of their first input; the second has the shape of what is indexed.
+    operation(
+        "put",
+        _put,
+        "x value",
+        "index",
+        pulls={
+            "x": lambda F, g, index: F.zero_at(g, index),
+            "value": lambda F, g, index: F.index(g, index),
+        },
+        pushes={
+            "x": lambda F, t, index: F.zero_at(t, index),
+            "value": lambda F, t, out_shape, index: F.zeros_put(t, out_shape, index),
+        },
+        node="IndexPutBackward0",
+    ),
+    operation(
+        "put_add",
+        _put_add,
+        "x value",
+        "index",
+        pulls={"x": lambda F, g: g, "value": lambda F, g, index: F.index(g, index)},
+        pushes={
+            "x": lambda F, t: t,
+            "value": lambda F, t, out_shape, index: F.zeros_plus(t, out_shape, index),
+        },
+        fresh=False,
+        node="IndexPutBackward0",
+    ),
+    # PyTorch has no derivative of this one: only the last factor counts where there are several.
+    operation("scatter_multiply", _multiply_at, "x y", "index"),
+    operation(
+        "scale_gradient",
+        lambda xp, x, y: x,
+        "x y",
+        pulls={"x": lambda F, g, y: F.mul(g, y)},
+        pushes={"x": lambda F, t: t},
+        node="EmbeddingBackward0",
+    ),
+)

@@ -1,0 +1,258 @@
+"""Functions that move elements, and sums, which are their adjoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.ops.entry import Entry, Part, linear, operation
+
+
+def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """A view that repeats elements; one element is by far the commonest case."""
+    if x.size == 1 and x.__class__ is np.ndarray:
+        buffer = np.ascontiguousarray(x) if x.shape else x
+        out = np.ndarray(shape, x.dtype, buffer, 0, (0,) * len(shape))
+        out.flags.writeable = False
+        return out
+    return xp.broadcast_to(x, shape)
+
+
+def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """Sum over the axes along which `shape` was broadcast to the shape of `x`."""
+    if x.shape == shape:
+        return x
+    lead = x.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1
+    )
+    return xp.asarray(x.sum(axis=axes, keepdims=True)).reshape(shape)
+
+
+def _sum(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    return x.sum(axis=dims, keepdims=keepdim)
+
+
+def _sum_adjoint(F: Any, g: Any, x_shape: Any, dims: Any, keepdim: Any) -> Any:
+    if not keepdim and len(dims) < len(x_shape):
+        g = F.reshape(g, kept_shape(x_shape, dims))
+    return F.expand(g, x_shape)
+
+
+def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape after a reduction over `dims` that keeps them as ones."""
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that undoes one."""
+    back = [0] * len(order)
+    for i, axis in enumerate(order):
+        back[axis] = i
+    return tuple(back)
+
+
+def _pad_zeros(xp: Any, g: Any, shape: tuple[int, ...], dim: int, start: int) -> Any:
+    """Zeros of `shape` with `g` from `start` along `dim`."""
+    out = xp.zeros(shape, dtype=g.dtype)
+    out[(slice(None),) * dim + (slice(start, start + g.shape[dim]),)] = g
+    return out
+
+
+def _cat_pull(F: Any, g: Any, place: int, shapes: Any, dim: int) -> Any:
+    start = sum(shape[dim] for shape in shapes[:place])
+    return F.narrow(g, dim, start, shapes[place][dim])
+
+
+def _to(xp: Any, x: Any, dtype: Any) -> Any:
+    kind, wanted = x.dtype.kind, dtype.kind
+    if kind == "c" and wanted != "c":
+        x = x.real
+    if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):
+        return x.astype(dtype)
+    # What does not fit becomes infinite or undefined, as in C, without a word.
+    with xp.errstate(over="ignore", invalid="ignore"):
+        return x.astype(dtype)
+
+
+def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:
+    lead = (1,) * (len(repeats) - len(x_shape))
+    pairs = zip(repeats, lead + x_shape, strict=True)
+    blocks = F.reshape(g, tuple(n for pair in pairs for n in pair))
+    return F.reshape(F.sum(blocks, tuple(range(0, 2 * len(repeats), 2)), False), x_shape)
+
+
+def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    out = x.diagonal(offset, dim1, dim2)
+    # NumPy's view can't be written to by default, PyTorch's can.
+    out.flags.writeable = x.flags.writeable
+    return out
+
+
+def _put_diagonal(
+    xp: Any, g: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
+) -> Any:
+    """Zeros of `shape` with `g` on a diagonal."""
+    out = xp.zeros(shape, dtype=g.dtype)
+    _diagonal(xp, out, offset, dim1, dim2)[...] = g
+    return out
+
+
+def _pad(xp: Any, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
+    """A frame of (before, after) elements round each axis; what is negative is cut off."""
+    shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
+    out = xp.full(shape, value, dtype=x.dtype)
+    inner = tuple(
+        slice(max(0, before), n - max(0, after))
+        for n, (before, after) in zip(shape, widths, strict=True)
+    )
+    kept = tuple(
+        slice(max(0, -before), n - max(0, -after))
+        for n, (before, after) in zip(x.shape, widths, strict=True)
+    )
+    out[inner] = x[kept]
+    return out
+
+
+def _pad_adjoint(F: Any, g: Any, widths: Any) -> Any:
+    return F.pad(g, tuple((-before, -after) for before, after in widths), 0)
+
+
+ENTRIES = (
+    linear(
+        "sum",
+        _sum,
+        _sum_adjoint,
+        attributes=("dims", "keepdim"),
+        fresh=False,
+        node="SumBackward1",
+    ),
+    linear(
+        "sum_to",
+        _sum_to,
+        lambda F, g, x_shape: F.expand(g, x_shape),
+        attributes=("shape",),
+        fresh=False,
+    ),
+    linear(
+        "expand",
+        _expand,
+        lambda F, g, x_shape: F.sum_to(g, x_shape),
+        attributes=("shape",),
+        fresh=False,
+        view=True,
+    ),
+    linear(
+        "reshape",
+        lambda xp, x, shape: x.reshape(shape),
+        lambda F, g, x_shape: F.reshape(g, x_shape),
+        attributes=("shape",),
+        fresh=False,
+        passes=True,
+        view=True,
+        node="ViewBackward0",
+    ),
+    linear(
+        "permute",
+        lambda xp, x, order: x.transpose(order),
+        lambda F, g, order: F.permute(g, inverse(order)),
+        attributes=("order",),
+        fresh=False,
+        passes=True,
+        view=True,
+    ),
+    linear(
+        "narrow",
+        lambda xp, x, dim, start, length: x[(slice(None),) * dim + (slice(start, start + length),)],
+        lambda F, g, x_shape, dim, start: F.pad_zeros(g, x_shape, dim, start),
+        attributes=("dim", "start", "length"),
+        view=True,
+        node="SliceBackward0",
+    ),
+    linear(
+        "pad_zeros",
+        _pad_zeros,
+        lambda F, g, x_shape, dim, start: F.narrow(g, dim, start, x_shape[dim]),
+        attributes=("shape", "dim", "start"),
+        fresh=False,
+    ),
+    Entry(
+        "cat",
+        lambda xp, xs, dim: xp.concatenate(xs, axis=dim),
+        ("*xs",),
+        ("dim",),
+        pulls={"*xs": Part(("place", "shapes", "dim"), _cat_pull)},
+        fresh=False,
+    ),
+    linear(
+        "clone",
+        lambda xp, x, order="K": x.copy(order),
+        lambda F, g: g,
+        attributes=("order",),
+        fresh=False,
+        passes=True,
+    ),
+    linear(
+        "to",
+        _to,
+        lambda F, g, x_dtype: F.to(g, x_dtype),
+        attributes=("dtype",),
+        node="ToCopyBackward0",
+    ),
+    linear(
+        "flip",
+        lambda xp, x, dims: xp.flip(x, dims).copy(),
+        lambda F, g, dims: F.flip(g, dims),
+        attributes=("dims",),
+    ),
+    linear(
+        "roll",
+        lambda xp, x, shifts, dims: xp.roll(x, shifts, dims),
+        lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
+        attributes=("shifts", "dims"),
+    ),
+    linear(
+        "repeat",
+        lambda xp, x, repeats: xp.tile(x, repeats),
+        _repeat_adjoint,
+        attributes=("repeats",),
+        fresh=False,
+    ),
+    linear(
+        "tril",
+        lambda xp, x, diagonal: xp.tril(x, diagonal),
+        lambda F, g, diagonal: F.tril(g, diagonal),
+        attributes=("diagonal",),
+    ),
+    linear(
+        "triu",
+        lambda xp, x, diagonal: xp.triu(x, diagonal),
+        lambda F, g, diagonal: F.triu(g, diagonal),
+        attributes=("diagonal",),
+    ),
+    linear(
+        "diagonal",
+        _diagonal,
+        lambda F, g, x_shape, offset, dim1, dim2: F.put_diagonal(g, x_shape, offset, dim1, dim2),
+        attributes=("offset", "dim1", "dim2"),
+        view=True,
+    ),
+    linear(
+        "put_diagonal",
+        _put_diagonal,
+        lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2),
+        attributes=("shape", "offset", "dim1", "dim2"),
+        fresh=False,
+        node="DiagEmbedBackward0",
+    ),
+    operation(
+        "pad",
+        _pad,
+        "x",
+        "widths value",
+        pulls={"x": _pad_adjoint},
+        pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
+        node="ConstantPadNdBackward0",
+    ),
+)

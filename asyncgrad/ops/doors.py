@@ -1,0 +1,258 @@
+"""The one door of every operation: compute, and record the node if a gradient can flow.
+
+`general_door` handles every entry and every mode. The doors of `single_door` and
+`elementwise_doors` are the same for what nearly every call is, with everything inlined, and hand
+anything else over to the general door.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core import variable as _variable
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
+from asyncgrad.core.rule import Rule
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_view, wrap
+from asyncgrad.ops.ambient import in_modes
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.plan import Plan, together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.ops.entry import Entry
+
+_FIRST = (0,)
+#: Pairs of shapes that a product remembers.
+_CACHE_LIMIT = 1024
+#: The class of results; bound by `bind_face`.
+_Tensor: type[Variable] = Variable
+
+
+def bind_face(face: type[Variable]) -> None:
+    """Say which class users see."""
+    global _Tensor
+    _Tensor = face
+    _variable.bind_face(face)
+
+
+def general_door(entry: Entry) -> Callable[..., Any]:
+    """The function of an entry on tensors, followed by its attributes."""
+    name = entry.name
+    arity = len(entry.inputs)
+    broadcasts = entry.broadcasts
+    view = entry.view
+    cost = entry.cost
+    differentiable = tuple(key in entry.pulls for key in entry.inputs)
+    plans: dict[Any, Plan] = {}
+
+    def door(*arguments: Any) -> Any:
+        inputs = arguments[:arity]
+        attributes = arguments[arity:]
+        first = inputs[0]._metadata
+        array = first.kernels[name](*[x._array for x in inputs], *attributes)
+        if array.__class__ is not first.F.array_type:
+            array = first.F.as_array(array)
+        metadata = metadata_of(array, first.device)
+        out = _Tensor()
+        out._array = array
+        out._metadata = metadata
+        out._edge = None
+        out._counter = None
+        out._autograd = None
+        modes = current()
+        wanted: tuple[int, ...]
+        broadcast: tuple[int, ...] = ()
+        if modes.grad:
+            if arity == 1:
+                x = inputs[0]
+                edge = x._edge
+                if edge is None and x._autograd is not None:
+                    edge = gradient_edge(x)
+                if edge is None or not differentiable[0]:
+                    return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+                following = edge
+                wanted = _FIRST
+            else:
+                edges = [
+                    gradient_edge(x) if possible else None
+                    for x, possible in zip(inputs, differentiable, strict=True)
+                ]
+                wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])
+                if not wanted:
+                    return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+                following = (
+                    edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
+                )
+                if broadcasts:
+                    shape = metadata.shape
+                    broadcast = tuple([p for p in wanted if inputs[p]._metadata.shape != shape])
+            plan = plans.get((wanted, broadcast))
+            if plan is None:
+                plan = plans[wanted, broadcast] = Plan(entry, wanted, broadcast)
+            node = OpNode()
+            node.rule = plan.rule
+            node.following = following
+            node.guard = None
+            node.extras = None
+            node.output_metadata = metadata
+            node.cost = metadata.cost if cost is None else cost(*inputs, *attributes)
+            node.sequence_nr = next_sequence_nr()
+            node.topological_nr = 1 + (
+                max_topological_nr(following)
+                if following.__class__ is tuple
+                else following.topological_nr
+            )
+            plan.save(node, inputs, out, attributes)
+            out._edge = node
+        return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+
+    door.__name__ = door.__qualname__ = name
+    return looking(name, door) if view else door
+
+
+def looking(name: str, door: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an entry whose result is a view of its first input."""
+
+    def view_door(input: Any, *attributes: Any) -> Any:
+        out = door(input, *attributes)
+        modes = current()
+        creation = None if modes.grad else "inference" if modes.inference else "no_grad"
+        note_view(out, input, name, attributes, creation)
+        return out
+
+    view_door.__name__ = view_door.__qualname__ = name
+    return view_door
+
+
+def product_door(entry: Entry, checked: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The function of a matrix product.
+
+    Pairs of matrices that have been multiplied before need no check: their records say that they
+    fit, and what comes out.
+
+    Args:
+        entry: the product of two matrices.
+        checked: the function on any operands.
+    """
+    name = entry.name
+    plan_x, plan_y, plan_xy = (Plan(entry, wanted, ()) for wanted in ((0,), (1,), (0, 1)))
+    # The gradient by the first comes first, and it is made of the second.
+    assert plan_xy.sources == (("input", 1), ("input", 0))
+    cost = entry.cost
+    assert cost is not None
+    #: By the records of two matrices: the record of their product and the cost of its gradient.
+    known: dict[Any, tuple[Any, int]] = {}
+
+    def door(input: Any, other: Any) -> Any:
+        try:
+            first, second = input._metadata, other._metadata
+        except AttributeError:
+            return checked(input, other)
+        seen = known.get((first, second))
+        if seen is None:
+            out = checked(input, other)
+            if len(first.shape) == 2 and len(second.shape) == 2:
+                if len(known) >= _CACHE_LIMIT:
+                    known.clear()
+                known[first, second] = (out._metadata, cost(input, other))
+            return out
+        if not current().plain:
+            return checked(input, other)
+        out = _Tensor()
+        out._array = first.kernels[name](input._array, other._array)
+        out._metadata = seen[0]
+        out._counter = None
+        out._autograd = None
+        edge = input._edge
+        if edge is None and input._autograd is not None:
+            edge = gradient_edge(input)
+        second_edge = other._edge
+        if second_edge is None and other._autograd is not None:
+            second_edge = gradient_edge(other)
+        node = OpNode()
+        if edge is None:
+            if second_edge is None:
+                out._edge = None
+                return out
+            node.rule = plan_y.rule
+            node.following = second_edge
+            node.topological_nr = second_edge.topological_nr + 1
+            node.saved = input._array
+            node.guard = counter = input._counter or counter_of(input)
+            node.version = counter.value
+        elif second_edge is None:
+            node.rule = plan_x.rule
+            node.following = edge
+            node.topological_nr = edge.topological_nr + 1
+            node.saved = other._array
+            node.guard = counter = other._counter or counter_of(other)
+            node.version = counter.value
+        else:
+            node.rule = plan_xy.rule
+            node.following = (edge, second_edge)
+            node.topological_nr = max(edge.topological_nr, second_edge.topological_nr) + 1
+            node.saved = (other._array, input._array)
+            counter = input._counter or counter_of(input)
+            counters = (other._counter or counter_of(other), counter)
+            node.guard = counters
+            node.version = (counters[0].value, counter.value)
+        node.extras = None
+        node.output_metadata = seen[0]
+        node.cost = seen[1]
+        node.sequence_nr = next_sequence_nr()
+        out._edge = node
+        return out
+
+    door.__name__ = door.__qualname__ = "matmul"
+    door.__doc__ = checked.__doc__
+    return door
+
+
+def sequence_door(entry: Entry) -> Callable[..., Any]:
+    """The function of an entry whose input is a sequence of tensors of one dtype.
+
+    Its pull is asked for one tensor at a time, by its place and the shapes of all.
+    """
+    name = entry.name
+    pull = entry.pulls["*xs"].function
+
+    def door(tensors: Any, *attributes: Any) -> Any:
+        inputs = tuple(tensors)
+        metadata = inputs[0]._metadata
+        array = metadata.F.as_array(metadata.kernels[name]([x._array for x in inputs], *attributes))
+        out = wrap(array, metadata.F.metadata_of(array))
+        modes = current()
+        edges = tuple(map(gradient_edge, inputs)) if modes.grad else ()
+        wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])
+        if wanted:
+
+            def one(place: int) -> Callable[[Any, Any, Any], Any]:
+                return lambda F, g, saved: pull(F, g, place, *saved)
+
+            pulls = tuple([one(place) for place in wanted])
+            node = OpNode()
+            node.rule = Rule(
+                entry.node_name,
+                pulls[0] if len(wanted) == 1 else together(pulls),
+                pulls=pulls if len(wanted) > 1 else None,
+                fresh=entry.fresh,
+                places=wanted,
+                arity=len(inputs),
+            )
+            node.following = (
+                edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
+            )
+            node.saved = (tuple([x._metadata.shape for x in inputs]), *attributes)
+            node.guard = None
+            node.extras = None
+            node.output_metadata = out._metadata
+            node.cost = out._metadata.cost
+            node.sequence_nr = next_sequence_nr()
+            node.topological_nr = 1 + max_topological_nr(node.following)
+            out._edge = node
+        return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+
+    door.__name__ = door.__qualname__ = name
+    return door

@@ -1,0 +1,176 @@
+"""How an entry of the table of derivatives is written down.
+
+An entry says how a function is computed from arrays and how its gradient is pulled back. What a
+rule needs is said by the names of its parameters, read once:
+
+    x, y, ...        an input's values, as named by the forward function
+    out              the output's values
+    x_shape, x_dtype the shape or dtype of an input; nothing of its values is kept
+    out_shape        the shape of the output
+    any other name   the attribute of the forward function with that name
+
+What is not named is not kept, and nothing is kept or computed for an input that needs no gradient.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Part(NamedTuple):
+    """A pull or push: the names of what it needs, and `function(F, gradient, *values)`."""
+
+    names: tuple[str, ...]
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One function of the table."""
+
+    name: str
+    #: The raw function: the name of a library function, or `forward(xp, inputs..., attributes...)`.
+    forward: Any
+    #: The names of the tensor inputs. A star marks one sequence of tensors.
+    inputs: tuple[str, ...]
+    #: The names of the attributes that follow the inputs.
+    attributes: tuple[str, ...] = ()
+    #: For each differentiable input: `pull(F, g, ...)` gives its gradient.
+    pulls: Mapping[str, Part] = field(default_factory=dict)
+    #: For each differentiable input: `push(F, t, ...)` gives the output's tangent.
+    pushes: Mapping[str, Part] = field(default_factory=dict)
+    #: The inputs are broadcast against one another; the engine undoes it in the gradients.
+    broadcasts: bool = False
+    #: The output shares the input's memory, and its gradient is a view of the output's.
+    view: bool = False
+    #: What pulls return is new and nobody else's.
+    fresh: bool = True
+    #: With one pull: what it returns is the gradient itself or a writeable view of all of it.
+    passes: bool = False
+    #: Numbers of outputs: 1, or None where it depends on the call.
+    outputs: int | None = 1
+    #: PyTorch's name of the node.
+    node: str = ""
+    #: A faster way to the gradient on arrays alone: `kernel(xp, g, saved)`.
+    kernel: Callable[..., Any] | None = None
+    #: Nanoseconds of a call, from the shapes of the inputs; None for an elementwise function.
+    cost: Callable[..., int] | None = None
+
+    @property
+    def node_name(self) -> str:
+        """The node's name: PyTorch's, or made of the function's name."""
+        return self.node or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
+
+
+def part(rule: Callable[..., Any]) -> Part:
+    """A rule `rule(F, g, ...)` with the names of what it needs."""
+    return Part(tuple(inspect.signature(rule).parameters)[2:], rule)
+
+
+def factor(d: Callable[..., Any]) -> Part:
+    """The pull of a local derivative `d(F, ...)`: the gradient times its conjugate."""
+    names = tuple(inspect.signature(d).parameters)[1:]
+    if len(names) == 1:
+        return Part(names, lambda F, g, value: F.chain(g, d(F, value)))
+    return Part(names, lambda F, g, *values: F.chain(g, d(F, *values)))
+
+
+def tangent(d: Callable[..., Any]) -> Part:
+    """The push of a local derivative: the tangent times it."""
+    names = tuple(inspect.signature(d).parameters)[1:]
+    return Part(names, lambda F, t, *values: t * d(F, *values))
+
+
+def unary(
+    name: str, d: Callable[..., Any] | None = None, forward: Any = None, **more: Any
+) -> Entry:
+    """An elementwise function of one input.
+
+    Args:
+        name: PyTorch's name.
+        d: the local derivative `d(F, x or out)`; None for a function without one.
+        forward: the raw function, if the library's is not called `name`.
+        more: fields of `Entry`.
+    """
+    return _elementwise(name, {"x": d}, forward, **more)
+
+
+def binary(
+    name: str,
+    dx: Callable[..., Any] | None = None,
+    dy: Callable[..., Any] | None = None,
+    forward: Any = None,
+    **more: Any,
+) -> Entry:
+    """An elementwise function of two inputs, broadcast against one another.
+
+    Args:
+        name: PyTorch's name.
+        dx: the local derivative by the first input, from any of `x`, `y` and `out`.
+        dy: the same by the second.
+        forward: the raw function, if the library's is not called `name`.
+        more: fields of `Entry`.
+    """
+    return _elementwise(name, {"x": dx, "y": dy}, forward, broadcasts=True, **more)
+
+
+def _elementwise(name: str, locals_: dict[str, Any], forward: Any, **more: Any) -> Entry:
+    known = {key: d for key, d in locals_.items() if d is not None}
+    more.setdefault("pulls", {key: factor(d) for key, d in known.items()})
+    more.setdefault("pushes", {key: tangent(d) for key, d in known.items()})
+    return Entry(name, forward or name, tuple(locals_), **more)
+
+
+def linear(
+    name: str,
+    forward: Any,
+    adjoint: Callable[..., Any],
+    *,
+    attributes: tuple[str, ...] = (),
+    **more: Any,
+) -> Entry:
+    """A linear function of one input, with its adjoint `adjoint(F, g, ...)`.
+
+    Its forward-mode derivative is the function itself.
+    """
+    push = Part(attributes, lambda F, t, *values: getattr(F, name)(t, *values))
+    return Entry(
+        name, forward, ("x",), attributes, pulls={"x": part(adjoint)}, pushes={"x": push}, **more
+    )
+
+
+def operation(
+    name: str,
+    forward: Any,
+    inputs: str,
+    attributes: str = "",
+    *,
+    pulls: Mapping[str, Callable[..., Any]] | None = None,
+    pushes: Mapping[str, Callable[..., Any]] | None = None,
+    **more: Any,
+) -> Entry:
+    """A function written out: pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
+
+    Args:
+        name: PyTorch's name.
+        forward: the raw function, `forward(xp, inputs..., attributes...)` or a library's name.
+        inputs: the names of the tensor inputs, separated by blanks.
+        attributes: the names of the attributes that follow them.
+        pulls: how the gradient goes back, for each differentiable input.
+        pushes: how a tangent goes forward.
+        more: fields of `Entry`.
+    """
+    return Entry(
+        name,
+        forward,
+        tuple(inputs.split()),
+        tuple(attributes.split()),
+        pulls={key: part(rule) for key, rule in (pulls or {}).items()},
+        pushes={key: part(rule) for key, rule in (pushes or {}).items()},
+        **more,
+    )

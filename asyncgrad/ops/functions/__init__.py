@@ -1,0 +1,28 @@
+"""The functions that users call: PyTorch's signatures over the table's functions."""
+
+from asyncgrad.ops.functions import (
+    activation,
+    conversion,
+    elementwise,
+    index,
+    linalg,
+    loss,
+    reduction,
+    shape,
+    sort,
+    turned,
+)
+
+#: The chapters, in the order in which later names would win.
+CHAPTERS = (
+    elementwise,
+    reduction,
+    shape,
+    turned,
+    conversion,
+    index,
+    sort,
+    linalg,
+    activation,
+    loss,
+)

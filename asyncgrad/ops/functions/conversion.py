@@ -1,0 +1,151 @@
+"""Tensors in another dtype or elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.devices import Device
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.places import as_device, as_dtype, as_memory_format
+from asyncgrad.ops.promotion import as_tensor_operand, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__: list[str] = []
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "bfloat16",
+    "bool",
+    "byte",
+    "cdouble",
+    "cfloat",
+    "char",
+    "contiguous",
+    "cpu",
+    "double",
+    "float",
+    "half",
+    "int",
+    "long",
+    "short",
+    "to",
+    "type_as",
+)
+IN_PLACE = ()
+
+
+def to(input: Any, *args: Any, **kwargs: Any) -> Any:
+    """The tensor in another dtype or on another device, recorded; itself if nothing changes.
+
+    Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
+    `copy`; all have names, too.
+
+    Args:
+        input: the tensor.
+        args: see above.
+        kwargs: and `memory_format`, which keeps the layout or puts the elements in a row.
+
+    Raises:
+        TypeError: if the arguments fit no form.
+        RuntimeError: if there is no such device.
+    """
+    x = as_tensor_operand(input, "to", 1)
+    names: tuple[str, ...] = ("dtype", "non_blocking", "copy")
+    if args and isinstance(args[0], Variable):
+        names = ("other", *names[1:])
+    elif args and (args[0] is None or _is_device(args[0])):
+        names = ("device", *names)
+    if len(args) > len(names):
+        raise TypeError(f"to() received an invalid combination of arguments: {args}")
+    given = dict(zip(names, args, strict=False))
+    if given.keys() & kwargs.keys():
+        raise TypeError(f"to() got multiple values for {sorted(given.keys() & kwargs.keys())}")
+    return _converted(x, **given, **kwargs)
+
+
+def _is_device(value: Any) -> Any:
+    if isinstance(value, Device):
+        return True
+    if not isinstance(value, str):
+        return False
+    try:
+        np.dtype(value)
+    except TypeError:
+        return True
+    return False
+
+
+def _converted(
+    x: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    other: Any = None,
+    non_blocking: Any = False,
+    copy: Any = False,
+    memory_format: Any = None,
+) -> Any:
+    as_memory_format("to", memory_format)
+    if other is not None:
+        dtype, device = other._metadata.dtype, other._metadata.device
+    if device is not None and as_device("to", device) is not x._metadata.device:
+        raise RuntimeError(f"to(): can't move from {x._metadata.device} to {device}")
+    out = x if dtype is None else cast(x, as_dtype("to", dtype))
+    return R.clone(x) if copy and out is x else out
+
+
+def contiguous(input: Any, memory_format: Any = None) -> Any:
+    """The tensor if its elements stand in a row in memory, else a copy in which they do."""
+    x = as_tensor_operand(input, "contiguous", 1)
+    as_memory_format("contiguous", memory_format)
+    return x if x._array.flags.c_contiguous else R.clone(x, "C")
+
+
+def cpu(input: Any, memory_format: Any = None) -> Any:
+    """The tensor in host memory; itself if it is there."""
+    return _converted(input, device="cpu", memory_format=memory_format)
+
+
+def type_as(input: Any, other: Any) -> Any:
+    """The tensor in the dtype of another."""
+    return cast(as_tensor_operand(input, "type_as", 1), other._metadata.dtype)
+
+
+def _conversion(name: str, dtype: str) -> Callable[..., Any]:
+    def convert(input: Any, memory_format: Any = None) -> Any:
+        as_memory_format(name, memory_format)
+        return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
+
+    convert.__name__ = convert.__qualname__ = name
+    convert.__doc__ = f"The tensor as {dtype}; itself if it is that."
+    return convert
+
+
+def bfloat16(input: Any, memory_format: Any = None) -> Any:
+    """The tensor as bfloat16, which the package ml_dtypes provides."""
+    try:
+        dtype = np.dtype("bfloat16")
+    except TypeError:
+        raise TypeError(
+            "bfloat16(): NumPy has no bfloat16. Install ml_dtypes and import it first."
+        ) from None
+    as_memory_format("bfloat16", memory_format)
+    return cast(as_tensor_operand(input, "bfloat16", 1), dtype)
+
+
+half = _conversion("half", "float16")
+cfloat = _conversion("cfloat", "complex64")
+cdouble = _conversion("cdouble", "complex128")
+byte = _conversion("byte", "uint8")
+char = _conversion("char", "int8")
+short = _conversion("short", "int16")
+long = _conversion("long", "int64")
+double = _conversion("double", "float64")
+# These take the names of Python's own types: nothing below may need them.
+int = _conversion("int", "int32")
+float = _conversion("float", "float32")
+bool = _conversion("bool", "bool")

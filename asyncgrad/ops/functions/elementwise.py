@@ -1,0 +1,686 @@
+"""Elementwise functions and comparisons.
+
+Most are the table's functions themselves; what is written out has arguments of its own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    cast,
+    category,
+    check_broadcast,
+    common_dtype,
+    constant,
+    number_result,
+    refusal,
+    result_dtype,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "abs",
+    "absolute",
+    "acos",
+    "add",
+    "arccos",
+    "arcsin",
+    "arctan",
+    "arctan2",
+    "asin",
+    "atan",
+    "atan2",
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "clip",
+    "cos",
+    "cosh",
+    "div",
+    "divide",
+    "eq",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "ge",
+    "greater",
+    "greater_equal",
+    "gt",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "le",
+    "less",
+    "less_equal",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "lt",
+    "masked_fill",
+    "maximum",
+    "minimum",
+    "mul",
+    "multiply",
+    "ne",
+    "neg",
+    "negative",
+    "not_equal",
+    "positive",
+    "pow",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "round",
+    "rsqrt",
+    "rsub",
+    "sgn",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "sub",
+    "subtract",
+    "tan",
+    "tanh",
+    "true_divide",
+    "trunc",
+    "where",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "abs",
+    "absolute",
+    "acos",
+    "add",
+    "arccos",
+    "arcsin",
+    "arctan",
+    "arctan2",
+    "asin",
+    "atan",
+    "atan2",
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "clip",
+    "cos",
+    "cosh",
+    "div",
+    "divide",
+    "eq",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "ge",
+    "greater",
+    "greater_equal",
+    "gt",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "le",
+    "less",
+    "less_equal",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "lt",
+    "masked_fill",
+    "maximum",
+    "minimum",
+    "mul",
+    "multiply",
+    "ne",
+    "neg",
+    "negative",
+    "not_equal",
+    "positive",
+    "pow",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "round",
+    "rsqrt",
+    "sgn",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "sub",
+    "subtract",
+    "tan",
+    "tanh",
+    "true_divide",
+    "trunc",
+)
+IN_PLACE = (
+    "acos",
+    "add",
+    "arccos",
+    "arcsin",
+    "arctan",
+    "arctan2",
+    "asin",
+    "atan",
+    "atan2",
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "ceil",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "clip",
+    "cos",
+    "cosh",
+    "div",
+    "divide",
+    "eq",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "ge",
+    "greater",
+    "greater_equal",
+    "gt",
+    "le",
+    "less",
+    "less_equal",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "lt",
+    "masked_fill",
+    "mul",
+    "multiply",
+    "ne",
+    "neg",
+    "negative",
+    "not_equal",
+    "pow",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "round",
+    "rsqrt",
+    "sgn",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "sub",
+    "subtract",
+    "tan",
+    "tanh",
+    "true_divide",
+    "trunc",
+)
+
+
+def _of_table(name: str, doc: str) -> Callable[..., Any]:
+    """The table's function of a name, with a docstring."""
+    function: Callable[..., Any] = getattr(R, name)
+    function.__doc__ = doc
+    return function
+
+
+def _test(name: str, doc: str) -> Callable[[Any], Any]:
+    """A function of one tensor that has no gradient."""
+    inner = getattr(R, name)
+
+    def function(input: Any) -> Any:
+        return inner(as_tensor_operand(input, name, 1))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+# Of one tensor.
+abs = _of_table("abs", "The absolute values, real for complex numbers; the gradient at 0 is 0.")
+acos = _of_table("acos", "The inverse cosine of each element.")
+asin = _of_table("asin", "The inverse sine of each element.")
+atan = _of_table("atan", "The inverse tangent of each element.")
+ceil = _of_table("ceil", "Each element rounded up; the gradient is 0.")
+cos = _of_table("cos", "The cosine of each element.")
+cosh = _of_table("cosh", "The hyperbolic cosine of each element.")
+erf = _of_table("erf", "The error function of each element; needs SciPy.")
+exp = _of_table("exp", "e to the power of each element.")
+exp2 = _of_table("exp2", "2 to the power of each element.")
+expm1 = _of_table("expm1", "exp(x) - 1 of each element, exact near 0.")
+floor = _of_table("floor", "Each element rounded down; the gradient is 0.")
+log = _of_table("log", "The natural logarithm of each element.")
+log10 = _of_table("log10", "The logarithm to base 10 of each element.")
+log1p = _of_table("log1p", "log(1 + x) of each element, exact near 0.")
+log2 = _of_table("log2", "The logarithm to base 2 of each element.")
+neg = _of_table("neg", "Each element with its sign changed.")
+reciprocal = _of_table("reciprocal", "1 / x of each element.")
+relu = _of_table("relu", "Each element, or 0 where it is negative; the gradient at 0 is 0.")
+rsqrt = _of_table("rsqrt", "1 / sqrt(x) of each element.")
+sgn = _of_table("sgn", "Each element divided by its absolute value, and 0 at 0.")
+sigmoid = _of_table("sigmoid", "1 / (1 + exp(-x)) of each element.")
+sign = _of_table("sign", "-1, 0 or 1 for each element; the gradient is 0.")
+sin = _of_table("sin", "The sine of each element.")
+sinh = _of_table("sinh", "The hyperbolic sine of each element.")
+sqrt = _of_table("sqrt", "The square root of each element.")
+square = _of_table("square", "Each element times itself.")
+tan = _of_table("tan", "The tangent of each element.")
+tanh = _of_table("tanh", "The hyperbolic tangent of each element.")
+trunc = _of_table("trunc", "Each element rounded towards 0; the gradient is 0.")
+isfinite = _test(
+    "isfinite", "Where elements are neither infinite nor NaN: bool, without a gradient."
+)
+isinf = _test("isinf", "Where elements are infinite: bool, without a gradient.")
+isnan = _test("isnan", "Where elements are NaN: bool, without a gradient.")
+logical_not = _test("logical_not", "Where elements are 0: bool, without a gradient.")
+
+# Of two.
+atan2 = _of_table("atan2", "The angle of the point (`other`, `input`), broadcast.")
+bitwise_and = _of_table("bitwise_and", "Bitwise and of booleans or integers, broadcast.")
+bitwise_left_shift = _of_table(
+    "bitwise_left_shift", "Integers shifted left by `other` bits, broadcast."
+)
+bitwise_or = _of_table("bitwise_or", "Bitwise or of booleans or integers, broadcast.")
+bitwise_right_shift = _of_table(
+    "bitwise_right_shift", "Integers shifted right by `other` bits, broadcast."
+)
+bitwise_xor = _of_table("bitwise_xor", "Bitwise exclusive or of booleans or integers, broadcast.")
+eq = _of_table("eq", "Where `input` equals `other`, broadcast: bool, without a gradient.")
+fmod = _of_table(
+    "fmod", "The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."
+)
+ge = _of_table("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
+gt = _of_table("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
+le = _of_table("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
+logical_and = _of_table("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
+logical_or = _of_table(
+    "logical_or", "Where one of the two is not 0, broadcast: bool, without a gradient."
+)
+logical_xor = _of_table(
+    "logical_xor", "Where exactly one of the two is not 0, broadcast: bool, without a gradient."
+)
+lt = _of_table("lt", "Where `input` is less than `other`, broadcast: bool, without a gradient.")
+maximum = _of_table(
+    "maximum", "The greater of two elements, broadcast; the gradient of a tie is split in halves."
+)
+minimum = _of_table(
+    "minimum", "The smaller of two elements, broadcast; the gradient of a tie is split in halves."
+)
+mul = _of_table("mul", "`input * other`, broadcast.")
+ne = _of_table("ne", "Where `input` differs from `other`, broadcast: bool, without a gradient.")
+remainder = _of_table(
+    "remainder", "The remainder of a division rounded down, broadcast: it has `other`'s sign."
+)
+
+
+def positive(input: Any) -> Any:
+    """The tensor itself.
+
+    Raises:
+        RuntimeError: for booleans.
+    """
+    x = as_tensor_operand(input, "positive", 1)
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError(
+            "The `+` operator, on a bool tensor is not supported. Convert it to an integer dtype."
+        )
+    return x
+
+
+def bitwise_not(input: Any) -> Any:
+    """Booleans or the bits of integers inverted.
+
+    Raises:
+        NotImplementedError: for floating and complex dtypes.
+    """
+    return R.bitwise_not(as_tensor_operand(input, "bitwise_not", 1))
+
+
+def round(input: Any, *, decimals: int = 0) -> Any:
+    """Each element rounded to the nearest, halves to even; the gradient is 0.
+
+    Args:
+        input: any real tensor.
+        decimals: how many decimal places are kept; if negative, places before the point.
+
+    Raises:
+        NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
+    """
+    if decimals == 0:
+        return R.round(input)
+    return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
+
+
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`input + alpha * other`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, or `alpha` has a dtype above theirs.
+    """
+    return R.add(input, other if alpha == 1 else _scaled(input, other, alpha))
+
+
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`input - alpha * other`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
+            above theirs.
+    """
+    return R.sub(input, other if alpha == 1 else _scaled(input, other, alpha))
+
+
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """`other - alpha * input`, broadcast."""
+    return sub(other, input, alpha=alpha)
+
+
+def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """A second operand times a number that does not raise the dtype."""
+    kind = result_dtype(input, other).kind
+    if isinstance(alpha, bool) and kind != "b":
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, complex) and kind != "c":
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
+    if isinstance(alpha, float) and kind in "biu":
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+    return R.mul(other, alpha)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """`input / other`, broadcast.
+
+    Args:
+        input: a tensor, or a number.
+        other: a tensor, or a number.
+        rounding_mode: None for the true quotient, "trunc" to round it towards 0, "floor" to
+            round it down; rounded quotients keep integers and have a gradient of 0.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
+            integers are divided by zero and rounded.
+    """
+    if rounding_mode is None:
+        return R.div(input, other)
+    if rounding_mode == "trunc":
+        return R.div_trunc(input, other)
+    if rounding_mode == "floor":
+        return R.div_floor(input, other)
+    raise RuntimeError(
+        f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+        f"{rounding_mode!r}"
+    )
+
+
+def floor_divide(input: Any, other: Any) -> Any:
+    """`input / other` rounded down, broadcast; the gradient is 0."""
+    return R.div_floor(input, other)
+
+
+def pow(input: Any, exponent: Any) -> Any:
+    """`input` to the power of `exponent`, broadcast.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
+        NotImplementedError: for booleans.
+    """
+    if not isinstance(input, Variable) and not isinstance(exponent, Variable):
+        raise refusal(input, "pow", 1)
+    return R.pow(input, exponent)
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Each element moved into the interval from `min` to `max`, which counts as inside.
+
+    Args:
+        input: any real tensor.
+        min: the lower bound: a number, a tensor (broadcast) or None.
+        max: the upper bound; where it is below `min` it wins.
+
+    Raises:
+        RuntimeError: without a bound, or if the shapes can't be broadcast.
+        TypeError: for a number beside a tensor.
+        NotImplementedError: for complex numbers.
+    """
+    x = as_tensor_operand(input, "clamp", 1)
+    if isinstance(min, Variable) or isinstance(max, Variable):
+        return _clamp_by_tensors(x, min, max)
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    dtype = x._metadata.dtype
+    wanted = dtype
+    for place, bound in enumerate((min, max)):
+        if bound is not None:
+            number = as_number(bound)
+            if number is None:
+                raise refusal(bound, "clamp", place + 2)
+            wanted = number_result(wanted, number)
+    if wanted.kind == "c":
+        raise NotImplementedError("clamp is not supported for complex types")
+    return R.clamp(x if wanted is dtype else cast(x, wanted), min, max)
+
+
+def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
+    for place, bound in enumerate((low, high)):
+        if bound is not None and not isinstance(bound, Variable):
+            raise refusal(bound, "clamp", place + 2)
+    if high is None:
+        return R.clamp_low(x, low)
+    if low is None:
+        return R.clamp_high(x, high)
+    dtype = result_dtype(x, low, high)
+    operands = [cast(operand, dtype) for operand in (x, low, high)]
+    try:
+        return R.clamp_between(*operands)
+    except ValueError:
+        for bound in operands[1:]:
+            check_broadcast("clamp", x, bound)
+        check_broadcast("clamp", *operands[1:])
+        raise
+
+
+def clamp_min(input: Any, min: Any) -> Any:
+    """Each element, or `min` where it is less."""
+    return clamp(input, min)
+
+
+def clamp_max(input: Any, max: Any) -> Any:
+    """Each element, or `max` where it is greater."""
+    return clamp(input, None, max)
+
+
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition holds, `other` elsewhere, broadcast.
+
+    Args:
+        condition: a bool tensor.
+        input: a tensor or a number; with `other` left out, too, the indices where the condition
+            holds are returned, one tensor for each axis.
+        other: a tensor or a number.
+
+    Raises:
+        RuntimeError: if the condition is no bool tensor, or the shapes can't be broadcast.
+    """
+    condition = as_tensor_operand(condition, "where", 1)
+    if input is None and other is None:
+        F = condition._metadata.F
+        return tuple(wrap(array, F.metadata_of(array)) for array in F.xp.nonzero(condition._array))
+    kind = condition._metadata.dtype
+    if kind == np.uint8:
+        condition = cast(condition, np.dtype(bool))
+    elif kind.kind != "b":
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{kind}. Compare it with something."
+        )
+    if input.__class__ is not other.__class__ or input._metadata is not other._metadata:
+        input, other = _alike(input, other, condition)
+    try:
+        return R.where(condition, input, other)
+    except ValueError:
+        check_broadcast("where", condition, input)
+        check_broadcast("where", condition, other)
+        check_broadcast("where", input, other)
+        raise
+
+
+def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
+    """Two operands as tensors of one dtype."""
+    tensors = isinstance(x, Variable), isinstance(y, Variable)
+    if tensors[0]:
+        dtype = x._metadata.dtype
+        if tensors[1]:
+            dtype = common_dtype(x, y)
+            return cast(x, dtype), cast(y, dtype)
+        if y.__class__ is float and dtype.kind == "f":
+            return x, constant(y, like, dtype)
+    for place, operand in enumerate((x, y)):
+        if not tensors[place] and as_number(operand) is None:
+            raise refusal(operand, "where", place + 2)
+    dtype = result_dtype(*[v if t else as_number(v) for v, t in zip((x, y), tensors, strict=True)])
+    return (
+        cast(x, dtype) if tensors[0] else constant(x, like, dtype),
+        cast(y, dtype) if tensors[1] else constant(y, like, dtype),
+    )
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`input` with `value` where the mask holds, broadcast.
+
+    Args:
+        input: any tensor; the result has its dtype.
+        mask: a bool tensor.
+        value: a number, or a tensor without dimensions.
+
+    Raises:
+        RuntimeError: if the mask is no bool tensor, the value has dimensions or does not fit the
+            dtype, or the shapes can't be broadcast.
+    """
+    x = as_tensor_operand(input, "masked_fill", 1)
+    mask = as_tensor_operand(mask, "masked_fill", 2)
+    dtype = x._metadata.dtype
+    if mask._metadata.dtype.kind != "b":
+        raise RuntimeError(
+            f"masked_fill_ only supports boolean masks, but got mask with dtype "
+            f"{mask._metadata.dtype}. Compare it with something."
+        )
+    try:
+        if not isinstance(value, Variable):
+            return R.masked_fill(x, mask, _fitting(value, dtype))
+        if value._metadata.shape:
+            raise RuntimeError(
+                f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{len(value._metadata.shape)} dimension(s). Reduce it or use where()."
+            )
+        if category(value._metadata.dtype) == 3 and category(dtype) < 3:
+            raise RuntimeError(
+                f"value cannot be converted to type {dtype} without overflow: it is complex"
+            )
+        return R.where(mask, cast(value, dtype), x)
+    except ValueError:
+        check_broadcast("masked_fill", x, mask)
+        raise
+
+
+def _fitting(value: Any, dtype: Any) -> Any:
+    """A number as an element of a dtype, as PyTorch's fill functions convert it."""
+    number = as_number(value)
+    if number is None:
+        raise refusal(value, "masked_fill", 3)
+    kind = dtype.kind
+    if kind == "b":
+        return bool(number)
+    fits = kind == "c" or not isinstance(number, complex)
+    if fits and kind in "iu":
+        info = np.iinfo(dtype)
+        fits = math.isfinite(number) and info.min <= number <= info.max
+        number = int(number) if fits else number
+    elif fits and kind == "f" and math.isfinite(number):
+        fits = builtins.abs(number) <= np.finfo(dtype).max
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to type {dtype} without overflow: {value!r}")
+    return number
+
+
+# PyTorch's other names.
+absolute = abs
+arccos = acos
+arcsin = asin
+arctan = atan
+arctan2 = atan2
+clip = clamp
+divide = div
+greater = gt
+greater_equal = ge
+less = lt
+less_equal = le
+multiply = mul
+negative = neg
+not_equal = ne
+subtract = sub
+true_divide = div

@@ -1,0 +1,222 @@
+"""Normalisation."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from asyncgrad.core.variable import bump_version, wrap
+from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, category
+
+#: Of PyTorch's top level; all are functions of `nn.functional`.
+__all__ = ["rms_norm"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+
+def _checked(name: str, input: Any, normalized_shape: Any) -> tuple[Any, tuple[int, ...]]:
+    """The input and the shape of its last axes.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
+        RuntimeError: if the last axes are not of that shape.
+    """
+    x = as_tensor_operand(input, name, 1)
+    wanted = one_shape(name, (normalized_shape,))
+    shape = x._metadata.shape
+    if not wanted:
+        raise RuntimeError(
+            f"{name}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at "
+            f"least one element, but got normalized_shape={wanted}"
+        )
+    if shape[len(shape) - len(wanted) :] != wanted or len(shape) < len(wanted):
+        raise RuntimeError(
+            f"{name}: Given normalized_shape={list(wanted)}, expected input with shape "
+            f"[*, {', '.join(map(str, wanted))}], but got input of size {list(shape)}"
+        )
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to() to a '
+            f"floating dtype."
+        )
+    return x, wanted
+
+
+def _parameter(name: str, what: str, value: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """A parameter of the normalised shape and the input's dtype."""
+    value = as_tensor_operand(value, name, 3)
+    if value._metadata.shape != shape:
+        raise RuntimeError(
+            f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of "
+            f"shape {list(value._metadata.shape)} and normalized_shape = {list(shape)}"
+        )
+    if value._metadata.dtype != x._metadata.dtype:
+        raise RuntimeError(
+            f"{name}: expected {what} of dtype {x._metadata.dtype}, got {value._metadata.dtype}. "
+            f"Convert one with .to()."
+        )
+    return value
+
+
+def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
+    """A tensor with one value everywhere, of another's dtype."""
+    F = x._metadata.F
+    array = F.xp.full(shape, value, x._metadata.dtype)
+    return wrap(array, F.metadata_of(array))
+
+
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """The last axes with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: a floating tensor of shape (*, *normalized_shape).
+        normalized_shape: the shape of the axes that are normalised together.
+        weight: what to multiply with, of that shape.
+        bias: what to add, of that shape.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x, shape = _checked("layer_norm", input, normalized_shape)
+    if weight is not None:
+        weight = _parameter("layer_norm", "weight", weight, x, shape)
+    if bias is not None:
+        bias = _parameter("layer_norm", "bias", bias, x, shape)
+    if x._metadata.dtype.kind == "c":
+        raise NotImplementedError('"layer_norm" not implemented for complex dtypes.')
+    if weight is None and bias is None:
+        return R.normalise(x, len(shape), eps, [])
+    weight = _constant(x, shape, 1) if weight is None else weight
+    bias = _constant(x, shape, 0) if bias is None else bias
+    return R.layer_norm(x, weight, bias, len(shape), eps, [])
+
+
+def rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    """The last axes divided by the root of their mean square, then scaled.
+
+    Args:
+        input: a floating or complex tensor of shape (*, *normalized_shape).
+        normalized_shape: the shape of the axes that are normalised together.
+        weight: what to multiply with, of that shape.
+        eps: what is added to the mean square; the dtype's precision if None.
+
+    Raises:
+        RuntimeError: if shapes do not fit.
+        NotImplementedError: for integers.
+    """
+    x, shape = _checked("rms_norm", input, normalized_shape)
+    if weight is not None:
+        weight = as_tensor_operand(weight, "rms_norm", 3)
+        if weight._metadata.shape != shape:
+            _parameter("rms_norm", "weight", weight, x, shape)
+    metadata = x._metadata
+    if eps is None:
+        eps = float(metadata.F.xp.finfo(metadata.dtype).eps)
+    if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
+        ndim = len(metadata.shape)
+        dims = tuple(range(ndim - len(shape), ndim))
+        squares = R.mul_scalar(R.sum(R.mul(x, x), dims, True), 1 / prod(shape))
+        out = R.mul(x, R.rsqrt(R.add_scalar(squares, eps)))
+        return out if weight is None else R.mul(out, weight)
+    if weight is None:
+        return R.root_mean_square(x, len(shape), eps, [])
+    return R.rms_norm(x, weight, len(shape), eps, [])
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Each channel with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: a floating tensor of shape (n, channels, ...).
+        running_mean: the mean of each channel, of shape (channels,). In training it may be None,
+            or else moves towards the batch's.
+        running_var: the variance of each channel, likewise.
+        weight: what to multiply each channel with.
+        bias: what to add to each channel.
+        training: normalise with the moments of the batch and not with the running ones.
+        momentum: how far the running moments move.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
+        ValueError: in training, if there is one value per channel only.
+    """
+    name = "batch_norm"
+    x = as_tensor_operand(input, name, 1)
+    metadata = x._metadata
+    shape = metadata.shape
+    if len(shape) < 2:
+        if shape == (0,):
+            return R.clone(x)
+        raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
+    if metadata.dtype.kind not in "fV":
+        raise NotImplementedError(
+            f'"{name}" not implemented for {metadata.dtype}. Convert it with .to() to a floating '
+            f"dtype."
+        )
+    channels = shape[1]
+    count = metadata.size // channels if channels else 0
+    if training and count == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
+        )
+    for what, value in (
+        ("running_mean", running_mean),
+        ("running_var", running_var),
+        ("weight", weight),
+        ("bias", bias),
+    ):
+        if value is None:
+            if not training and what.startswith("running"):
+                raise RuntimeError(
+                    f"{name}: Expected running_mean and running_var to be defined when "
+                    f"training=False"
+                )
+        elif as_tensor_operand(value, name, 2)._metadata.shape != (channels,):
+            raise RuntimeError(
+                f"{name}: {what} should contain {channels} elements not "
+                f"{value._metadata.size}: shape {value._metadata.shape}"
+            )
+        elif value._metadata.dtype != metadata.dtype and metadata.dtype.itemsize > 2:
+            raise RuntimeError(
+                f"{name}: expected {what} of dtype {metadata.dtype}, got "
+                f"{value._metadata.dtype}. Convert one with .to()."
+            )
+    weight = _constant(x, (channels,), 1) if weight is None else weight
+    bias = _constant(x, (channels,), 0) if bias is None else bias
+    if not training:
+        return R.batch_norm_by_moments(x, weight, bias, running_mean, running_var, eps)
+    kept: list[Any] = []
+    out = R.batch_norm(x, weight, bias, eps, kept)
+    mean, variance = kept[0]
+    if running_mean is not None:
+        _move(running_mean, mean, momentum)
+    if running_var is not None:
+        _move(running_var, variance * (count / (count - 1)) if count else variance, momentum)
+    return out
+
+
+def _move(running: Any, batch: Any, momentum: float) -> None:
+    """Bring a running moment nearer to the batch's, in place."""
+    array = running._array
+    array *= 1 - momentum
+    array += momentum * batch
+    bump_version(running)

@@ -1,0 +1,67 @@
+"""Changes of a tensor's own axes, in place: the memory stays, its shape and strides change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import bump_version, counter_of, rebase_history, requires_grad, view_of
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops import in_place
+from asyncgrad.ops.functions import shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__: list[str] = []
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("squeeze_", "t_", "transpose_", "unsqueeze_")
+IN_PLACE = ()
+
+
+def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return _become(input, function(input, *args, **kwargs), name)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{name[:-1]}`, in place: the same tensor with other axes."
+    return method
+
+
+def _become(tensor: Any, out: Any, name: str) -> Any:
+    """Give a tensor the axes of a view of it."""
+    recorded = current().grad and requires_grad(tensor)
+    in_place.check_change(tensor, name, recorded=recorded)
+    seen, counter = view_of(tensor), counter_of(tensor)
+    if seen is None:
+        # Views know how to get from the base that was to themselves.
+        others = [reference() for reference in counter.views or ()]
+        if any(other is not None and other is not out for other in others):
+            raise AutogradError(
+                f"{name}: the axes of a tensor can't be changed in place while there are views of "
+                f"it. Use the form that is not in place."
+            )
+    edge, found = out._edge, view_of(out)
+    tensor._array, tensor._metadata = out._array, out._metadata
+    bump_version(tensor)
+    if seen is None:
+        out._edge = None
+        if recorded:
+            rebase_history(tensor, edge)
+    else:
+        assert found is not None
+        found.version = counter.value
+        if tensor._autograd is seen:
+            tensor._autograd = found
+        else:
+            tensor._autograd.view = found
+        tensor._edge = edge
+        if edge is not None:
+            counter.register(tensor)
+    return tensor
+
+
+squeeze_ = _turning("squeeze_", shape.squeeze)
+t_ = _turning("t_", shape.t)
+transpose_ = _turning("transpose_", shape.transpose)
+unsqueeze_ = _turning("unsqueeze_", shape.unsqueeze)

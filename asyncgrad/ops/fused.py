@@ -1,0 +1,210 @@
+"""Raw kernels that do the work of several functions in one pass over memory.
+
+NumPy goes through memory once for every function. A kernel that is run block by block goes
+through it once for all of them: what it makes on the way stays in the cache. Kernels take the
+array to write to after the library, which is None where NumPy is to make one, and NumPy gives no
+warnings while they run.
+"""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.quiet import hush, unhush
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Elements of a block. A handful of arrays of that many float32 stay in a core's L2.
+_BLOCK = 1 << 16
+
+
+def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A pull that is `kernel(xp, g, ...)` on arrays of real dtypes and the rule on all else."""
+
+    @functools.wraps(rule)
+    def pull(F: Any, g: Any, *values: Any) -> Any:
+        return kernel(F.xp, g, *values) if F.fused else rule(F, g, *values)
+
+    return pull
+
+
+def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Run an elementwise kernel `kernel(xp, out, arrays..., attributes...)` block by block.
+
+    Args:
+        arrays: how many arguments are arrays of one shape and dtype.
+    """
+
+    def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def blocks(xp: Any, *arguments: Any) -> Any:
+            parts = arguments[:arrays]
+            first = parts[0]
+            shape = first.shape
+            if xp.ndarray is not np.ndarray or any(part.shape != shape for part in parts):
+                return kernel(xp, None, *arguments)
+            if all(part.flags.c_contiguous for part in parts):
+                result = xp.empty_like(first)
+                out, *sources = [part.reshape(-1) for part in (result, *parts)]
+                step = _BLOCK
+            else:
+                out = result = xp.empty_like(first)
+                sources = list(parts)
+                step = max(1, _BLOCK * shape[0] // first.size)
+            attributes = arguments[arrays:]
+            for start in range(0, len(out), step):
+                block = slice(start, start + step)
+                kernel(np, out[block], *[source[block] for source in sources], *attributes)
+            return result
+
+        return _runner(kernel, blocks, arrays)
+
+    return decorate
+
+
+def along(
+    arrays: int = 1, *, reduces: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Run a kernel `kernel(xp, out, arrays..., dim, attributes...)` on blocks of lines along `dim`.
+
+    No line depends on another. Lines that do not lie in one piece are cut into fewer blocks:
+    strides cost more than the cache saves.
+
+    Args:
+        arrays: how many arguments are arrays of one dtype, alike in shape but for the length of
+            their lines.
+        reduces: the result has one element for each line, and `out` is None.
+    """
+
+    def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def blocks(xp: Any, *arguments: Any) -> Any:
+            parts = arguments[:arrays]
+            dim = arguments[arrays]
+            first = parts[0]
+            shape = first.shape
+            contiguous = all(part.flags.c_contiguous for part in parts)
+            if xp.ndarray is not np.ndarray or not contiguous:
+                return kernel(xp, None, *arguments)
+            inner = prod(shape[dim + 1 :])
+            length = shape[dim]
+            if reduces:
+                result = np.empty((*shape[:dim], 1, *shape[dim + 1 :]), first.dtype)
+            else:
+                result = xp.empty_like(first)
+            out, *sources = [
+                part.reshape((-1, part.shape[dim], inner)[: 2 + (inner > 1)])
+                for part in (result, *parts)
+            ]
+            step = max(1, _BLOCK // (length * inner))
+            attributes = arguments[arrays + 1 :]
+            for start in range(0, len(out), step):
+                block = slice(start, start + step)
+                lines = [source[block] for source in sources]
+                if reduces:
+                    out[block] = kernel(np, None, *lines, 1, *attributes)
+                else:
+                    kernel(np, out[block], *lines, 1, *attributes)
+            return result
+
+        return _runner(kernel, blocks, arrays)
+
+    return decorate
+
+
+def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Run a kernel `kernel(xp, arrays..., attributes...)` that gives a sum, block by block.
+
+    Args:
+        arrays: how many arguments are arrays of one shape and dtype.
+    """
+
+    def decorate(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def blocks(xp: Any, *arguments: Any) -> Any:
+            parts = arguments[:arrays]
+            first = parts[0]
+            if xp.ndarray is not np.ndarray or any(part.shape != first.shape for part in parts):
+                return kernel(xp, *arguments)
+            step = max(1, _BLOCK * first.shape[0] // first.size)
+            if all(part.flags.c_contiguous for part in parts):
+                parts = tuple(part.reshape(-1) for part in parts)
+                step = _BLOCK
+            attributes = arguments[arrays:]
+            total = 0.0
+            for start in range(0, len(parts[0]), step):
+                block = slice(start, start + step)
+                total += float(kernel(np, *[part[block] for part in parts], *attributes))
+            return first.dtype.type(total)
+
+        return _runner(lambda xp, out, *arguments: kernel(xp, *arguments), blocks, arrays)
+
+    return decorate
+
+
+def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a raw function without NumPy's warnings."""
+
+    @functools.wraps(kernel)
+    def run(*arguments: Any) -> Any:
+        token = hush()
+        try:
+            return kernel(*arguments)
+        finally:
+            unhush(token)
+
+    return run
+
+
+def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute what `kernel(xp, x, ...)` does to half-precision arrays in single precision."""
+
+    @functools.wraps(kernel)
+    def run(xp: Any, x: Any, *arguments: Any) -> Any:
+        if x.dtype.itemsize > 2:
+            return kernel(xp, x, *arguments)
+        wide = [
+            value.astype(np.float32) if getattr(value, "dtype", None) == x.dtype else value
+            for value in (x, *arguments)
+        ]
+        return kernel(xp, *wide).astype(x.dtype)
+
+    return run
+
+
+def blocks_of(array: Any) -> Iterator[slice]:
+    """Slices along the first axis that cut an array of the host into blocks."""
+    if array.size <= _BLOCK or not isinstance(array, np.ndarray):
+        yield slice(None)
+        return
+    step = max(1, _BLOCK * len(array) // array.size)
+    for start in range(0, len(array), step):
+        yield slice(start, start + step)
+
+
+def _runner(
+    kernel: Callable[..., Any], blocks: Callable[..., Any], arrays: int
+) -> Callable[..., Any]:
+    """The kernel itself on small arrays, in blocks on large ones, in single precision on half."""
+
+    @functools.wraps(kernel)
+    def run(xp: Any, *arguments: Any) -> Any:
+        first = arguments[0]
+        token = hush()
+        try:
+            if first.dtype.itemsize == 2:
+                wide = [part.astype(np.float32) for part in arguments[:arrays]]
+                return run(xp, *wide, *arguments[arrays:]).astype(first.dtype)
+            if first.size > _BLOCK:
+                return blocks(xp, *arguments)
+            if first.shape:
+                return kernel(xp, None, *arguments)
+            # NumPy would answer with scalars, which can't be written to.
+            parts = [part.reshape(1) for part in arguments[:arrays]]
+            return kernel(xp, None, *parts, *arguments[arrays:]).reshape(())
+        finally:
+            unhush(token)
+
+    return run

@@ -1,0 +1,238 @@
+"""Changes in place: checked, carried out, and written into the history.
+
+The new values are computed like any result and then copied into the tensor's memory. The tensor
+takes the result's place in the graph; if it is a view, its base does: as a `CopySlices` of what
+the base was and of what the view has become.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
+from asyncgrad.core.saved import keep_old_values
+from asyncgrad.core.variable import (
+    Variable,
+    bind_replay,
+    bump_version,
+    gradient_edge,
+    rebase_history,
+    requires_grad,
+    view_of,
+)
+from asyncgrad.core.views import refuse_change
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.derivatives.in_place import Route
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.plan import Plan
+from asyncgrad.ops.promotion import as_number, cast, category, constant
+from asyncgrad.ops.table import ENTRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.views import View
+
+_PLANS: dict[tuple[int, ...], Plan] = {
+    wanted: Plan(ENTRIES["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
+}
+
+
+def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Put what a function makes of a tensor into the tensor.
+
+    Args:
+        tensor: the tensor, which is the function's first argument.
+        name: the operation, for errors.
+        function: the form that is not in place.
+        args: the function's other arguments.
+        kwargs: and those by name.
+    """
+    since = next_sequence_nr() if current().grad else None
+    return assign(tensor, function(tensor, *args, **kwargs), name, since)
+
+
+def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
+    """Put the values of another tensor, broadcast, into a tensor."""
+    shape = tensor._metadata.shape
+    if not isinstance(source, Variable):
+        raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}")
+    if source._metadata.is_complex and not tensor._metadata.is_complex:
+        source = R.to(source, source._array.real.dtype)
+    source = cast(source, tensor._metadata.dtype)
+    if source._metadata.shape != shape:
+        source = _broadcast(source, shape, name)
+    if view_of(tensor) is None and current().grad:
+        check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
+        source = R.overwrite(tensor, source)
+    return assign(tensor, source, name)
+
+
+def _broadcast(source: Any, shape: tuple[int, ...], name: str) -> Any:
+    given = source._metadata.shape
+    extra = len(given) - len(shape)
+    if extra > 0 and given[:extra] == (1,) * extra:
+        source = R.reshape(source, given[extra:])
+        given = given[extra:]
+    lead = len(shape) - len(given)
+    if lead < 0 or any(m not in {1, n} for m, n in zip(given, shape[lead:], strict=True)):
+        raise AutogradError(
+            f"{name}: shape mismatch: values of shape {list(given)} can't be broadcast to "
+            f"{list(shape)}"
+        )
+    return R.expand(source, shape)
+
+
+def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
+    """Put one number into every element of a tensor."""
+    if not isinstance(value, Variable):
+        number = as_number(value)
+        if number is None:
+            raise TypeError(f"{name}(): argument 'value' must be Number, not "
+                            f"{type(value).__name__}")  # fmt: skip
+        value = constant(number, tensor)
+    if value._metadata.shape:
+        raise AutogradError(
+            f"{name} only supports 0-dimension value tensor but got tensor with "
+            f"{len(value._metadata.shape)} dimensions."
+        )
+    return copy(tensor, value, name)
+
+
+def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
+    """Raise where a change in place would make the graph wrong.
+
+    Args:
+        tensor: what is to be changed.
+        name: the operation, for errors.
+        recorded: the change becomes part of the graph.
+    """
+    meta = tensor._autograd
+    modes = current()
+    if modes.before_change is not None:
+        modes.before_change(tensor)
+    if meta is not None and meta.inference and not modes.inference:
+        raise AutogradError(
+            f"{name}: Inplace update to inference tensor outside InferenceMode is not allowed. "
+            f"You can make a clone to get a normal tensor before doing inplace update."
+        )
+    if recorded and modes.grad:
+        view = view_of(tensor)
+        if view is not None and view.creation is not None:
+            refuse_change(view, indirect=False)
+        if meta is not None and meta.requires_grad and tensor._edge is None:
+            raise AutogradError(
+                f"{name}: a leaf Variable that requires grad is being used in an in-place "
+                f"operation. Use the functional form, or put it under asyncgrad.no_grad()."
+            )
+        if view is not None and view.base._edge is None and requires_grad(view.base):
+            raise AutogradError(
+                f"{name}: a view of a leaf Variable that requires grad is being used in an "
+                f"in-place operation. Use the functional form, or put it under "
+                f"asyncgrad.no_grad()."
+            )
+    if not tensor._array.flags.writeable:
+        raise AutogradError(
+            f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
+            f"element of it refers to a single memory location (an expanded tensor). Clone it "
+            f"first."
+        )
+
+
+def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any:
+    """Give a tensor the values and the history of an operation's result, in place.
+
+    Args:
+        tensor: the tensor.
+        result: the operation's result, of its shape.
+        name: the operation, for errors.
+        since: nodes with greater sequence numbers belong to the operation: they may have saved
+            the values that the tensor had before.
+    """
+    recorded = current().grad and (requires_grad(tensor) or requires_grad(result))
+    check_change(tensor, name, recorded=recorded)
+    if result._metadata.shape != tensor._metadata.shape:
+        raise AutogradError(
+            f"{name}: output with shape {list(tensor.shape)} doesn't match the broadcast shape "
+            f"{list(result.shape)}. Use the functional form."
+        )
+    if category(result._metadata.dtype) > category(tensor._metadata.dtype):
+        raise AutogradError(
+            f"{name}: result type {result.dtype} can't be cast to the desired output type "
+            f"{tensor.dtype}. Convert the tensor first."
+        )
+    edge = None
+    if recorded:
+        edge = gradient_edge(cast(result, tensor._metadata.dtype))
+        if since is not None:
+            keep_old_values(edge, tensor, since)
+    tensor._array[...] = result._array
+    bump_version(tensor)
+    if recorded:
+        rebase(tensor, edge)
+    return tensor
+
+
+def rebase(tensor: Any, edge: Any) -> None:
+    """Make what an edge leads to the history of a tensor that has been changed in place.
+
+    Args:
+        tensor: the tensor.
+        edge: the stored edge of its new values, None if no gradient flows to them.
+    """
+    view = view_of(tensor)
+    if view is None:
+        rebase_history(tensor, _copied(tensor, edge, None) if edge is None else edge)
+    else:
+        route = Route(view.path, view.base)
+        rebase_history(view.base, _copied(view.base, edge, route))
+
+
+def _copied(base: Any, edge: Any, route: Route | None) -> Any:
+    """A node for a base whose view has new values, or all of it where there is no route."""
+    before = gradient_edge(base)
+    places = tuple([place for place, known in enumerate((before, edge)) if known is not None])
+    following = (before, edge) if len(places) == 2 else before if edge is None else edge
+    node = OpNode()
+    if route is None:
+        node.rule = _OVERWRITTEN.rule
+        node.saved = None
+    else:
+        node.rule = _PLANS[places].rule
+        node.saved = route
+    node.following = following
+    node.guard = None
+    node.extras = None
+    node.output_metadata = base._metadata
+    node.cost = 2 * base._metadata.cost
+    node.sequence_nr = next_sequence_nr()
+    node.topological_nr = 1 + max_topological_nr(following)
+    return node
+
+
+_OVERWRITTEN = Plan(ENTRIES["overwrite"], (0,), ())
+
+
+def _replay(view: View) -> Any:
+    """The edge of a view, taken again from its base."""
+    found = current()
+    install(found.replace(grad=True, inference=False, saved_hooks=None))
+    try:
+        return _follow(view.base, view.path)._edge
+    finally:
+        install(found)
+
+
+def _follow(base: Any, path: Any) -> Any:
+    steps = []
+    while path is not None:
+        path, name, attributes = path
+        steps.append((name, attributes))
+    x = base
+    for name, attributes in reversed(steps):
+        x = getattr(R, name)(x, *attributes)
+    return x
+
+
+bind_replay(_replay)

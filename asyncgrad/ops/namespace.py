@@ -1,0 +1,168 @@
+"""The namespaces that rules compute with.
+
+A rule is written once over an argument `F`. In an ordinary pass `F` is the raw namespace of the
+device, whose functions take and return arrays; in a pass that records itself it is `RECORDED`,
+whose functions have the same names and arguments and take and return tensors. Operators work on
+both. A dtype that is complex has a raw namespace of its own: `F.chain` conjugates there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncgrad.core.metadata import Metadata
+from asyncgrad.devices.quiet import quiet, quiet_swapped
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from asyncgrad.devices import Device
+
+#: Records are shared, so that operands can be compared by identity; the oldest go first.
+_CACHE_LIMIT = 4096
+
+
+class Quiet(NamedTuple):
+    """A function of the device's library that says nothing about infinities and NaN."""
+
+    name: str
+    #: With its two arguments exchanged.
+    swapped: bool = False
+
+
+class Recorded:
+    """The functions of the table on tensors, recorded. Filled by `table`."""
+
+    fused = False
+    chain: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Only reached for what the table lacks."""
+        raise AttributeError(f"the table of derivatives has no function {name!r}")
+
+    def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
+        """The sum of two gradients, a new tensor."""
+        return self.add(value, gradient), True
+
+
+class Raw:
+    """The functions of the table on a device's arrays, and what a pass needs beside them."""
+
+    def __init__(self, device: Device, xp: Any, *, is_complex: bool) -> None:
+        """Bind the device's library; `table` adds the functions."""
+        self.device = device
+        self.xp = xp
+        #: Kernels for arrays of real dtypes may be used.
+        self.fused = not is_complex
+        self.array_type: Any = device.array_type
+        #: The conjugate transpose of the last two axes.
+        self.adjoint: Any = None
+        #: A gradient through a local derivative: the gradient times its conjugate.
+        self.chain: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Only reached for what the table lacks."""
+        raise AttributeError(f"the table of derivatives has no function {name!r}")
+
+    def as_array(self, value: Any) -> Any:
+        """NumPy answers 0-d arrays with scalars: make them arrays again."""
+        return value if value.__class__ is self.array_type else self.xp.asarray(value)
+
+    def metadata_of(self, array: Any) -> Metadata:
+        """The record of an array's shape and dtype on this device."""
+        return metadata_of(array, self.device)
+
+    def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
+        """The sum of two gradients, in the place of one of them if it is this pass's own."""
+        add = self.xp.add
+        if owned and value.__class__ is self.array_type and value.dtype == gradient.dtype:
+            return add(value, gradient, value), True
+        if (
+            gradient_owned
+            and gradient.__class__ is self.array_type
+            and value.dtype == gradient.dtype
+        ):
+            return add(value, gradient, gradient), True
+        return add(value, gradient), True
+
+    def add_into(self, target: Any, gradient: Any) -> None:
+        """Add to an array in place."""
+        self.xp.add(target, gradient, out=target, casting="same_kind")
+
+    def check_writeable(self, array: Any) -> None:
+        """Raise if gradients can't be added into an array."""
+        if not array.flags.writeable:
+            raise AutogradError(
+                "a gradient can't be accumulated: the array behind .grad is read-only. Set .grad "
+                "to None or to a tensor that owns its memory."
+            )
+
+    def keep_gradient(self, gradient: Any, like: Any, owned: bool, dtype: Any) -> Any:
+        """The array that becomes a leaf's `.grad`.
+
+        A gradient that the pass owns is kept as it is if it is laid out like the leaf; anything
+        else is copied into the leaf's layout.
+        """
+        if dtype is not None and gradient.dtype != dtype:
+            return gradient.astype(dtype)
+        if owned and gradient.strides == like.strides and gradient.dtype == like.dtype:
+            return gradient
+        kept = self.xp.empty_like(like, dtype=gradient.dtype)
+        kept[...] = gradient
+        return kept
+
+
+RECORDED = Recorded()
+_raw: dict[Device, tuple[Raw, Raw, Raw]] = {}
+_records: dict[Any, Metadata] = {}
+
+
+def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
+    """Make a device known: every raw function of the table is bound to its library."""
+    spaces = (
+        Raw(device, device.xp, is_complex=False),
+        Raw(device, device.pooled_xp, is_complex=False),
+        Raw(device, device.xp, is_complex=True),
+    )
+    for F in spaces:
+        for name, function in functions.items():
+            if isinstance(function, str):
+                setattr(F, name, getattr(F.xp, function))
+            elif isinstance(function, Quiet):
+                silence = quiet_swapped if function.swapped else quiet
+                setattr(F, name, silence(getattr(F.xp, function.name)))
+            else:
+                setattr(F, name, partial(function, F.xp))
+        if F.fused:
+            # Real numbers: nothing to conjugate, nothing to ask.
+            F.adjoint = methodcaller("swapaxes", -1, -2)
+            F.chain = F.xp.multiply
+        else:
+            F.chain = lambda g, d: g * d.conj()
+    _raw[device] = spaces
+
+
+def metadata_of(array: Any, device: Device) -> Metadata:
+    """The record of an array's shape and dtype on a device."""
+    key = (array.shape, array.dtype, device)
+    record = _records.get(key)
+    if record is None:
+        if len(_records) >= _CACHE_LIMIT:
+            _records.clear()
+        small, large, of_complex = _raw[device]
+        is_complex = array.dtype.kind == "c"
+        if is_complex:
+            small = large = of_complex
+        size = int(array.size)
+        record = _records[key] = Metadata(
+            array.shape,
+            array.dtype,
+            device,
+            small if array.nbytes < device.large else large,
+            size=size,
+            cost=1_500 + int(size * device.element_cost),
+            is_complex=is_complex,
+            is_float=array.dtype.kind == "f",
+        )
+    return record

@@ -1,0 +1,216 @@
+"""What to save for an entry and how to use it again, for one choice of differentiable inputs."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.rule import Rule
+from asyncgrad.core.variable import VersionCounter, counter_of, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncgrad.core.metadata import Metadata
+    from asyncgrad.core.node import Node
+    from asyncgrad.ops.entry import Entry, Part
+
+
+class Plan:
+    """How calls of an entry are recorded when just the inputs in `wanted` require grad."""
+
+    __slots__ = ("arrays", "guarded", "names", "pick", "places", "rule", "sources")
+
+    def __init__(self, entry: Entry, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
+        """Read the rules.
+
+        Args:
+            entry: the entry.
+            wanted: the places of the inputs that require grad.
+            broadcast: the places of those whose gradient has to be summed to their shape.
+        """
+        #: The places of the inputs that gradients go to, in the order of the node's next edges.
+        self.places = wanted
+        names: list[str] = []
+        parts = {place: entry.pulls.get(entry.inputs[place]) for place in wanted}
+        for place, part in parts.items():
+            if part is not None:
+                needed = [*part.names]
+                if place in broadcast:
+                    needed.append(f"{entry.inputs[place]}_shape")
+                names += [name for name in needed if name not in names]
+        self.names = tuple(names)
+        self.sources = tuple(_source(entry, name) for name in names)
+        #: Which of the saved values are arrays: (position, input or -1 for the output).
+        self.arrays = tuple(
+            (position, where if kind == "input" else -1)
+            for position, (kind, where) in enumerate(self.sources)
+            if kind in {"input", "out"}
+        )
+        #: The inputs whose values are saved.
+        self.guarded = tuple(where for _, where in self.arrays if where >= 0)
+        #: Takes what is saved out of what `save` lays out flat.
+        flat = tuple(_flat_place(entry, kind, where) for kind, where in self.sources)
+        self.pick = itemgetter(*flat) if flat else None
+        pulls = tuple(
+            _picked(part, self.names, f"{entry.inputs[place]}_shape" if place in broadcast else "")
+            for place, part in parts.items()
+        )
+        run = pulls[0] if len(pulls) == 1 else together(pulls)
+        if (
+            len(pulls) == 2
+            and not broadcast
+            and all(part and len(part.names) == 1 for part in parts.values())
+        ):
+            run = _pair(parts.values(), self.names)
+        if entry.kernel is not None and not broadcast:
+            run = _fused(entry.kernel, run)
+        self.rule = Rule(
+            entry.node_name,
+            run,
+            pulls=pulls if len(pulls) > 1 else None,
+            fresh=entry.fresh,
+            passes=len(pulls) == 1 and not broadcast and entry.passes,
+            saves=bool(self.arrays),
+            unpack=self.unpack if self.arrays else None,
+            attributes=self.attributes if len(self.arrays) < len(names) else None,
+            places=wanted,
+            arity=len(entry.inputs),
+            names=self.names,
+            arrays=self.arrays,
+        )
+
+    def save(
+        self, node: Node, inputs: tuple[Any, ...], out: Any, attributes: tuple[Any, ...]
+    ) -> None:
+        """Keep on the node what the rules ask for."""
+        if self.pick is None:
+            node.saved = None
+            return
+        flat: list[Any] = []
+        for x in inputs:
+            metadata = x._metadata
+            flat += (x._array, metadata.shape, metadata.dtype)
+        flat += (out._array, out._metadata.shape)
+        flat += attributes
+        node.saved = self.pick(flat)
+        if not self.guarded:
+            # The output's counter, should it ever get one, finds its way to the node.
+            return
+        counters = [counter_of(inputs[where]) for where in self.guarded]
+        if len(counters) < len(self.arrays):
+            out._counter = VersionCounter()
+            counters.append(out._counter)
+        if len(counters) == 1:
+            node.guard, node.version = counters[0], counters[0].value
+        else:
+            node.guard = tuple(counters)
+            node.version = tuple([counter.value for counter in counters])
+
+    def unpack(self, node: Node) -> Any:
+        """What was saved, with tensors that lead into the graph in the place of arrays."""
+        single = len(self.sources) == 1
+        values = [node.saved] if single else list(node.saved)
+        metadata: Metadata = node.output_metadata
+        for position, where in self.arrays:
+            array = values[position]
+            if where < 0:
+                values[position] = wrap(array, metadata, node)
+            else:
+                values[position] = wrap(
+                    array, metadata.F.metadata_of(array), self._edge(node, where)
+                )
+        return values[0] if single else tuple(values)
+
+    def _edge(self, node: Node, place: int) -> Any:
+        """The edge of the input at a place, None if it needed no gradient."""
+        if place not in self.places:
+            return None
+        following = node.following
+        if following.__class__ is tuple:
+            return following[self.places.index(place)]
+        return following
+
+    def attributes(self, saved: Any) -> dict[str, Any]:
+        """The saved values that are no arrays, by name."""
+        values = (saved,) if len(self.sources) == 1 else saved
+        taken = {position for position, _ in self.arrays}
+        return {name: values[i] for i, name in enumerate(self.names) if i not in taken}
+
+
+def _flat_place(entry: Entry, kind: str, where: int) -> int:
+    """Where `save` puts a source: three places for each input, two for the output, attributes."""
+    if kind in {"input", "shape", "dtype"}:
+        return 3 * where + ("input", "shape", "dtype").index(kind)
+    after = 3 * len(entry.inputs)
+    if kind == "attribute":
+        return after + 2 + where
+    return after + (kind == "out_shape")
+
+
+def _source(entry: Entry, name: str) -> tuple[str, int]:
+    """Where a named value comes from: its kind, and its place among those of the kind."""
+    if name in entry.inputs:
+        return "input", entry.inputs.index(name)
+    if name in entry.attributes:
+        return "attribute", entry.attributes.index(name)
+    if name == "out":
+        return "out", 0
+    if name == "out_shape":
+        return "out_shape", 0
+    stem, _, kind = name.rpartition("_")
+    if stem in entry.inputs and kind in {"shape", "dtype"}:
+        return kind, entry.inputs.index(stem)
+    raise ValueError(
+        f"{entry.name}: a rule asks for {name!r}, which is no input, output, attribute, shape or "
+        f"dtype"
+    )
+
+
+def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[..., Any]:
+    """A pull that takes what it needs from the node's saved values."""
+    if part is None:
+        return lambda F, g, saved: None
+    function = part.function
+    places = tuple(names.index(name) for name in part.names)
+    if len(names) <= 1:
+        if not places and not shape:
+            return lambda F, g, saved: function(F, g)
+        if places and not shape:
+            return function
+        if not places:
+            return lambda F, g, saved: F.sum_to(function(F, g), saved)
+    if shape:
+        at = names.index(shape)
+        if len(places) == 1:
+            (place,) = places
+            return lambda F, g, saved: F.sum_to(function(F, g, saved[place]), saved[at])
+        return lambda F, g, saved: F.sum_to(function(F, g, *[saved[i] for i in places]), saved[at])
+    if len(places) == 1:
+        (place,) = places
+        return lambda F, g, saved: function(F, g, saved[place])
+    if places == tuple(range(len(names))):
+        return lambda F, g, saved: function(F, g, *saved)
+    return lambda F, g, saved: function(F, g, *[saved[i] for i in places])
+
+
+def together(pulls: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """All pulls of a node in one call."""
+    if len(pulls) == 2:
+        first, second = pulls
+        return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
+    return lambda F, g, saved: tuple(pull(F, g, saved) for pull in pulls)
+
+
+def _pair(parts: Iterable[Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """Two pulls that need one saved value each, in one call."""
+    (first, second) = [part.function for part in parts]
+    if len(names) == 1:
+        return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
+    i, j = [names.index(part.names[0]) for part in parts]
+    return lambda F, g, saved: (first(F, g, saved[i]), second(F, g, saved[j]))
+
+
+def _fused(kernel: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel on arrays of real dtypes, the rule on all else."""
+    return lambda F, g, saved: kernel(F.xp, g, saved) if F.fused else run(F, g, saved)

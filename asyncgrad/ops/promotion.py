@@ -1,0 +1,360 @@
+"""Operands that are not alike: dtypes by PyTorch's rules, shapes checked, foreign types refused.
+
+PyTorch promotes by category (bool < integer < floating < complex): a Python number, or a tensor
+without dimensions, changes the dtype of a tensor with dimensions only if its category is higher.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.ops.namespace import RECORDED, metadata_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CATEGORIES = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+_NUMBERS = (bool, int, float, complex)
+_BOOL, _INT64, _FLOAT32, _FLOAT64, _COMPLEX64, _COMPLEX128 = map(
+    np.dtype, ("bool", "int64", "float32", "float64", "complex64", "complex128")
+)
+_WIDE_UNSIGNED = frozenset(map(np.dtype, ("uint16", "uint32", "uint64")))
+#: The dtype of Python floats; `set_default_dtype` changes it.
+_default = [np.dtype("float32")]
+
+
+def default_dtype() -> Any:
+    """The dtype that Python floats become."""
+    return _default[0]
+
+
+def set_default_dtype(dtype: Any) -> None:
+    """Set the dtype that Python floats become.
+
+    Raises:
+        TypeError: if it is no floating dtype.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind != "f":
+        raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, got {dtype}")
+    _default[0] = dtype
+
+
+def default_complex_dtype() -> Any:
+    """The complex dtype that goes with the default floating one."""
+    return complex_dtype(default_dtype())
+
+
+def category(dtype: Any) -> int:
+    """0 for bool, 1 for integers, 2 for floating, 3 for complex dtypes."""
+    return _CATEGORIES.get(dtype.kind, 2)
+
+
+def number_category(value: Any) -> int:
+    """The category of a Python number."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int):
+        return 1
+    return 2 if isinstance(value, float) else 3
+
+
+def number_dtype(value: Any) -> Any:
+    """The dtype that a Python number alone would have."""
+    return (_BOOL, _INT64, default_dtype(), default_complex_dtype())[number_category(value)]
+
+
+def result_dtype(*operands: Any) -> Any:
+    """The dtype of an operation on tensors and Python numbers.
+
+    Source: PyTorch's "Tensor Attributes", type promotion.
+    """
+    levels: list[Any] = [None, None, None]  # with dimensions, without, numbers
+    for operand in operands:
+        if isinstance(operand, Variable):
+            level, dtype = (0 if operand._metadata.shape else 1), operand._metadata.dtype
+        else:
+            level, dtype = 2, number_dtype(operand)
+        held = levels[level]
+        levels[level] = dtype if held is None else promote_dtypes(held, dtype)
+    return _combine(levels[0], _combine(levels[1], levels[2]))
+
+
+def number_result(dtype: Any, number: Any) -> Any:
+    """The dtype of an operation on a tensor of a dtype and a Python number."""
+    wanted = number_category(number)
+    held = category(dtype)
+    if wanted <= held:
+        return dtype
+    if wanted == 3:
+        return complex_dtype(dtype) if held == 2 else default_complex_dtype()
+    return default_dtype() if wanted == 2 else _INT64
+
+
+def _combine(higher: Any, lower: Any) -> Any:
+    """The dtype of operands of one rank with those of a lower one, which count by category."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    above, below = category(higher), category(lower)
+    if above == 2 and below == 3:
+        return complex_dtype(higher)
+    if above < 2 and (above == 0 or below >= 2):
+        return promote_dtypes(higher, lower)
+    return higher
+
+
+def complex_dtype(dtype: Any) -> Any:
+    """The complex dtype with the precision of a floating one, or the next that there is."""
+    return _COMPLEX128 if dtype == _FLOAT64 else _COMPLEX64
+
+
+def promote_dtypes(a: Any, b: Any) -> Any:
+    """The dtype that two tensors with dimensions have together.
+
+    Raises:
+        RuntimeError: for unsigned integers of more than a byte, as PyTorch does.
+    """
+    if a == b:
+        return a
+    above, below = category(a), category(b)
+    if above != below and {above, below} != {2, 3}:
+        return a if above > below else b
+    if above == 1 and (a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED):
+        raise RuntimeError(
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+            f"{a} and {b}. Convert one with .to()."
+        )
+    try:
+        return np.promote_types(a, b)
+    except TypeError:
+        # Two halves of different make.
+        return _FLOAT32
+
+
+def common_dtype(x: Any, y: Any) -> Any:
+    """The dtype that two tensors have together."""
+    first, second = x._metadata, y._metadata
+    if first.dtype is second.dtype or first.dtype == second.dtype:
+        return first.dtype
+    if first.scalar == second.scalar:
+        return promote_dtypes(first.dtype, second.dtype)
+    if first.scalar:
+        first, second = second, first
+    return _combine(first.dtype, second.dtype)
+
+
+def as_number(value: Any) -> Any:
+    """NumPy's scalars as Python numbers; None for what is no number."""
+    if type(value) in _NUMBERS:
+        return value
+    if isinstance(value, (np.generic, *_NUMBERS)):
+        return value.item() if isinstance(value, np.generic) else value
+    return None
+
+
+def as_tensor_operand(value: Any, name: str, place: int) -> Any:
+    """A tensor, or a TypeError that says what would be one."""
+    if isinstance(value, Variable):
+        return value
+    raise refusal(value, name, place)
+
+
+def refusal(value: Any, name: str, place: int) -> TypeError:
+    """The error for an operand that is no tensor."""
+    remedy = (
+        "Wrap the array with asyncgrad.from_numpy() or asyncgrad.tensor()."
+        if isinstance(value, np.ndarray)
+        else "Pass a Tensor, or a number where one is taken."
+    )
+    return TypeError(
+        f"{name}(): argument {place} must be Tensor, not {type(value).__name__}. {remedy}"
+    )
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """The tensor in another dtype, recorded; itself if it has it."""
+    return x if x._metadata.dtype == dtype else RECORDED.to(x, dtype)
+
+
+def accept_floating(name: str) -> Callable[[Any], Any]:
+    """Inputs of functions into the floating numbers: integers become the default dtype."""
+
+    def accept(x: Any) -> Any:
+        x = as_tensor_operand(x, name, 1)
+        return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
+
+    return accept
+
+
+def accept_any(name: str) -> Callable[[Any], Any]:
+    """Inputs of functions that keep any dtype."""
+    return lambda x: as_tensor_operand(x, name, 1)
+
+
+def accept_square(x: Any) -> Any:
+    """Inputs of `square`: booleans become int64, as in any power."""
+    x = as_tensor_operand(x, "square", 1)
+    return cast(x, _INT64) if x._metadata.dtype.kind == "b" else x
+
+
+def accept_negation(x: Any) -> Any:
+    """Inputs of `neg`: any dtype but bool."""
+    x = as_tensor_operand(x, "neg", 1)
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+            "invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    return x
+
+
+def refuse_bool_difference(x: Any, y: Any) -> None:
+    """Raise for differences with booleans, which PyTorch leaves to `^`."""
+    found = [
+        operand._metadata.dtype.kind == "b"
+        if isinstance(operand, Variable)
+        else isinstance(operand, bool)
+        for operand in (x, y)
+    ]
+    if all(found):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+            "or `logical_xor()` operator instead."
+        )
+    if any(found):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+            "trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+
+
+def check_broadcast(name: str, x: Any, y: Any) -> None:
+    """Raise unless two shapes can be broadcast against one another."""
+    a, b = x._metadata.shape, y._metadata.shape
+    for back in range(1, min(len(a), len(b)) + 1):
+        m, n = a[-back], b[-back]
+        if m != n and m != 1 and n != 1:
+            raise RuntimeError(
+                f"{name}: the size of tensor a ({m}) must match the size of tensor b ({n}) at "
+                f"non-singleton dimension {max(len(a), len(b)) - back}: shapes {a} and {b} can't "
+                f"be broadcast. Reshape or unsqueeze one of them."
+            )
+
+
+def check_device(name: str, *tensors: Any) -> None:
+    """Raise unless all tensors are on one device."""
+    device = tensors[0]._metadata.device
+    for tensor in tensors[1:]:
+        if tensor._metadata.device is not device:
+            raise RuntimeError(
+                f"{name}: expected all tensors to be on the same device, but found at least two, "
+                f"{device} and {tensor._metadata.device}. Move one with .to()."
+            )
+
+
+def meeting(
+    name: str,
+    pair: Callable[[Any, Any], Any],
+    *,
+    right: Callable[[Any, Any], Any] | None = None,
+    left: Callable[[Any, Any], Any] | None = None,
+    floating: bool = False,
+    numbers: bool = True,
+    leading: bool = True,
+    alone: bool = False,
+    modular: bool = True,
+    check: Callable[[Any, Any], None] | None = None,
+    operator: bool = False,
+) -> Callable[[Any, Any], Any]:
+    """What a binary function does with operands that are not floating tensors of one shape.
+
+    Args:
+        name: the function, for errors.
+        pair: the function on two tensors of one dtype.
+        right: the function with a number as second operand.
+        left: the function with the number (its second argument) as first operand.
+        floating: integers become floating first.
+        numbers: the second operand may be a number.
+        leading: the first may be one, too.
+        alone: both may be.
+        modular: numbers too large for an integer tensor are taken modulo its size.
+        check: raises for operands that the function refuses.
+        operator: answer `NotImplemented` where an operand is none of ours, as operators do.
+    """
+
+    def with_number(x: Any, number: Any, reflected: bool) -> Any:
+        dtype = number_result(x._metadata.dtype, number)
+        kind = dtype.kind
+        if kind in "iu":
+            if floating:
+                dtype = default_dtype()
+            elif modular:
+                number = wrapped(number, dtype)
+        elif kind == "b" and floating:
+            dtype = default_dtype()
+        x = cast(x, dtype)
+        function = left if reflected else right
+        if function is not None:
+            return function(x, number)
+        if not modular:
+            F = x._metadata.F
+            array = F.as_array(vars(F)[name](x._array, number))
+            return wrap(array, F.metadata_of(array))
+        return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
+
+    def meet(x: Any, y: Any) -> Any:
+        if isinstance(x, Variable) and isinstance(y, Variable):
+            if x._metadata.device is not y._metadata.device:
+                check_device(name, x, y)
+            if check is not None:
+                check(x, y)
+            dtype = common_dtype(x, y)
+            if floating and category(dtype) < 2:
+                dtype = default_dtype()
+            return pair(cast(x, dtype), cast(y, dtype))
+        if isinstance(x, Variable):
+            number, known = as_number(y) if numbers else None, x
+        elif isinstance(y, Variable):
+            number, known = as_number(x) if leading else None, y
+        else:
+            number, known = as_number(y) if alone else None, None
+        if number is not None:
+            if known is not None:
+                if check is not None:
+                    check(x, y)
+                return with_number(known, number, known is y)
+            if (first := as_number(x)) is not None:
+                return meet(lone(first), number)
+        if operator:
+            return NotImplemented
+        raise refusal(*((x, name, 1) if not isinstance(x, Variable) else (y, name, 2)))
+
+    return meet
+
+
+def wrapped(number: Any, dtype: Any) -> Any:
+    """A number as an integer of a dtype, modulo its size where it does not fit.
+
+    Raises:
+        OverflowError: if it does not fit into 64 bits.
+    """
+    if 0 <= number < 128:
+        return int(number)
+    return int(np.asarray(int(number)).astype(dtype))
+
+
+def lone(number: Any) -> Any:
+    """A number as a tensor of the dtype it would have alone, on the CPU."""
+    array = np.asarray(number, dtype=number_dtype(number))
+    return wrap(array, metadata_of(array, CPU))
+
+
+def constant(number: Any, like: Any, dtype: Any = None) -> Any:
+    """A number as a tensor without dimensions, on the device of another and of its dtype."""
+    F = like._metadata.F
+    array = F.xp.asarray(number, dtype=like._metadata.dtype if dtype is None else dtype)
+    return wrap(array, F.metadata_of(array))

@@ -1,0 +1,86 @@
+"""The door of functions of one tensor and some attributes: reductions, bounds, casts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import OpNode, next_sequence_nr
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.ops.entry import Entry
+
+#: The class of results; bound by `bind_face`.
+_Tensor: type[Variable] = Variable
+
+
+def bind_face(face: type[Variable]) -> None:
+    """Say which class users see."""
+    global _Tensor
+    _Tensor = face
+
+
+def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an entry of one tensor, followed by its attributes.
+
+    Args:
+        entry: the entry.
+        general: its general door.
+    """
+    name = entry.name
+    cost = entry.cost
+    plan = Plan(entry, (0,), ()) if entry.pulls else None
+    sources = None if plan is None else plan.sources
+    keeps_out, keeps_input = sources == (("out", 0),), sources == (("input", 0),)
+
+    def door(input: Any, *attributes: Any) -> Any:
+        known = input._metadata
+        if not current().plain:
+            return general(input, *attributes)
+        array = known.kernels[name](input._array, *attributes)
+        if array.__class__ is not known.F.array_type:
+            array = known.F.as_array(array)
+        if array.dtype is known.dtype and array.shape == known.shape:
+            metadata = known
+        else:
+            metadata = metadata_of(array, known.device)
+        out = _Tensor()
+        out._array = array
+        out._metadata = metadata
+        out._counter = None
+        out._autograd = None
+        edge = input._edge
+        if edge is None and input._autograd is not None:
+            edge = gradient_edge(input)
+        if edge is None or plan is None:
+            out._edge = None
+            return out
+        node = OpNode()
+        node.rule = plan.rule
+        node.following = edge
+        if keeps_out:
+            node.saved = array
+            node.guard = None
+        elif keeps_input:
+            node.saved = input._array
+            node.guard = counter = input._counter or counter_of(input)
+            node.version = counter.value
+        else:
+            node.guard = None
+            plan.save(node, (input,), out, attributes)
+        node.extras = None
+        node.output_metadata = metadata
+        # The gradient has the input's size, however small the output is.
+        node.cost = max(known.cost, metadata.cost) if cost is None else cost(input, *attributes)
+        node.sequence_nr = next_sequence_nr()
+        node.topological_nr = edge.topological_nr + 1
+        out._edge = node
+        return out
+
+    door.__name__ = door.__qualname__ = name
+    return door

@@ -1,0 +1,171 @@
+"""The table of derivatives, put together: every entry's functions on tensors and on arrays."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.derivatives import (
+    activation,
+    attention,
+    convolution,
+    elementwise,
+    in_place,
+    index,
+    linalg,
+    loss,
+    normalisation,
+    pooling,
+    reduction,
+    shape,
+    sort,
+)
+from asyncgrad.ops.doors import general_door, sequence_door
+from asyncgrad.ops.elementwise_doors import (
+    binary_door,
+    comparison_door,
+    number_door,
+    pair_door,
+    reflected_door,
+    unary_door,
+)
+from asyncgrad.ops.namespace import RECORDED, add_raw_namespaces
+from asyncgrad.ops.promotion import (
+    accept_any,
+    accept_floating,
+    accept_negation,
+    accept_square,
+    as_tensor_operand,
+    meeting,
+    refuse_bool_difference,
+)
+from asyncgrad.ops.single_door import single_door
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.devices import Device
+    from asyncgrad.ops.entry import Entry
+
+CHAPTERS = (
+    elementwise,
+    shape,
+    index,
+    reduction,
+    sort,
+    linalg,
+    convolution,
+    pooling,
+    attention,
+    activation,
+    loss,
+    normalisation,
+    in_place,
+)
+ENTRIES: dict[str, Entry] = {entry.name: entry for c in CHAPTERS for entry in c.ENTRIES}
+
+#: Elementwise functions that keep integers as they are; all others make them floating.
+_ANY_DTYPE = frozenset({
+    "neg", "abs", "sgn", "conj", "real", "clone", "zeros_of", "square", "relu", "step", "zero",
+    "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "logical_not",
+    "bitwise_not", "add", "sub", "mul", "pow", "fmod", "remainder", "div_floor", "div_trunc",
+    "maximum", "minimum", "clamp_low", "clamp_high", "eq", "ne", "lt", "le", "gt", "ge",
+    "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "bitwise_left_shift", "bitwise_right_shift",
+})  # fmt: skip
+#: Functions of one tensor that are particular about it.
+_ACCEPTS = {"neg": accept_negation, "square": accept_square}
+#: Those that compare numbers as they are, whether or not they fit the tensor's dtype.
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+#: Functions of two tensors that take no number.
+_TENSORS_ONLY = frozenset({
+    "maximum", "minimum", "atan2", "clamp_low", "clamp_high", "logical_and", "logical_or",
+    "logical_xor",
+})  # fmt: skip
+#: Functions that take a number before a tensor, and those that take nothing but numbers.
+_NUMBERS_FIRST = frozenset({
+    "add", "sub", "mul", "div", "pow", "remainder", "div_floor", "div_trunc", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+})  # fmt: skip
+_ALONE = frozenset({"add", "sub", "mul", "div", "div_floor", "div_trunc"})
+#: What Python's operators call: the functions of the table that leave foreign types to others.
+OPERATORS = SimpleNamespace()
+#: The same with the operands exchanged.
+REFLECTED = SimpleNamespace()
+
+
+def _door(entry: Entry) -> Any:
+    """The function of an entry on tensors."""
+    if entry.inputs == ("*xs",):
+        return sequence_door(entry)
+    general = general_door(entry)
+    if entry.view:
+        return general
+    if entry.inputs == ("x",):
+        return _door_of_one(entry, general)
+    if entry.broadcasts and len(entry.inputs) == 2 and not entry.attributes:
+        return _door_of_two(entry, general)
+    return general
+
+
+def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
+    name = entry.name
+    single = single_door(entry, general)
+    if name.endswith("_scalar"):
+        return number_door(entry, single)
+    if entry.attributes or entry.cost is not None or not entry.pulls:
+        return single
+    if name == "abs":
+        # Real for complex numbers.
+        return lambda input: single(as_tensor_operand(input, "abs", 1))
+    usual = accept_any(name) if name in _ANY_DTYPE else accept_floating(name)
+    return unary_door(entry, single, _ACCEPTS.get(name, usual))
+
+
+def _door_of_two(entry: Entry, general: Callable[..., Any]) -> Any:
+    """The function; its forms as an operator are put aside."""
+    name = entry.name
+    compares = not entry.pulls
+    floating = name not in _ANY_DTYPE
+    right = vars(RECORDED).get(f"{name}_scalar")
+    left = right if name in {"add", "mul"} else vars(RECORDED).get(f"r{name}_scalar")
+    pair = pair_door(entry, general)
+    meet, operator_meet = (
+        meeting(
+            name,
+            pair,
+            right=right,
+            left=left,
+            floating=floating,
+            numbers=name not in _TENSORS_ONLY,
+            leading=operator or name in _NUMBERS_FIRST,
+            alone=name in _ALONE and not operator,
+            modular=name not in _COMPARISONS,
+            check=refuse_bool_difference if name == "sub" else None,
+            operator=operator,
+        )
+        for operator in (False, True)
+    )
+    if compares:
+        numbers = name not in _TENSORS_ONLY
+        setattr(OPERATORS, name, comparison_door(entry, operator_meet, numbers=numbers))
+        setattr(REFLECTED, name, reflected_door(entry, operator_meet, None))
+        return comparison_door(entry, meet, numbers=numbers)
+    setattr(OPERATORS, name, binary_door(entry, pair, operator_meet, right))
+    setattr(REFLECTED, name, reflected_door(entry, operator_meet, left))
+    return binary_door(entry, pair, meet, right)
+
+
+def _fill() -> None:
+    """Make every function on tensors; those with a number come before those that use them."""
+    for entry in sorted(ENTRIES.values(), key=lambda entry: not entry.attributes):
+        setattr(RECORDED, entry.name, _door(entry))
+    RECORDED.chain = lambda g, d: g * (RECORDED.conj(d) if d._metadata.is_complex else d)
+
+
+def add_device(device: Device) -> None:
+    """Bind the table's raw functions to a device's library."""
+    add_raw_namespaces(device, {entry.name: entry.forward for entry in ENTRIES.values()})
+
+
+_fill()

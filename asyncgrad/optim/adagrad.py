@@ -1,0 +1,114 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.optim.optimizer import (
+    Optimizer,
+    check_option,
+    count_step,
+    in_tiles,
+    new_step,
+    refuse_differentiable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Adagrad(Optimizer):
+    """Divides each element's gradient by the root of the sum of its squares so far.
+
+    Args:
+        params: parameters or groups of them.
+        lr: the first step's length.
+        lr_decay: how fast it falls with the number of steps.
+        weight_decay: adds as much of the parameter to the gradient.
+        initial_accumulator_value: what the sums start from.
+        eps: added to the root.
+        foreach: accepted for PyTorch's sake, without effect.
+        maximize: step along the gradient.
+        differentiable: not supported.
+        fused: accepted for PyTorch's sake: updates are always fused.
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_option("learning rate", lr)
+        check_option("lr_decay value", lr_decay)
+        check_option("weight_decay value", weight_decay)
+        check_option("initial_accumulator_value value", initial_accumulator_value)
+        check_option("epsilon value", eps)
+        refuse_differentiable("Adagrad", differentiable)
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+        # The state is there from the start, as PyTorch's loaders expect.
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._start(group, parameter)
+
+    def _start(self, group: dict[str, Any], parameter: Any) -> dict[str, Any]:
+        """The state before the first step."""
+        value = group["initial_accumulator_value"]
+        metadata = parameter._metadata
+        if metadata.is_complex:
+            value = complex(value, value)
+        array = metadata.F.xp.full_like(parameter._array, value)
+        state = self.state[parameter]
+        state["step"] = new_step(parameter)
+        state["sum"] = wrap(array, metadata)
+        return state
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        state = self.state[parameter] or self._start(group, parameter)
+        step = count_step(state, parameter)
+        in_tiles(
+            _divide,
+            (parameter._array, gradient, state["sum"]._array),
+            float(group["lr"]) / (1 + (step - 1) * group["lr_decay"]),
+            group["eps"],
+            group["weight_decay"],
+            group["maximize"],
+        )
+
+
+def _divide(
+    p: Any, g: Any, total: Any, lr: float, eps: float, weight_decay: float, maximize: bool
+) -> None:
+    if maximize:
+        g = -g
+    if weight_decay:
+        g = g + weight_decay * p
+    t = g * g
+    total += t
+    np.sqrt(total, out=t)
+    t += eps
+    np.divide(g, t, out=t)
+    t *= lr
+    p -= t

@@ -1,0 +1,180 @@
+"""Adam, and Adam with decoupled weight decay."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.optim.optimizer import (
+    Optimizer,
+    check_option,
+    count_step,
+    in_tiles,
+    refuse_differentiable,
+    zeros_like,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Adam(Optimizer):
+    """Steps of a length that adapts to each element's gradients.
+
+    Args:
+        params: parameters or groups of them.
+        lr: the greatest length of a step, roughly.
+        betas: how much of the means of the gradient and of its square is kept.
+        eps: added to the root of the mean square.
+        weight_decay: adds as much of the parameter to the gradient.
+        amsgrad: divide by the greatest mean square so far.
+        foreach: accepted for PyTorch's sake, without effect.
+        maximize: step along the gradient.
+        capturable: accepted for PyTorch's sake, without effect.
+        differentiable: not supported.
+        fused: accepted for PyTorch's sake: updates are always fused.
+        decoupled_weight_decay: shrink the parameter instead of adding to the gradient (AdamW).
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        check_option("learning rate", lr)
+        check_option("epsilon value", eps)
+        check_option("beta parameter at index 0", betas[0], below=1.0)
+        check_option("beta parameter at index 1", betas[1], below=1.0)
+        check_option("weight_decay value", weight_decay)
+        refuse_differentiable(type(self).__name__, differentiable)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        state = self.state[parameter]
+        if "exp_avg" not in state:
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"] = zeros_like(parameter)
+        step = count_step(state, parameter)
+        lr = float(group["lr"])
+        beta1, beta2 = group["betas"]
+        greatest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None
+        in_tiles(
+            _adapt,
+            (
+                parameter._array,
+                gradient,
+                state["exp_avg"]._array,
+                state["exp_avg_sq"]._array,
+                greatest,
+            ),
+            lr,
+            beta1,
+            beta2,
+            group["eps"],
+            group["weight_decay"],
+            group["decoupled_weight_decay"],
+            group["maximize"],
+            lr / (1 - beta1**step),
+            math.sqrt(1 - beta2**step),
+        )
+
+
+def _adapt(
+    p: Any,
+    g: Any,
+    mean: Any,
+    square: Any,
+    greatest: Any,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+    length: float,
+    correction: float,
+) -> None:
+    if maximize:
+        g = -g
+    if weight_decay:
+        if decoupled:
+            p *= 1 - lr * weight_decay
+        else:
+            g = g + weight_decay * p
+    t = g - mean
+    t *= 1 - beta1
+    mean += t
+    np.multiply(g, g, out=t)
+    t *= 1 - beta2
+    square *= beta2
+    square += t
+    if greatest is not None:
+        np.maximum(greatest, square, out=greatest)
+    np.sqrt(square if greatest is None else greatest, out=t)
+    t /= correction
+    t += eps
+    np.divide(mean, t, out=t)
+    t *= length
+    p -= t
+
+
+class AdamW(Adam):
+    """Adam whose weight decay shrinks the parameters and leaves the means alone.
+
+    The arguments are Adam's.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            differentiable=differentiable,
+            decoupled_weight_decay=True,
+        )

@@ -1,0 +1,107 @@
+"""What schedules share."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from asyncgrad.optim.optimizer import Optimizer
+
+
+class LRScheduler:
+    """A schedule; subclasses define `get_lr`.
+
+    Args:
+        optimizer: whose learning rates are changed.
+        last_epoch: the epoch after which to go on, -1 to start.
+
+    Raises:
+        TypeError: if it is no optimiser.
+        KeyError: if a start is to be resumed that never was.
+    """
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        self.optimizer = checked(optimizer)
+        for number, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{number}] when resuming "
+                    f"scheduler with last_epoch >= 0. Load the optimizer's state first."
+                )
+        #: The rates that the schedule starts from.
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self._start_epoch = last_epoch
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take the step that sets the first rates."""
+        self.last_epoch = self._start_epoch
+        self._step_count = 0
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            self._is_initial = False
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group at `last_epoch`."""
+        raise NotImplementedError("a schedule defines get_lr()")
+
+    def get_last_lr(self) -> list[float]:
+        """The rates that the last step has set."""
+        return self._last_lr
+
+    def step(self) -> None:
+        """Go on by one epoch; call it after the optimiser's step."""
+        optimizer = self.optimizer
+        counted = type(optimizer).step is Optimizer.step
+        if self._step_count == 1 and counted and optimizer.steps_taken == 0:
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in "
+                "the opposite order: otherwise the first value of the schedule is skipped.",
+                stacklevel=2,
+            )
+        self._step_count += 1
+        self.last_epoch += 1
+        self._set(self.get_lr())
+
+    def _restart(self) -> None:
+        """Go to epoch 0 from the initial rates: another schedule's turn has ended."""
+        self.last_epoch = 0
+        self._set(self.get_lr())
+
+    def _set(self, rates: list[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _rates(self) -> list[float]:
+        """The rates in force."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimiser."""
+        return {key: value for key, value in vars(self).items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict()` gave."""
+        vars(self).update(state_dict)
+
+
+def checked(optimizer: Any) -> Any:
+    """The optimiser, if it is one."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+    return optimizer
+
+
+def for_groups(optimizer: Optimizer, value: Any, name: str) -> list[Any]:
+    """A value for each group, from one for all or a sequence of them."""
+    groups = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        return [value] * groups
+    if len(value) != groups:
+        raise ValueError(f"Expected {groups} {name}, but got {len(value)}")
+    return list(value)

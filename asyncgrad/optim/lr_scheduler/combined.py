@@ -1,0 +1,153 @@
+"""Schedules made of schedules."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.optim.lr_scheduler.base import LRScheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.optim.optimizer import Optimizer
+
+
+class _Combined(LRScheduler):
+    """Schedules of one optimiser, made into one."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
+        name = type(self).__name__
+        for place, scheduler in enumerate(schedulers):
+            if not isinstance(scheduler, LRScheduler):
+                raise TypeError(
+                    f"{name} takes schedules of optimizer steps, but at index {place} got "
+                    f"{type(scheduler).__name__}"
+                )
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(
+                    f"{name} expects all schedulers to belong to the same optimizer, but the one "
+                    f"at index {place} has another"
+                )
+        self.optimizer = optimizer
+        self._schedulers = list(schedulers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimiser, with the states of all schedules."""
+        return {
+            **super().state_dict(),
+            "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict()` gave."""
+        schedulers = self._schedulers
+        super().load_state_dict({**state_dict, "_schedulers": schedulers})
+        for scheduler, state in zip(schedulers, state_dict["_schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+
+
+class SequentialLR(_Combined):
+    """One schedule after another.
+
+    Args:
+        optimizer: whose learning rates are changed.
+        schedulers: the schedules, made for the same optimiser.
+        milestones: the epochs at which the second and later ones take over.
+        last_epoch: the epoch after which to go on, -1 to start.
+
+    Raises:
+        ValueError: if there is no schedule, or not one milestone less than schedules.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int = -1,
+    ) -> None:
+        if not schedulers:
+            raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(
+                f"Sequential Schedulers expects number of schedulers provided to be one more than "
+                f"the number of milestone points, but got number of schedulers {len(schedulers)} "
+                f"and the number of milestones to be equal to {len(milestones)}"
+            )
+        super().__init__(optimizer, schedulers)
+        self._milestones = list(milestones)
+        self._start_epoch = last_epoch
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take the first schedule's first step alone: all have set their rates when made."""
+        self._to_initial_rates()
+        self.last_epoch = self._start_epoch + 1
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._begin()
+        self._last_lr = first.get_last_lr()
+
+    def _restart(self) -> None:
+        """Go to epoch 0 from the initial rates."""
+        self.last_epoch = 0
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._restart()
+        self._last_lr = first.get_last_lr()
+
+    def step(self) -> None:
+        """Go on by one epoch; call it after the optimiser's step."""
+        self.last_epoch += 1
+        place = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[place]
+        if place > 0 and self._milestones[place - 1] == self.last_epoch:
+            self._to_initial_rates()
+            scheduler._restart()
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
+
+    def _to_initial_rates(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+
+
+class ChainedScheduler(_Combined):
+    """Several schedules at once.
+
+    Args:
+        schedulers: the schedules, of one optimiser.
+        optimizer: that optimiser; the first schedule's if None.
+
+    Raises:
+        ValueError: if there is no schedule.
+    """
+
+    def __init__(
+        self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
+    ) -> None:
+        if not schedulers:
+            raise ValueError(
+                "ChainedScheduler expects at least one scheduler to be chained, but got no "
+                "scheduler."
+            )
+        super().__init__(optimizer or schedulers[0].optimizer, schedulers)
+        self._last_lr = self._rates()
+
+    def _begin(self) -> None:
+        """Take the first steps of all."""
+        for scheduler in self._schedulers:
+            scheduler._begin()
+        self._last_lr = self._rates()
+
+    def _restart(self) -> None:
+        """Go to epoch 0 from the initial rates."""
+        for scheduler in self._schedulers:
+            scheduler._restart()
+        self._last_lr = self._rates()
+
+    def step(self) -> None:
+        """Take a step of each; call it after the optimiser's step."""
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self._last_lr = self._rates()

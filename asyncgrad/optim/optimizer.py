@@ -1,0 +1,382 @@
+"""What all optimisers share: groups of parameters, their state, and the step.
+
+A step works on the parameters' arrays in place, unrecorded, and counts as an in-place change: a
+graph that saved a parameter before the step and runs after it raises, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, bump_version, wrap
+from asyncgrad.nn.module import clear_gradient
+from asyncgrad.ops.promotion import category
+from asyncgrad.scheduler import check_awaited, offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.hooks import Hooks
+
+#: Elements that are updated at a time: what an update touches stays in the cache.
+TILE = 65_536
+#: Expected nanoseconds of a step above which `step_async` takes a thread.
+_WORTH_A_THREAD = 250_000
+#: An update passes over its arrays about as many times.
+_PASSES = 4
+
+
+class Optimizer(ABC):
+    """Changes parameters by their gradients.
+
+    Args:
+        params: tensors, pairs of a name and a tensor, or dictionaries with `params` and options.
+        defaults: the options of groups that do not set them.
+
+    Raises:
+        TypeError: if `params` is one tensor, or holds what is none.
+        ValueError: if there is nothing to optimise, or a tensor is no leaf or in two groups.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Variable):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or "
+                "dicts, but got one Tensor. Put it into a list."
+            )
+        self.defaults = defaults
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self._pre_hooks: Hooks = {}
+        self._post_hooks: Hooks = {}
+        #: How many steps were taken: schedules want to know.
+        self.steps_taken = 0
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own.
+
+        Args:
+            param_group: `params`, and options.
+
+        Raises:
+            TypeError: if it is no dictionary, or its parameters are no tensors or have no order.
+            ValueError: if an option without default is missing, or a tensor is no leaf or in
+                another group already.
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
+        given: Any = param_group["params"]
+        if isinstance(given, (set, frozenset)):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the "
+                "ordering of tensors in sets will change between runs. Please use a list instead."
+            )
+        members: list[Any] = [given] if isinstance(given, Variable) else list(given)
+        group = {**self.defaults, **param_group}
+        if members and all(isinstance(member, tuple) for member in members):
+            group["param_names"] = [name for name, _ in members]
+            members = [parameter for _, parameter in members]
+        for parameter in members:
+            if not isinstance(parameter, Variable):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is "
+                    f"{type(parameter).__name__}"
+                )
+            if parameter._edge is not None:
+                raise ValueError("can't optimize a non-leaf Tensor")
+        missing = [key for key, value in group.items() if value is _REQUIRED]
+        if missing:
+            raise ValueError(
+                f"parameter group didn't specify a value of required optimization parameter "
+                f"{missing[0]}"
+            )
+        if len(set(map(id, members))) < len(members):
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; "
+                "in future, this will cause an error",
+                stacklevel=3,
+            )
+        present = {id(p) for other in self.param_groups for p in other["params"]}
+        if any(id(parameter) in present for parameter in members):
+            raise ValueError("some parameters appear in more than one parameter group")
+        group["params"] = members
+        self.param_groups.append(group)
+
+    @abstractmethod
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        """Change one parameter's array, and its state, by the array of its gradient."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step, here and now.
+
+        On an event loop it holds the loop until it is done, which for large models is longer than
+        a slice: `await step_async()` there.
+
+        Args:
+            closure: computes the loss anew, gradients included, before the step.
+
+        Returns:
+            What the closure returns.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+        """
+        self._check_awaited("step")
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+            self._check_awaited("step")
+        self._run()
+        return loss
+
+    async def step_async(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step without holding the event loop: in a thread, where it takes long.
+
+        Meanwhile other tasks see some parameters before and some after the step. A cancellation
+        takes effect when the step is complete.
+
+        Args:
+            closure: computes the loss anew, gradients included; may be a coroutine function.
+
+        Returns:
+            What the closure returns.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+        """
+        self._check_awaited("step_async")
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+                if inspect.isawaitable(loss):
+                    loss = await loss
+            self._check_awaited("step_async")
+        cost = sum(p._metadata.cost for group in self.param_groups for p in group["params"])
+        if cost * _PASSES < _WORTH_A_THREAD:
+            self._run()
+        else:
+            await offload(self._run)
+        return loss
+
+    def _check_awaited(self, method: str) -> None:
+        """Raise if this task has forgotten to await; within a pass nothing can be awaited yet."""
+        if current().graph_task is None:
+            check_awaited(f"{type(self).__name__}.{method}")
+
+    def _run(self) -> None:
+        """Update every parameter that has a gradient."""
+        for hook in tuple(self._pre_hooks.values()):
+            hook(self, (), {})
+        update = self._update
+        with np.errstate(all="ignore"):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    meta = parameter._autograd
+                    if meta is None or meta.grad is None:
+                        continue
+                    update(group, parameter, meta.grad._array)
+                    bump_version(parameter)
+        self.steps_taken += 1
+        for hook in tuple(self._post_hooks.values()):
+            hook(self, (), {})
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of all parameters, or fill them with zeros.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+        """
+        self._check_awaited("zero_grad")
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                clear_gradient(parameter, set_to_none)
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call a function of the optimiser, `()` and `{}` before each step."""
+        return RemovableHandle(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call a function of the optimiser, `()` and `{}` after each step."""
+        return RemovableHandle(self._post_hooks, hook)
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """State and options, with numbers in the place of parameters; memory is shared."""
+        numbers: dict[int, int] = {}
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                numbers.setdefault(id(parameter), len(numbers))
+        return {
+            "state": {numbers.get(id(key), key): dict(value) for key, value in self.state.items()},
+            "param_groups": [
+                {
+                    **{key: value for key, value in group.items() if key != "params"},
+                    "params": [numbers[id(parameter)] for parameter in group["params"]],
+                }
+                for group in self.param_groups
+            ],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over copies of state and options.
+
+        Args:
+            state_dict: what `state_dict()` of an optimiser of the same groups gave.
+
+        Raises:
+            ValueError: if there are other numbers of groups or of parameters in them.
+        """
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise ValueError(
+                f"loaded state dict has a different number of parameter groups: {len(groups)} "
+                f"instead of {len(self.param_groups)}"
+            )
+        for own, given in zip(self.param_groups, groups, strict=True):
+            if len(own["params"]) != len(given["params"]):
+                raise ValueError(
+                    f"loaded state dict contains a parameter group that doesn't match the size of "
+                    f"optimizer's group: {len(given['params'])} instead of {len(own['params'])}"
+                )
+        parameters = {
+            number: parameter
+            for own, given in zip(self.param_groups, groups, strict=True)
+            for number, parameter in zip(given["params"], own["params"], strict=True)
+        }
+        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        for number, values in state_dict["state"].items():
+            if number in parameters:
+                parameter = parameters[number]
+                state[parameter] = {
+                    key: _copied(key, value, parameter) for key, value in values.items()
+                }
+            else:
+                state[number] = values
+        self.state = state
+        self.param_groups = [
+            {**self.defaults, **given, "params": own["params"]}
+            for own, given in zip(self.param_groups, groups, strict=True)
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without hooks, which belong to the program and not to the state."""
+        return {**vars(self), "_pre_hooks": {}, "_post_hooks": {}}
+
+    def __repr__(self) -> str:
+        """The options of each group."""
+        lines = [f"{type(self).__name__} ("]
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+
+_REQUIRED: Any = object()
+
+
+def _copied(key: str, value: Any, parameter: Any) -> Any:
+    """A value of a loaded state, of the parameter's dtype; the count of steps keeps its own."""
+    if not isinstance(value, Variable):
+        return value
+    dtype = parameter._metadata.dtype
+    keep = key == "step" or category(dtype) < 2
+    F = parameter._metadata.F
+    array = value._array.copy() if keep else value._array.astype(dtype)
+    return wrap(array, F.metadata_of(array))
+
+
+def zeros_like(parameter: Any) -> Any:
+    """A tensor of zeros for an optimiser's state, laid out like the parameter."""
+    metadata = parameter._metadata
+    return wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
+
+
+def new_step(parameter: Any) -> Any:
+    """A count of steps; a tensor, as in PyTorch's state dicts."""
+    F = parameter._metadata.F
+    array = F.xp.zeros((), dtype=np.float32)
+    return wrap(array, F.metadata_of(array))
+
+
+def count_step(state: dict[str, Any], parameter: Any) -> int:
+    """The number of this step."""
+    step = state.get("step")
+    if step is None:
+        step = state["step"] = new_step(parameter)
+    array = step._array
+    array += 1
+    return int(array)
+
+
+def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:
+    """Run an elementwise update on arrays, piece by piece where they are large.
+
+    Complex arrays are updated as their real and imaginary parts.
+
+    Args:
+        kernel: a function of as many arrays, which it changes in place, and of the options.
+        arrays: of one shape; None for those that the update goes without.
+        options: numbers.
+    """
+    first = arrays[0]
+    if first.dtype.kind == "c":
+        for part in ("real", "imag"):
+            in_tiles(
+                kernel, tuple(None if a is None else getattr(a, part) for a in arrays), *options
+            )
+        return
+    if not first.shape:
+        # NumPy answers 0-d arrays with scalars, which can't be written into.
+        arrays = tuple(None if a is None else a.reshape(1) for a in arrays)
+        first = arrays[0]
+    size = first.size
+    # Launching is what costs on other devices, and the host's cache is of no use there.
+    if (
+        size <= TILE
+        or not isinstance(first, np.ndarray)
+        or not all(a is None or a.flags.c_contiguous for a in arrays)
+    ):
+        kernel(*arrays, *options)
+        return
+    flat = tuple(None if a is None else a.reshape(-1) for a in arrays)
+    for start in range(0, size, TILE):
+        piece = slice(start, start + TILE)
+        kernel(*[None if a is None else a[piece] for a in flat], *options)
+
+
+def check_option(name: str, value: Any, *, below: float | None = None) -> None:
+    """Raise unless an option is at least 0, and less than `below`.
+
+    Raises:
+        ValueError: with PyTorch's words.
+    """
+    if not (value >= 0.0 and (below is None or value < below)):
+        raise ValueError(f"Invalid {name}: {value}")
+
+
+def refuse_differentiable(name: str, differentiable: bool) -> None:
+    """Raise for what in-place updates can't do."""
+    if differentiable:
+        raise NotImplementedError(
+            f"{name}: differentiable=True is not supported: a step is not recorded. Write the "
+            f"update as tensor operations, with gradients from asyncgrad.grad(create_graph=True)."
+        )

@@ -1,0 +1,138 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.optim.optimizer import (
+    Optimizer,
+    check_option,
+    count_step,
+    in_tiles,
+    refuse_differentiable,
+    zeros_like,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class RMSprop(Optimizer):
+    """Divides each element's gradient by the root of its mean square.
+
+    Args:
+        params: parameters or groups of them.
+        lr: the step's length.
+        alpha: how much of the mean square is kept.
+        eps: added to the root.
+        weight_decay: adds as much of the parameter to the gradient.
+        momentum: how much of the last step is kept.
+        centered: subtract the square of the mean gradient: divide by the standard deviation.
+        capturable: accepted for PyTorch's sake, without effect.
+        foreach: accepted for PyTorch's sake, without effect.
+        maximize: step along the gradient.
+        differentiable: not supported.
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_option("learning rate", lr)
+        check_option("epsilon value", eps)
+        check_option("momentum value", momentum)
+        check_option("weight_decay value", weight_decay)
+        check_option("alpha value", alpha)
+        refuse_differentiable("RMSprop", differentiable)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        state = self.state[parameter]
+        wanted = ["square_avg"]
+        if group["momentum"] > 0:
+            wanted.append("momentum_buffer")
+        if group["centered"]:
+            wanted.append("grad_avg")
+        count_step(state, parameter)
+        for name in wanted:
+            if name not in state:
+                state[name] = zeros_like(parameter)
+        square, buffer, mean = (
+            state[name]._array if name in wanted else None
+            for name in ("square_avg", "momentum_buffer", "grad_avg")
+        )
+        in_tiles(
+            _scale,
+            (parameter._array, gradient, square, buffer, mean),
+            float(group["lr"]),
+            group["alpha"],
+            group["eps"],
+            group["weight_decay"],
+            group["momentum"],
+            group["maximize"],
+        )
+
+
+def _scale(
+    p: Any,
+    g: Any,
+    square: Any,
+    buffer: Any,
+    mean: Any,
+    lr: float,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+    maximize: bool,
+) -> None:
+    if maximize:
+        g = -g
+    if weight_decay:
+        g = g + weight_decay * p
+    t = g * g
+    t *= 1 - alpha
+    square *= alpha
+    square += t
+    if mean is None:
+        np.sqrt(square, out=t)
+    else:
+        np.subtract(g, mean, out=t)
+        t *= 1 - alpha
+        mean += t
+        np.multiply(mean, mean, out=t)
+        np.subtract(square, t, out=t)
+        np.sqrt(t, out=t)
+    t += eps
+    np.divide(g, t, out=t)
+    if buffer is not None:
+        buffer *= momentum
+        buffer += t
+        np.multiply(buffer, lr, out=t)
+    else:
+        t *= lr
+    p -= t

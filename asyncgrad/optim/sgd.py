@@ -1,0 +1,111 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.optim.optimizer import Optimizer, check_option, in_tiles, refuse_differentiable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class SGD(Optimizer):
+    """Steps against the gradient, with momentum if asked for.
+
+    Args:
+        params: parameters or groups of them.
+        lr: the step's length.
+        momentum: how much of the last step is kept.
+        dampening: how much of the gradient does not enter the momentum.
+        weight_decay: adds as much of the parameter to the gradient.
+        nesterov: look ahead along the momentum.
+        maximize: step along the gradient.
+        foreach: accepted for PyTorch's sake, without effect.
+        differentiable: not supported.
+        fused: accepted for PyTorch's sake: updates are always fused.
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_option("learning rate", lr)
+        check_option("momentum value", momentum)
+        check_option("weight_decay value", weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        refuse_differentiable("SGD", differentiable)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        momentum = group["momentum"]
+        buffer = None
+        fresh = False
+        if momentum:
+            state = self.state[parameter]
+            kept = state.get("momentum_buffer")
+            fresh = kept is None
+            if kept is None:
+                array = parameter._metadata.F.xp.empty_like(parameter._array)
+                kept = state["momentum_buffer"] = wrap(array, parameter._metadata)
+            buffer = kept._array
+        in_tiles(
+            _descend,
+            (parameter._array, gradient, buffer),
+            float(group["lr"]),
+            momentum,
+            group["dampening"],
+            group["weight_decay"],
+            group["nesterov"],
+            group["maximize"],
+            fresh,
+        )
+
+
+def _descend(
+    p: Any,
+    g: Any,
+    buffer: Any,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+    fresh: bool,
+) -> None:
+    if maximize:
+        g = -g
+    if weight_decay:
+        g = g + weight_decay * p
+    if buffer is not None:
+        if fresh:
+            buffer[...] = g
+        else:
+            buffer *= momentum
+            buffer += g if dampening == 0 else (1 - dampening) * g
+        g = g + momentum * buffer if nesterov else buffer
+    p -= lr * g

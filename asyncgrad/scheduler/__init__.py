@@ -1,0 +1,53 @@
+"""The only place that waits: carries passes from the graph to the devices and back."""
+
+from __future__ import annotations
+
+from asyncio.events import _get_running_loop
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.scheduler.engine import Engine, engine, engine_of
+from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results
+from asyncgrad.scheduler.inline import portal, run_inline
+from asyncgrad.scheduler.offload import cooperate, offload
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+
+__all__ = [
+    "FINISHED",
+    "BackwardFuture",
+    "Engine",
+    "Results",
+    "check_awaited",
+    "cooperate",
+    "engine",
+    "offload",
+    "portal",
+    "run_inline",
+    "start",
+]
+
+
+def start(task: GraphTask) -> Any:
+    """Start a pass: on the running loop, or to its end where nobody could await it.
+
+    That is where no loop runs, where blocking is asked for, and inside of a synchronous node.
+
+    Returns:
+        The future of the pass, or `FINISHED` or `Results` of one that has ended.
+    """
+    loop = _get_running_loop()
+    if loop is not None:
+        modes = current()
+        if not modes.blocking and not modes.in_node:
+            return engine_of(loop).submit(task, loop)
+    result = run_inline(task)
+    return FINISHED if result is None else Results(result)
+
+
+def check_awaited(name: str) -> None:
+    """Raise if the current task has started a pass that it has not awaited."""
+    loop = _get_running_loop()
+    if loop is not None:
+        engine_of(loop).check_awaited(name)

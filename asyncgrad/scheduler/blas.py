@@ -1,0 +1,63 @@
+"""How many threads the matrix library uses.
+
+Found out at import, because looking for libraries reads files; set when an engine starts, so that
+a core is left to the event loop, and never above what the user has set.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from asyncgrad.core.locks import Lock
+
+# The library is loaded with NumPy's linear algebra; make sure it is there to be found.
+_CONTROLLER = ThreadpoolController() if np.__version__ else None
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+CORES = cores()
+
+
+#: How many engines want a core left to their loop, and what undoes it when the last has ended.
+_holders = 0
+_limits: Any = None
+_lock = Lock()
+
+
+def leave_a_core() -> None:
+    """Limit the library to all cores but one, until `give_back` was called as often."""
+    global _holders, _limits
+    with _lock:
+        if not _holders:
+            _limits = _limit()
+        _holders += 1
+
+
+def give_back() -> None:
+    """Let the library have all its cores again, if nobody else wants one left."""
+    global _holders, _limits
+    with _lock:
+        _holders -= 1
+        if not _holders and _limits is not None:
+            _limits.restore_original_limits()
+            _limits = None
+
+
+def _limit() -> Any:
+    assert _CONTROLLER is not None
+    most = max(1, CORES - 1)
+    libraries = _CONTROLLER.select(user_api="blas").lib_controllers
+    if not libraries:
+        return None
+    limit = min([most, *(library.num_threads for library in libraries)])
+    return _CONTROLLER.limit(limits=limit, user_api="blas")

@@ -1,0 +1,202 @@
+"""The future of a pass.
+
+Cancelling it asks the pass to drain; it ends as cancelled only when nothing of the pass runs any
+more. Once the commit has begun it can't be cancelled: asyncio then delivers its CancelledError
+after the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import warnings
+from asyncio import InvalidStateError
+from asyncio.events import _get_running_loop
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.errors import WrongLoopError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextvars import Context
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.scheduler.engine import Engine
+
+#: Where the package's own frames come from.
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+#: At least so many of them lie between a user's call and the construction of its future.
+_DEPTH = 4
+
+
+_initialise = asyncio.Future.__init__
+_wait = asyncio.Future.__await__
+
+
+class BackwardFuture(asyncio.Future[Any]):
+    """What `backward()` and `grad()` return on a running loop: await it."""
+
+    __slots__ = (
+        "_cancel_text",
+        "_code",
+        "_engine",
+        "_instruction",
+        "_observed",
+        "_starter",
+        "_task",
+    )
+
+    def __init__(self, engine: Engine, loop: Any, task: GraphTask, starter: Any) -> None:
+        """Stand for a pass.
+
+        Args:
+            engine: what runs the pass.
+            loop: the event loop it runs on.
+            task: the pass.
+            starter: the asyncio task that called, None outside of tasks.
+        """
+        _initialise(self, loop=loop)
+        self._engine: Engine = engine
+        self._task: GraphTask | None = task
+        self._starter = starter
+        self._observed = False
+        self._cancel_text: Any = None
+        # Where the pass was started, for the warning: the line number is found only if needed.
+        frame = sys._getframe(_DEPTH)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back
+        self._code, self._instruction = frame.f_code, frame.f_lasti
+        unobserved = engine.unobserved
+        unobserved[starter] = unobserved.get(starter, 0) + 1
+
+    def _observe(self) -> None:
+        """Somebody looks at the outcome: the await was not forgotten."""
+        if not self._observed:
+            self._observed = True
+            self._engine.observed(self._starter)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the end of the pass.
+
+        Raises:
+            RuntimeError: in another event loop than the one the pass runs on.
+        """
+        if not self._observed:
+            # `_observe`, without its calls.
+            self._observed = True
+            unobserved, starter = self._engine.unobserved, self._starter
+            if unobserved[starter] == 1:
+                del unobserved[starter]
+            else:
+                unobserved[starter] -= 1
+        if _get_running_loop() is not self._loop:
+            raise WrongLoopError(
+                "a pass was awaited in another event loop than the one it was started on: await "
+                "it there, or start it with asyncgrad.sync in a thread of its own"
+            )
+        return _wait(self)
+
+    def __iter__(self) -> Generator[Any, None, Any]:
+        """Refuse to be unpacked like the gradients it stands for."""
+        raise TypeError("await the pass: `grads = await asyncgrad.grad(...)`")
+
+    def result(self) -> Any:
+        """What the pass gave.
+
+        Raises:
+            InvalidStateError: while the pass is pending: on its own loop it can only be awaited.
+        """
+        if not self.done():
+            raise InvalidStateError(
+                "the pass is still pending: use await. A blocking result() on the event loop's "
+                "own thread would wait for itself; asyncgrad.sync blocks elsewhere."
+            )
+        self._observe()
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """The error the pass ended with, or None."""
+        if self.done():
+            self._observe()
+        return super().exception()
+
+    def add_done_callback(
+        self, callback: Callable[..., Any], /, *, context: Context | None = None
+    ) -> None:
+        """Call a function when the pass has ended."""
+        self._observe()
+        super().add_done_callback(callback, context=context)
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Ask the pass to end; False if it has ended or its gradients are being committed."""
+        task = self._task
+        if task is None or task.ending:
+            return False
+        self._cancel_text = msg
+        loop = self._loop
+        if _get_running_loop() is loop or not loop.is_running():
+            return self._engine.cancel(task)
+        # From another thread: the pass's owner reads its inbox, the rest is the loop's to do.
+        task.inbox.append(task.cancel)
+        loop.call_soon_threadsafe(self._engine.cancel, task)
+        return True
+
+    def finish_cancelled(self) -> None:
+        """End as cancelled, now that nothing of the pass runs."""
+        self._task = None
+        super().cancel(msg=self._cancel_text)
+
+    def finish_failed(self, error: BaseException) -> None:
+        """End with an error."""
+        self._task = None
+        self.set_exception(error)
+
+    def __del__(self) -> None:
+        """Warn if nobody ever looked at the outcome."""
+        if not self._observed:
+            self._engine.lost(self._starter)
+            line = next(
+                (
+                    number
+                    for start, end, number in self._code.co_lines()
+                    if start <= self._instruction < end
+                ),
+                None,
+            )
+            warnings.warn(
+                f"a backward pass started at {self._code.co_filename}:{line} was never awaited",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
+        if self._log_traceback:
+            super().__del__()
+
+
+class Finished:
+    """What `backward()` returns where no loop runs: the pass has ended, awaiting it is free."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Nothing to wait for."""
+        yield from ()
+
+    def __repr__(self) -> str:
+        """What it is."""
+        return "<finished pass>"
+
+
+FINISHED = Finished()
+
+
+class Results(tuple[Any, ...]):
+    """Gradients computed where no loop runs: a tuple that can be awaited, too."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, tuple[Any, ...]]:
+        """The tuple itself."""
+        yield from ()
+        return self

@@ -1,0 +1,140 @@
+"""Passes without a loop: the calling thread runs them to their end.
+
+All ways to block are `run_inline`: scripts without a loop, `asyncgrad.sync`, `blocking()`, and a
+synchronous pass started inside a node. A coroutine node needs a loop, which one portal thread
+supplies.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import CancelledError
+from asyncio.events import _get_running_loop
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from threading import Thread, Timer
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.graph_task import Outcome, State
+from asyncgrad.core.locks import Lock
+from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.engine import as_failure, deadline_error, discard, end_pass, wait_for_node
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+    from asyncgrad.core.graph_task import GraphTask
+
+#: More nanoseconds than any pass costs.
+_UNLIMITED = 2**62
+_portal: list[Any] = []
+_portal_lock = Lock()
+
+
+def run_inline(task: GraphTask) -> Any:
+    """Run a pass to its end in this thread.
+
+    Returns:
+        The pass's result.
+
+    Raises:
+        BaseException: the error that the pass ended with.
+    """
+    timer = None
+    if task.deadline is not None:
+        expire = partial(task.inbox.append, partial(task.fail, deadline_error(task)))
+        timer = Timer(max(0.0, task.deadline - monotonic()), expire)
+        timer.start()
+    try:
+        task.start()
+        while task.run(_UNLIMITED) is not Outcome.FINISHED:
+            _await_nodes(task)
+    finally:
+        if timer is not None:
+            timer.cancel()
+    if task.state is State.RUNNING:
+        end_pass(task, wait=True)
+    error, result = task.error, task.result
+    task.release()
+    if error is None:
+        return result
+    try:
+        raise as_failure(error)
+    finally:
+        del error, task
+
+
+def _await_nodes(task: GraphTask) -> None:
+    """Wait for coroutine nodes, on the portal's loop."""
+    waiting, task.suspended = task.suspended, []
+    if _get_running_loop() is not None:
+        task.fail(
+            AutogradError(
+                "a blocking pass on a running event loop's thread met a coroutine node or hook, "
+                "which could only run on that loop: use await"
+            )
+        )
+    if task.state is not State.RUNNING:
+        for suspended in waiting:
+            discard(suspended)
+            task.resume(suspended.node, suspended.evaluation, None, None)
+        return
+    started = [
+        _context_of(task).run(portal().start_task_soon, wait_for_node, suspended.waiting)
+        for suspended in waiting
+    ]
+    for (node, evaluation, _), running in zip(waiting, started, strict=True):
+        result, error = None, None
+        try:
+            result = running.result()
+        except BaseException as caught:
+            error = caught
+            if running.cancelled():
+                error = CancelledError() if task.state is State.RUNNING else None
+        task.resume(node, evaluation, result, error)
+        if task.error is not None:
+            for other in started:
+                other.cancel()
+
+
+def _context_of(task: GraphTask) -> Context:
+    """A copy of the context that the pass's nodes run in."""
+    return copy_context() if task.context is None else task.context.copy()
+
+
+def portal() -> Any:
+    """The portal to the one loop that synchronous passes share, started when first needed."""
+    with _portal_lock:
+        if not _portal:
+            started: Future[Any] = Future()
+            # A thread of our own: anyio's would have to be stopped before the interpreter ends.
+            Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
+            _portal.append(started.result())
+        return _portal[0]
+
+
+def _serve(started: Future[Any]) -> None:
+    """Run the portal's loop, until the process ends."""
+    # A fifth of the time that importing asyncgrad takes, and never on an event loop.
+    from anyio import run
+    from anyio.from_thread import BlockingPortal
+
+    async def main() -> None:
+        async with BlockingPortal() as portal:
+            started.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    run(main)
+
+
+def _after_fork() -> None:
+    """The thread was not forked: let the child start its own."""
+    global _portal_lock
+    _portal.clear()
+    _portal_lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

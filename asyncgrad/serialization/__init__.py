@@ -1,0 +1,12 @@
+"""Tensors in files: PyTorch's `.pt`, and safetensors.
+
+No file can make code run here: `.pt` files hold pickles, of which a machine of our own reads the
+few operations that build tensors, numbers, strings and plain containers, and refuses the rest.
+
+Reading and writing block: on an event loop, `await asyncgrad.offload(load, path)`.
+"""
+
+from asyncgrad.serialization.archive import load, save
+from asyncgrad.serialization.safetensors_file import load_safetensors, save_safetensors
+
+__all__ = ["load", "load_safetensors", "save", "save_safetensors"]

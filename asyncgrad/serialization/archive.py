@@ -1,0 +1,161 @@
+"""PyTorch's `.pt` files: a zip archive of one pickle and the memory of its tensors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from pickle import UnpicklingError
+from typing import IO, Any
+
+import numpy as np
+
+from asyncgrad.serialization.pickle_reader import read_pickle
+from asyncgrad.serialization.pickle_writer import PickleWriter
+from asyncgrad.serialization.storages import dtype_of
+
+#: Bytes that are read at a time.
+_PIECE = 1 << 20
+
+
+def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
+    """Write tensors, numbers, strings and plain containers of them into a file of PyTorch's format.
+
+    Args:
+        obj: a state dict, for example. `torch.load(path)` reads it, too.
+        f: a path, or a file open for writing.
+
+    Raises:
+        TypeError: if `obj` holds anything else; nothing has been written then.
+        ValueError: if a container contains itself.
+    """
+    writer = PickleWriter()
+    pickle = writer.finish(obj)
+    with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", pickle)
+        archive.writestr("archive/byteorder", b"little")
+        for number, array in enumerate(writer.storages):
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            info = zipfile.ZipInfo(f"archive/data/{number}")
+            info.file_size = little.nbytes
+            with archive.open(info, "w") as stream:
+                stream.write(np.ascontiguousarray(little).reshape(-1).view(np.uint8).data)
+        archive.writestr("archive/version", b"3\n")
+
+
+def load(
+    f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True
+) -> Any:
+    """The tensors, numbers, strings and plain containers in a file of PyTorch's format.
+
+    Args:
+        f: a path, or a file open for reading that can seek.
+        map_location: where to put the tensors; the CPU, whatever they were saved from, if None.
+        weights_only: for PyTorch's sake: nothing else is ever loaded.
+
+    Returns:
+        What was saved. Tensors that shared memory do so again.
+
+    Raises:
+        UnpicklingError: if the file holds anything else, or sizes do not fit.
+        RuntimeError: if it is no archive of PyTorch's, or damaged.
+        ValueError: for `weights_only=False`.
+    """
+    if not weights_only:
+        raise ValueError(
+            "load: weights_only=False would run code from the file, which asyncgrad never does. "
+            "Load it with PyTorch and save a state dict."
+        )
+    try:
+        with zipfile.ZipFile(f) as archive:
+            loaded = _Archive(archive).load()
+    except zipfile.BadZipFile as error:
+        raise RuntimeError(
+            f"load: {f} is no zip archive, or it is damaged: {error}. Files of torch.save() from "
+            f"before PyTorch 1.6 have to be saved anew."
+        ) from error
+    if map_location is not None:
+        _check_location(map_location)
+    return loaded
+
+
+def _check_location(location: Any) -> None:
+    """Refuse places that tensors can't be loaded to.
+
+    Raises:
+        ValueError: for any but the CPU.
+    """
+    if str(location) != "cpu":
+        raise ValueError(
+            f"load: map_location {location!r} is not supported: load to the CPU and move the "
+            f"tensors with .to()."
+        )
+
+
+class _Archive:
+    """An open archive, with every size checked before it is believed."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._entries = {info.filename: info for info in archive.infolist()}
+        stream = archive.fp
+        assert stream is not None
+        length = stream.seek(0, os.SEEK_END)
+        # Entries that are packed, or share their bytes, could make a small file a large one.
+        if any(info.compress_type != zipfile.ZIP_STORED for info in self._entries.values()):
+            raise RuntimeError("load: the archive is compressed, which PyTorch's never are")
+        if sum(info.file_size for info in archive.infolist()) > length:
+            raise RuntimeError("load: the archive's entries are larger than itself")
+        pickles = [name for name in self._entries if name.endswith("/data.pkl")]
+        if len(pickles) != 1 or pickles[0].count("/") != 1:
+            raise RuntimeError(
+                "load: the archive is not of PyTorch's format: there is no data.pkl, or several"
+            )
+        self._prefix = pickles[0].removesuffix("data.pkl")
+        self._swapped = self._byte_order() != sys.byteorder
+        self._storages: dict[str, tuple[str, np.ndarray[Any, Any]]] = {}
+
+    def load(self) -> Any:
+        """What the pickle describes."""
+        return read_pickle(self._archive.read(f"{self._prefix}data.pkl"), self._storage)
+
+    def _byte_order(self) -> str:
+        """The order in which numbers were written."""
+        name = f"{self._prefix}byteorder"
+        order = self._archive.read(name) if name in self._entries else b"little"
+        if order not in {b"little", b"big"}:
+            raise RuntimeError(f"load: unknown byte order {order[:16]!r}")
+        return order.decode()
+
+    def _storage(self, kind: str, key: str, count: int) -> np.ndarray[Any, Any]:
+        """The memory of a storage, read at the first call."""
+        known = self._storages.get(key)
+        if known is None:
+            known = self._storages[key] = (kind, self._read(kind, key))
+        if known[0] != kind or known[1].size != count:
+            raise UnpicklingError(
+                f"load: storage {key} has {known[1].size} elements of {known[0]}, but the pickle "
+                f"says {count} of {kind}"
+            )
+        return known[1]
+
+    def _read(self, kind: str, key: str) -> np.ndarray[Any, Any]:
+        info = self._entries.get(f"{self._prefix}data/{key}")
+        if info is None:
+            raise RuntimeError(f"load: the archive has no storage {key!r}")
+        dtype = dtype_of(kind)
+        if info.file_size % dtype.itemsize:
+            raise UnpicklingError(
+                f"load: storage {key} has {info.file_size} bytes, which is no multiple of "
+                f"{dtype.itemsize} for {kind}"
+            )
+        memory = np.empty(info.file_size, np.uint8)
+        start = 0
+        with self._archive.open(info) as stream:
+            while piece := stream.read(_PIECE):
+                memory[start : start + len(piece)] = np.frombuffer(piece, np.uint8)
+                start += len(piece)
+        if start != memory.size:
+            raise RuntimeError(f"load: the archive ends within storage {key}")
+        stored: np.ndarray[Any, Any] = memory.view(dtype)
+        return stored.byteswap(inplace=True) if self._swapped else stored

@@ -1,0 +1,282 @@
+"""A machine that reads the pickles in PyTorch's files, and nothing more.
+
+Rule 1: a pickle names functions, and this machine calls only those in `_CALLS`, which build tensors
+and ordered dictionaries.
+Rule 2: nothing that is not new is changed: no attribute is set but `_metadata` of a dictionary.
+Rule 3: work and memory are proportional to the file's size. Keys are strings and numbers, because
+the hash of tuples that share their parts would take exponential time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from asyncgrad.core.variable import autograd_meta
+from asyncgrad.creation import from_numpy
+from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.promotion import category
+from asyncgrad.serialization.opcodes import operations
+from asyncgrad.serialization.storages import dtype_named, is_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_TUPLES = {"TUPLE0": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_KEYS = (str, int, float, bool, type(None))
+
+
+class _Name(NamedTuple):
+    """A function or class that a pickle names."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Storage(NamedTuple):
+    """Memory that tensors are made of."""
+
+    array: np.ndarray[Any, Any]
+
+
+def read_pickle(data: bytes, storage: Callable[[str, str, int], np.ndarray[Any, Any]]) -> Any:
+    """The object in a pickle.
+
+    Args:
+        data: the pickle.
+        storage: gives the memory of a dtype's storage name, a key and a number of elements.
+
+    Raises:
+        UnpicklingError: if it is damaged, or asks for anything but tensors, numbers, strings and
+            plain containers.
+    """
+    try:
+        return _Machine(storage).run(data)
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UnpicklingError(f"load: the file's pickle is damaged: {error}") from error
+
+
+class _Machine:
+    """The state while a pickle is read."""
+
+    def __init__(self, storage: Callable[[str, str, int], np.ndarray[Any, Any]]) -> None:
+        self._storage = storage
+        self._stack: list[Any] = []
+        #: Where lists of operands start.
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+        #: Tuples whose parts are known to be plain: parts can be shared many times over.
+        self._checked: dict[int, Any] = {}
+
+    def run(self, data: bytes) -> Any:
+        """Read to the end."""
+        for name, argument in operations(data):
+            if name == "STOP":
+                break
+            self._do(name, argument)
+        return self._plain(self._stack.pop())
+
+    def _do(self, name: str, argument: Any) -> None:
+        """One operation."""
+        stack = self._stack
+        if name == "PUSH":
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _TUPLES:
+            stack.append(tuple(self._pop(_TUPLES[name])))
+        elif name == "PUT":
+            self._memo[argument] = stack[-1]
+        elif name == "MEMOIZE":
+            self._memo[len(self._memo)] = stack[-1]
+        elif name == "GET":
+            stack.append(self._memo[argument])
+        elif name == "MARK":
+            self._marks.append(len(stack))
+        elif name == "TUPLE":
+            stack.append(tuple(self._pop_marked()))
+        elif name == "LIST":
+            stack.append([])
+        elif name == "DICT":
+            stack.append({})
+        elif name in {"APPEND", "APPENDS"}:
+            items = self._pop(1) if name == "APPEND" else self._pop_marked()
+            _expect(stack[-1], list).extend(map(self._plain, items))
+        elif name in {"SETITEM", "SETITEMS"}:
+            items = self._pop(2) if name == "SETITEM" else self._pop_marked()
+            self._set_items(_expect(stack[-1], dict), items)
+        elif name == "GLOBAL":
+            stack.append(_named(*argument))
+        elif name == "STACK_GLOBAL":
+            module, attribute = self._pop(2)
+            stack.append(_named(_expect(module, str), _expect(attribute, str)))
+        elif name == "BINPERSID":
+            stack.append(self._persistent(*stack.pop()))
+        elif name == "REDUCE":
+            function, arguments = self._pop(2)
+            stack.append(_call(function, _expect(arguments, tuple)))
+        elif name == "BUILD":
+            state = stack.pop()
+            _build(stack[-1], state)
+
+    def _pop(self, count: int) -> list[Any]:
+        """The last few operands."""
+        if count > len(self._stack):
+            raise ValueError("an operand is missing")
+        popped = self._stack[len(self._stack) - count :]
+        del self._stack[len(self._stack) - count :]
+        return popped
+
+    def _pop_marked(self) -> list[Any]:
+        """The operands since the last mark."""
+        start = self._marks.pop()
+        popped = self._stack[start:]
+        del self._stack[start:]
+        return popped
+
+    def _plain(self, value: Any) -> Any:
+        """A value that may be in a result: nothing that only stands for something."""
+        waiting = [value]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, _Name):
+                raise _refused(part)
+            if isinstance(part, Storage):
+                raise UnpicklingError("load: the file holds a storage that is no tensor's")
+            if isinstance(part, tuple) and id(part) not in self._checked:
+                self._checked[id(part)] = part
+                waiting += part
+        return value
+
+    def _set_items(self, target: dict[Any, Any], items: list[Any]) -> None:
+        if len(items) % 2:
+            raise ValueError("a key has no value")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, _KEYS):
+                raise UnpicklingError(
+                    f"load: keys are strings or numbers, got one of type {type(key).__name__}"
+                )
+            target[key] = self._plain(value)
+
+    def _persistent(self, kind: Any, name: Any, key: Any, location: Any, count: Any) -> Storage:
+        """What a pickle refers to outside of itself: a tensor's memory."""
+        if kind != "storage":
+            raise UnpicklingError(f"load: unknown reference to {kind!r} outside the pickle")
+        _expect(name, _Name)
+        if name.module != "torch" or not is_storage(name.name):
+            raise _refused(name)
+        return Storage(self._storage(name.name, _expect(key, str), _size(count)))
+
+
+def _named(module: str, name: str) -> Any:
+    """What a pickle means by a name: a dtype, or a function or class to be looked at later."""
+    dtype = dtype_named(name) if module == "torch" else None
+    return _Name(module, name) if dtype is None else dtype
+
+
+def _expect(value: Any, kind: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a size, got {value!r}")
+    return value
+
+
+def _refused(name: _Name) -> UnpicklingError:
+    return UnpicklingError(
+        f"load: the file asks for {name}, and only tensors, numbers, strings, lists, tuples and "
+        f"dictionaries are loaded. Save a state dict instead of an object: "
+        f"torch.save(model.state_dict(), path)."
+    )
+
+
+def _call(name: Any, arguments: tuple[Any, ...]) -> Any:
+    """What a named function makes of its arguments, if it is one of ours."""
+    function = _CALLS.get(str(_expect(name, _Name)))
+    if function is None:
+        raise _refused(name)
+    return function(*arguments)
+
+
+def _build(target: Any, state: Any) -> None:
+    """Attach a state dict's versions to it."""
+    if not (
+        isinstance(target, OrderedDict) and isinstance(state, dict) and [*state] == ["_metadata"]
+    ):
+        raise UnpicklingError(
+            f"load: the file sets attributes of a {type(target).__name__}, which is not supported"
+        )
+    target._metadata = state["_metadata"]  # type: ignore[attr-defined]
+
+
+def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
+    """An ordered dictionary, which is filled later; or from pairs."""
+    made: OrderedDict[Any, Any] = OrderedDict()
+    for key, value in _expect(items, (list, tuple)):
+        if not isinstance(key, _KEYS) or isinstance(value, tuple):
+            raise UnpicklingError("load: an ordered dictionary holds what is not supported")
+        made[key] = value
+    return made
+
+
+def _tensor(
+    storage: Any,
+    offset: Any,
+    shape: Any,
+    strides: Any,
+    requires_grad: Any = False,
+    hooks: Any = None,
+    metadata: Any = None,
+) -> Any:
+    """A tensor over a part of a storage."""
+    memory = _expect(storage, Storage).array
+    shape = tuple(map(_size, _expect(shape, tuple)))
+    strides = tuple(map(_size, _expect(strides, tuple)))
+    offset = _size(offset)
+    if len(shape) != len(strides):
+        raise ValueError(f"a tensor has shape {shape} and strides {strides}")
+    last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if 0 not in shape and last >= memory.size:
+        raise UnpicklingError(
+            f"load: a tensor of shape {shape}, strides {strides} and offset {offset} reaches "
+            f"beyond its storage of {memory.size} elements"
+        )
+    if metadata:
+        raise UnpicklingError("load: a tensor carries metadata, which is not supported")
+    size = memory.itemsize
+    array = np.lib.stride_tricks.as_strided(
+        memory[offset:] if 0 not in shape else memory[:0],
+        shape,
+        tuple(step * size for step in strides),
+        # Elements that share their memory can't be changed one by one.
+        writeable=all(step or n <= 1 for n, step in zip(shape, strides, strict=True)),
+    )
+    out = from_numpy(array)
+    if requires_grad and category(array.dtype) >= 2:
+        autograd_meta(out).requires_grad = True
+    return out
+
+
+def _parameter(data: Any, requires_grad: Any, hooks: Any = None) -> Parameter:
+    return Parameter(data, bool(requires_grad))
+
+
+#: All that a pickle can have done.
+_CALLS: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": _ordered,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch.Size": lambda sizes: tuple(map(_size, sizes)),
+}

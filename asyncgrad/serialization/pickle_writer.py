@@ -1,0 +1,152 @@
+"""Writes the pickles in PyTorch's files: protocol 2, in terms of PyTorch's own functions."""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.nn.parameter import Parameter
+from asyncgrad.serialization.storages import name_of
+
+
+class PickleWriter:
+    """Writes one object; afterwards `storages` holds the arrays that it refers to by number."""
+
+    def __init__(self) -> None:
+        """Start with nothing written."""
+        self._out = bytearray(b"\x80\x02")
+        self.storages: list[np.ndarray[Any, Any]] = []
+        #: The numbers of arrays, by where they are: tied parameters stay tied.
+        self._numbers: dict[Any, int] = {}
+        #: The containers that are being written: one that contains itself has no end.
+        self._open: set[int] = set()
+
+    def finish(self, value: Any) -> bytes:
+        """The pickle of an object.
+
+        Raises:
+            TypeError: if it holds anything but tensors, numbers, strings and plain containers.
+            ValueError: if a container contains itself.
+        """
+        self._write(value)
+        self._out += b"."
+        return bytes(self._out)
+
+    def _write(self, value: Any) -> None:
+        out = self._out
+        if value is None:
+            out += b"N"
+        elif value is True or value is False:
+            out += b"\x88" if value else b"\x89"
+        elif isinstance(value, Variable):
+            self._write_tensor(value)
+        elif isinstance(value, np.dtype):
+            name_of(value)
+            self._name("torch", value.name)
+        elif isinstance(value, (int, np.integer)):
+            self._write_int(int(value))
+        elif isinstance(value, (float, np.floating)):
+            out += b"G" + struct.pack(">d", value)
+        elif isinstance(value, str):
+            text = value.encode("utf-8", "surrogatepass")
+            out += b"X" + struct.pack("<I", len(text)) + text
+        elif isinstance(value, (list, tuple, dict)):
+            self._write_container(value)
+        else:
+            raise TypeError(
+                f"save: can't save an object of type {type(value).__name__}: only tensors, "
+                f"numbers, strings, lists, tuples and dictionaries. Save its state_dict()."
+            )
+
+    def _write_int(self, value: int) -> None:
+        if -(2**31) <= value < 2**31:
+            self._out += b"J" + struct.pack("<i", value)
+            return
+        data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+        if len(data) > 255:
+            raise ValueError(f"save: an integer of {len(data)} bytes is too large")
+        self._out += b"\x8a" + bytes([len(data)]) + data
+
+    def _write_container(self, value: Any) -> None:
+        if id(value) in self._open:
+            raise ValueError("save: a container that contains itself can't be saved")
+        self._open.add(id(value))
+        out = self._out
+        if isinstance(value, dict):
+            # State dicts are ordered dictionaries in PyTorch, with the modules' versions attached.
+            versions = getattr(value, "_metadata", None)
+            if isinstance(value, OrderedDict) or versions is not None:
+                self._name("collections", "OrderedDict")
+                out += b")R"
+            else:
+                out += b"}"
+            out += b"("
+            for key, item in value.items():
+                self._write(key)
+                self._write(item)
+            out += b"u"
+            if versions is not None:
+                self._write({"_metadata": OrderedDict(versions)})
+                out += b"b"
+        else:
+            out += b"(" if isinstance(value, tuple) else b"]("
+            for item in value:
+                self._write(item)
+            out += b"t" if isinstance(value, tuple) else b"e"
+        self._open.discard(id(value))
+
+    def _name(self, module: str, name: str) -> None:
+        self._out += f"c{module}\n{name}\n".encode()
+
+    def _write_tensor(self, tensor: Any) -> None:
+        """A call of PyTorch's function that makes a tensor of a storage."""
+        array = np.asarray(tensor._array)
+        number = self._number(array)
+        out = self._out
+        parameter = isinstance(tensor, Parameter)
+        if parameter:
+            self._name("torch._utils", "_rebuild_parameter")
+            out += b"("
+        self._name("torch._utils", "_rebuild_tensor_v2")
+        out += b"("
+        # The storage, as a reference to what is outside the pickle.
+        out += b"("
+        self._write("storage")
+        self._name("torch", name_of(array.dtype))
+        for part in (str(number), "cpu", array.size):
+            self._write(part)
+        out += b"tQ"
+        self._write(0)
+        self._write(array.shape)
+        self._write(_contiguous_strides(array.shape))
+        self._write(requires_grad(tensor) and not parameter)
+        self._write(OrderedDict())
+        out += b"tR"
+        if parameter:
+            self._write(requires_grad(tensor))
+            self._write(OrderedDict())
+            out += b"tR"
+
+    def _number(self, array: np.ndarray[Any, Any]) -> int:
+        """The number of the storage with an array's elements."""
+        name_of(array.dtype)
+        key = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.storages)
+            self.storages.append(array)
+        return number
+
+
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, counted in elements."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,66 @@
+"""Files of the safetensors format, which needs the extra of that name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import from_numpy
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+
+def _library() -> Any:
+    try:
+        from safetensors import numpy as library
+    except ImportError:
+        raise ImportError(
+            "safetensors files need the extra of that name: pip install 'asyncgrad[safetensors]'"
+        ) from None
+    return library
+
+
+def save_safetensors(
+    tensors: Mapping[str, Any],
+    filename: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
+) -> None:
+    """Write tensors with names into a file.
+
+    Args:
+        tensors: a state dict, for example. Tensors that share memory are written once each.
+        filename: the path.
+        metadata: strings to be written, too.
+
+    Raises:
+        TypeError: if a value is no tensor.
+        ImportError: without the package `safetensors`.
+    """
+    library = _library()
+    arrays = {}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Variable):
+            raise TypeError(
+                f"save_safetensors: {name!r} is of type {type(tensor).__name__}, and only tensors "
+                f"can be saved. Put other values into metadata, as strings."
+            )
+        arrays[name] = np.ascontiguousarray(tensor._array).reshape(tensor._metadata.shape)
+    library.save_file(arrays, filename, metadata=metadata)
+
+
+def load_safetensors(filename: str | os.PathLike[str]) -> dict[str, Any]:
+    """The tensors in a file, by their names.
+
+    Args:
+        filename: the path.
+
+    Raises:
+        SafetensorError: if the file is damaged.
+        ImportError: without the package `safetensors`.
+    """
+    loaded = _library().load_file(filename)
+    return {name: from_numpy(array) for name, array in loaded.items()}

@@ -1,0 +1,66 @@
+"""What PyTorch calls the memory of each dtype, in its files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_DTYPES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_BFLOAT16 = "BFloat16Storage"
+
+
+def is_storage(name: str) -> bool:
+    """Whether PyTorch has a storage of that name that we can read."""
+    return name in _DTYPES or name == _BFLOAT16
+
+
+def dtype_of(name: str) -> Any:
+    """The dtype of a storage.
+
+    Raises:
+        ImportError: for bfloat16, which NumPy lacks, without ml_dtypes.
+    """
+    if name != _BFLOAT16:
+        return np.dtype(_DTYPES[name])
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ImportError(
+            "the file holds bfloat16 tensors, which NumPy knows through ml_dtypes: "
+            "pip install ml_dtypes"
+        ) from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def name_of(dtype: Any) -> str:
+    """The name of the storage for a dtype.
+
+    Raises:
+        TypeError: if PyTorch's files have none.
+    """
+    if dtype.name == "bfloat16":
+        return _BFLOAT16
+    name = _NAMES.get(dtype)
+    if name is None:
+        raise TypeError(f"save: PyTorch's files have no storage for dtype {dtype}. Convert it.")
+    return name
+
+
+def dtype_named(name: str) -> Any:
+    """The dtype that PyTorch calls `torch.<name>`, None if we have none of that name."""
+    known = {np.dtype(dtype).name: dtype for dtype in _DTYPES.values()}
+    return np.dtype(known[name]) if name in known else None

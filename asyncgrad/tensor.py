@@ -1,0 +1,579 @@
+"""The tensor that users see: a `Variable` with operators and PyTorch's methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.passes import backward
+from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import Edge, Node
+from asyncgrad.core.variable import (
+    Variable,
+    autograd_meta,
+    counter_of,
+    gradient_edge,
+    hooks_of,
+    is_inference,
+    requires_grad,
+    retain_grad,
+    version_of,
+    view_of,
+    wrap,
+)
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops import doors, elementwise_doors, in_place, single_door
+from asyncgrad.ops.functions import CHAPTERS, elementwise, linalg
+from asyncgrad.ops.functions import index as indexing
+from asyncgrad.ops.functions import shape as shaping
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import category
+from asyncgrad.ops.table import OPERATORS, REFLECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["Tensor"]
+
+
+class Tensor(Variable):
+    """An array that remembers how it was computed.
+
+    Made by `asyncgrad.tensor`, `zeros` and their kin, and by operations on other tensors.
+    """
+
+    __slots__ = ()
+
+    #: NumPy leaves operators between arrays and tensors to the tensor.
+    __array_ufunc__ = None
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The methods that `_attach_functions` adds."""
+
+    # -- facts ------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        return self._metadata.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The NumPy dtype of the elements."""
+        return self._metadata.dtype
+
+    @property
+    def device(self) -> Any:
+        """Where the elements are."""
+        return self._metadata.device
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return len(self._metadata.shape)
+
+    def dim(self) -> int:
+        """How many axes there are."""
+        return len(self._metadata.shape)
+
+    def numel(self) -> int:
+        """How many elements there are."""
+        return self._metadata.size
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the length of one axis."""
+        return self._metadata.shape if dim is None else self._metadata.shape[dim]
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a real floating one."""
+        return category(self._metadata.dtype) == 2
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self._metadata.is_complex
+
+    @property
+    def is_leaf(self) -> bool:
+        """Made by the user, or by nothing that needs a gradient."""
+        return self.grad_fn is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The function that made the tensor, None for leaves."""
+        edge = self._edge
+        if edge is None and view_of(self) is not None:
+            gradient_edge(self)
+            edge = self._edge
+        return edge.node if edge.__class__ is Edge else edge
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` the tensor is."""
+        edge = self._edge
+        return edge.input_nr if edge.__class__ is Edge else 0
+
+    @property
+    def _version(self) -> int:
+        return version_of(self)
+
+    # -- gradients --------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into or through the tensor."""
+        return requires_grad(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for a gradient of this leaf, or no longer.
+
+        Raises:
+            RuntimeError: for a tensor that was computed, or whose dtype has no gradient.
+        """
+        if self._edge is not None:
+            if requires_grad:
+                return self
+            raise AutogradError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in a subgraph that doesn't require differentiation use "
+                "var_no_grad = var.detach()."
+            )
+        if requires_grad and category(self._metadata.dtype) < 2:
+            raise AutogradError(
+                f"Only Tensors of floating point and complex dtype can require gradients, got "
+                f"{self._metadata.dtype}. Convert it with .to(asyncgrad.float32) first."
+            )
+        if requires_grad and is_inference(self) and not current().inference:
+            raise AutogradError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed. Make a clone to get a normal tensor."
+            )
+        if requires_grad or self._autograd is not None:
+            autograd_meta(self).requires_grad = bool(requires_grad)
+        return self
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that passes have accumulated, None before the first."""
+        meta = self._autograd
+        return None if meta is None else meta.grad  # type: ignore[return-value]
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Variable):
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type "
+                    f"{type(value).__name__}"
+                )
+            if value is self:
+                raise AutogradError("can't assign Variable as its own grad")
+            if value._metadata.shape != self._metadata.shape:
+                raise AutogradError(
+                    f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor "
+                    f"of size '{list(self.shape)}'. Please ensure that the gradient and the "
+                    f"tensor are the same size"
+                )
+            if value._metadata.dtype != self._metadata.dtype:
+                raise AutogradError(
+                    f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with "
+                    f"dtype '{self.dtype}'. Please ensure that the gradient and the tensor have "
+                    f"the same dtype"
+                )
+        autograd_meta(self).grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        autograd_meta(self).grad = None
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Sequence[Tensor] | Tensor | None = None,
+        *,
+        priority: int | None = None,
+        deadline: float | None = None,
+    ) -> Any:
+        """Accumulate the gradients of this tensor into the leaves it was computed from.
+
+        Arguments are checked and the pass is started by the call. On a running event loop it
+        returns a future to await; elsewhere the pass has ended when the call returns.
+
+        Args:
+            gradient: the gradient of whatever is computed from this tensor, of its shape; may be
+                left out if the tensor has one element.
+            retain_graph: keep saved values for another pass; the default is `create_graph`.
+            create_graph: record the pass, so that its gradients can be differentiated.
+            inputs: accumulate into these tensors only.
+            priority: larger is more urgent; the default is `request()`'s, or 0.
+            deadline: the loop's time at which the pass gives up; the default is `request()`'s.
+
+        Returns:
+            A `BackwardFuture`, or a finished awaitable where no loop runs.
+
+        Raises:
+            RuntimeError: if the tensor needs no gradient, `gradient` does not fit, or, from the
+                future, the graph has been freed or a node fails.
+        """
+        return backward(
+            self,
+            gradient,
+            retain_graph,
+            create_graph,
+            inputs,
+            priority=priority,
+            deadline=deadline,
+        )
+
+    def detach(self) -> Tensor:
+        """The same values, cut off from the graph; the memory is shared."""
+        out: Tensor = wrap(self._array, self._metadata)
+        if is_inference(self):
+            autograd_meta(out).inference = True
+        else:
+            out._counter = counter_of(self)
+        return out
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor off from the graph.
+
+        Raises:
+            RuntimeError: for a view, which would lead to its base again.
+        """
+        if view_of(self) is not None:
+            raise AutogradError("Can't detach views in-place. Use detach() instead.")
+        self._edge = None
+        if self._autograd is not None:
+            autograd_meta(self).requires_grad = False
+        return self
+
+    def is_inference(self) -> bool:
+        """Whether the tensor was made in inference mode: it can't be saved for backward."""
+        return is_inference(self)
+
+    def _is_view(self) -> bool:
+        return view_of(self) is not None
+
+    @property
+    def _base(self) -> Tensor | None:
+        view = view_of(self)
+        return None if view is None else view.base  # type: ignore[return-value]
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory, without graph and without shared version counter."""
+        return wrap(self._array, self._metadata)  # type: ignore[no-any-return]
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Variable):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        self._array = value._array
+        self._metadata = value._metadata
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this computed tensor keeps its gradient in `.grad`."""
+        return self._autograd is not None and self._autograd.retains_grad
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this computed tensor in `.grad`, too.
+
+        Raises:
+            RuntimeError: if the tensor needs no gradient.
+        """
+        retain_grad(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Call a function with each gradient of this tensor; what it returns takes its place.
+
+        Args:
+            hook: a function or coroutine function of the gradient that returns None or a
+                gradient like it.
+
+        Returns:
+            A handle with `remove()`.
+
+        Raises:
+            RuntimeError: if the tensor needs no gradient.
+        """
+        extras, position = hooks_of(self, "register a hook on")
+        return RemovableHandle(extras.tensor.setdefault(position, {}), hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call a function with this leaf each time a pass has accumulated into its `.grad`.
+
+        The leaf's gradient is committed as soon as it is complete and not at the end of the pass:
+        if the pass fails later, it stays.
+
+        Args:
+            hook: a function or coroutine function of the leaf that returns None.
+
+        Returns:
+            A handle with `remove()`.
+
+        Raises:
+            RuntimeError: if the tensor is no leaf or needs no gradient.
+        """
+        if self._edge is not None:
+            raise AutogradError(
+                "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            )
+        hooks_of(self, "register a hook on")
+        meta = autograd_meta(self)
+        if meta.post_accumulate is None:
+            meta.post_accumulate = {}
+        return RemovableHandle(meta.post_accumulate, hook)
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as an array that shares the tensor's memory.
+
+        Raises:
+            RuntimeError: if the tensor requires grad.
+        """
+        if requires_grad(self):
+            raise AutogradError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+                "instead."
+            )
+        array: np.ndarray[Any, Any] = self._array
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """For `numpy.asarray`."""
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The one element as a Python number.
+
+        Raises:
+            RuntimeError: if there is not exactly one element.
+        """
+        if self._metadata.size != 1:
+            raise AutogradError(
+                f"a Tensor with {self._metadata.size} elements cannot be converted to Scalar. "
+                f"Reduce it or index it first."
+            )
+        return self._array.item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._array.tolist()
+
+    def __float__(self) -> float:
+        """The one element."""
+        return float(self.item())
+
+    def __int__(self) -> int:
+        """The one element."""
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        """Whether the one element is not zero."""
+        if self._metadata.size != 1:
+            raise AutogradError(
+                f"Boolean value of Tensor with {self._metadata.size} elements is ambiguous. Use "
+                f".any() or .all()."
+            )
+        return bool(self._array.item())
+
+    def __index__(self) -> int:
+        """The one integer element."""
+        if category(self._metadata.dtype) > 1 or self._metadata.size != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        """The length of the first axis."""
+        if not self._metadata.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self._metadata.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The parts along the first axis."""
+        if not self._metadata.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(self._metadata.shape[0]))
+
+    def __repr__(self) -> str:
+        """The values, and how the tensor stands in the graph."""
+        body = np.array2string(self._array, separator=", ", prefix="tensor(")
+        edge = self.grad_fn
+        if edge is not None:
+            return f"tensor({body}, grad_fn=<{edge.name()}>)"
+        return f"tensor({body}, requires_grad=True)" if self.requires_grad else f"tensor({body})"
+
+    __hash__ = object.__hash__
+
+    # -- operators --------------------------------------------------------------------------------
+
+    __add__ = OPERATORS.add
+    __sub__ = OPERATORS.sub
+    __mul__ = OPERATORS.mul
+    __truediv__ = OPERATORS.div
+    __floordiv__ = OPERATORS.div_floor
+    __mod__ = OPERATORS.remainder
+    __pow__ = OPERATORS.pow
+    __matmul__ = linalg.matmul
+    __neg__ = elementwise.neg
+    __pos__ = elementwise.positive
+    __abs__ = elementwise.abs
+    __eq__ = OPERATORS.eq
+    __ne__ = OPERATORS.ne
+    __lt__ = OPERATORS.lt
+    __le__ = OPERATORS.le
+    __gt__ = OPERATORS.gt
+    __ge__ = OPERATORS.ge
+    __and__ = OPERATORS.bitwise_and
+    __or__ = OPERATORS.bitwise_or
+    __xor__ = OPERATORS.bitwise_xor
+    __lshift__ = OPERATORS.bitwise_left_shift
+    __rshift__ = OPERATORS.bitwise_right_shift
+    __radd__ = REFLECTED.add
+    __rsub__ = REFLECTED.sub
+    __rmul__ = REFLECTED.mul
+    __rtruediv__ = __rdiv__ = REFLECTED.div
+    __rfloordiv__ = REFLECTED.div_floor
+    __rmod__ = REFLECTED.remainder
+    __rpow__ = REFLECTED.pow
+    __rand__ = REFLECTED.bitwise_and
+    __ror__ = REFLECTED.bitwise_or
+    __rxor__ = REFLECTED.bitwise_xor
+    __rlshift__ = REFLECTED.bitwise_left_shift
+    __rrshift__ = REFLECTED.bitwise_right_shift
+    __getitem__ = indexing.getitem
+    __setitem__ = indexing.setitem
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """`other @ self`."""
+        return linalg.matmul(other, self)
+
+    def __invert__(self) -> Any:
+        """Booleans or the bits of integers inverted."""
+        if category(self._metadata.dtype) > 1:
+            raise TypeError(
+                f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, "
+                f"got {self._metadata.dtype}"
+            )
+        return R.bitwise_not(self)
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """The elements where the condition holds, those of `other` elsewhere."""
+        return elementwise.where(condition, self, other)
+
+    # -- in place ---------------------------------------------------------------------------------
+
+    def __iadd__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Add in place."""
+        return in_place.change(self, "add_", R.add, other)  # type: ignore[no-any-return]
+
+    def __isub__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Subtract in place."""
+        return in_place.change(self, "sub_", R.sub, other)  # type: ignore[no-any-return]
+
+    def __imul__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Multiply in place."""
+        return in_place.change(self, "mul_", R.mul, other)  # type: ignore[no-any-return]
+
+    def __itruediv__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Divide in place."""
+        return in_place.change(self, "div_", R.div, other)  # type: ignore[no-any-return]
+
+    def __ifloordiv__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Divide and round down in place."""
+        return in_place.change(self, "floor_divide_", R.div_floor, other)  # type: ignore[no-any-return]
+
+    def __imod__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Take the remainder in place."""
+        return in_place.change(self, "remainder_", R.remainder, other)  # type: ignore[no-any-return]
+
+    def __ipow__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Take the power in place."""
+        return in_place.change(self, "pow_", R.pow, other)  # type: ignore[no-any-return]
+
+    def __iand__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Bitwise and in place."""
+        return in_place.change(self, "bitwise_and_", R.bitwise_and, other)  # type: ignore[no-any-return]
+
+    def __ior__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Bitwise or in place."""
+        return in_place.change(self, "bitwise_or_", R.bitwise_or, other)  # type: ignore[no-any-return]
+
+    def __ixor__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Bitwise exclusive or in place."""
+        return in_place.change(self, "bitwise_xor_", R.bitwise_xor, other)  # type: ignore[no-any-return]
+
+    def abs_(self) -> Tensor:
+        """Absolute values in place.
+
+        Raises:
+            RuntimeError: for complex numbers, whose absolute values are real.
+        """
+        if self._metadata.is_complex:
+            raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
+        return in_place.change(self, "abs_", elementwise.abs)  # type: ignore[no-any-return]
+
+    absolute_ = abs_
+
+    def copy_(self, source: Any) -> Tensor:
+        """Take the values of another tensor, broadcast."""
+        return in_place.copy(self, source)  # type: ignore[no-any-return]
+
+    def zero_(self) -> Tensor:
+        """Set every element to zero."""
+        return in_place.fill(self, 0, "zero_")  # type: ignore[no-any-return]
+
+    def fill_(self, value: Any) -> Tensor:
+        """Set every element to a number."""
+        return in_place.fill(self, value)  # type: ignore[no-any-return]
+
+    # -- functions as methods, added by `_attach_functions` ----------------------------
+
+    @property
+    def T(self) -> Any:
+        """The axes reversed."""
+        return shaping.permute(self, tuple(reversed(range(self.ndim))))
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes exchanged."""
+        return shaping.transpose(self, -2, -1)
+
+
+def _attach_functions() -> None:
+    """Make the functions that are methods methods, and their forms in place."""
+    for chapter in CHAPTERS:
+        for name in chapter.METHODS:
+            setattr(Tensor, name, getattr(chapter, name))
+        for name in chapter.IN_PLACE:
+            setattr(Tensor, f"{name}_", _in_place(getattr(chapter, name), f"{name}_"))
+
+
+def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
+    """The form of a function that puts its result into its first argument."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return in_place.change(self, name, function, *args, **kwargs)  # type: ignore[no-any-return]
+
+    method.__name__ = name
+    method.__doc__ = f"`{name[:-1]}`, in place."
+    return method
+
+
+for _doors in (doors, elementwise_doors, single_door):
+    _doors.bind_face(Tensor)
+_attach_functions()

@@ -1,0 +1,1 @@
+"""Benchmarks of asyncgrad beside PyTorch. `python -m benchmarks` runs them all."""

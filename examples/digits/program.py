@@ -1,0 +1,168 @@
+"""The measured program: a service and a training loop on one event loop.
+
+It runs twice over: first the service alone, then the service with training beside it, each with
+the same load from the clients and with a ticker that says how long others had to wait for the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from examples.digits.cores import give_one_to_the_loop
+from examples.digits.data import GREY_LEVELS
+from examples.digits.service import Service
+from examples.digits.ticker import ticker
+from examples.digits.training import Training
+from examples.digits.variants import classifier
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from examples.digits.data import Digits
+    from examples.digits.report import Display
+    from examples.digits.variants import Variant
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be made smaller for a quick run."""
+
+    #: Of the two hidden layers. At 1024 an inline backward pass holds the loop for 60 ms or more.
+    width: int = 1024
+    steps: int = 60
+    learning_rate: float = 3e-3
+    seed: int = 0
+    connections: int = 16
+    #: Requests per second of each connection, on average.
+    rate: float = 25.0
+    #: Steps that are not measured: until then, memory is still touched for the first time.
+    warm_up_steps: int = 10
+    idle_seconds: float = 4.0
+
+
+QUICK = Settings(
+    width=256, steps=150, learning_rate=5e-3, connections=4, warm_up_steps=2, idle_seconds=0.5
+)
+
+
+class Clients:
+    """The process of the clients, seen from here."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+
+    def start(self) -> None:
+        """Let the clients begin to send."""
+        self._stdin.write(b"start\n")
+
+    async def stop(self) -> dict[str, Any]:
+        """Let them wait for their last answers, and say what they measured."""
+        self._stdin.write(b"stop\n")
+        line = await self._stdout.readline()
+        if not line:
+            raise RuntimeError("the clients' process ended before it was told to")
+        return json.loads(line)
+
+
+@asynccontextmanager
+async def clients(port: int, digits: Digits, settings: Settings) -> AsyncIterator[Clients]:
+    """Start the clients' process, and end it whatever happens."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(Path(__file__).with_name("clients.py")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for this program, which then ends that one
+    )
+    assert process.stdin is not None
+    try:
+        setup = {
+            "port": port,
+            "connections": settings.connections,
+            "rate": settings.rate,
+            "images": (digits.test_images * GREY_LEVELS).astype(int).tolist(),
+            "labels": digits.test_labels.tolist(),
+        }
+        process.stdin.write(json.dumps(setup).encode() + b"\n")
+        await process.stdin.drain()
+        yield Clients(process)
+    finally:
+        process.stdin.close()  # and so it ends
+        await process.communicate()
+
+
+@asynccontextmanager
+async def measured(load: Clients) -> AsyncIterator[dict[str, float]]:
+    """Measure latencies and the loop's delay while the body runs."""
+    figures: dict[str, float] = {}
+    async with ticker() as delays:
+        load.start()
+        yield figures
+        figures |= await load.stop()
+    delays.sort()
+    figures |= {
+        "lag_p50_ms": statistics.median(delays) * 1e3,
+        "lag_p99_ms": delays[len(delays) * 99 // 100] * 1e3,
+        "lag_max_ms": delays[-1] * 1e3,
+    }
+
+
+async def run(
+    variant: Variant, digits: Digits, settings: Settings, display: Display
+) -> dict[str, Any]:
+    """Serve, then serve and train, and return the figures of both."""
+
+    def make_model() -> Any:
+        return classifier(variant.library, settings.width, settings.seed)
+
+    await give_one_to_the_loop(variant)
+    model = make_model()
+    training = Training(variant, model, digits, settings.learning_rate, settings.seed)
+    # What was imported lives as long as the program: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    async with (
+        Service(variant, make_model) as service,
+        clients(service.port, digits, settings) as load,
+        display.running(variant.name, settings.steps),
+    ):
+        # The first requests and steps set much up (caches, memory, late imports). They are answered
+        # and made, but not measured: they would flatter one or the other.
+        load.start()
+        for _ in range(settings.warm_up_steps):
+            await training.step()
+        await load.stop()
+
+        async with measured(load) as without:
+            await asyncio.sleep(settings.idle_seconds)
+
+        async with measured(load) as beside:
+            started = time.perf_counter()
+            for step in range(1, settings.steps + 1):
+                await training.step()
+                await service.publish(model, step)
+                display.show(step, training.losses[-1])
+            seconds = time.perf_counter() - started
+
+        return {
+            "variant": variant.name,
+            "accuracy": await training.accuracy(),
+            "losses": training.losses,
+            "training_seconds": seconds,
+            "backward_ms": statistics.median(training.backward_seconds) * 1e3,
+            "answered": service.answered,
+            "without_training": without,
+            "with_training": beside,
+            "p99_ratio": beside["p99_ms"] / without["p99_ms"],
+        }

@@ -1,0 +1,117 @@
+"""What is shown: a bar with the loss while training, and a table of figures at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rich.console import Console
+
+TITLES = {
+    "asyncgrad": "asyncgrad\nawait loss.backward()",
+    "torch-inline": "PyTorch\nloss.backward()",
+    "torch-thread": "PyTorch\nto_thread(loss.backward)",
+}
+
+
+class Display:
+    """The progress of one variant."""
+
+    #: Seconds between two paintings. One takes about a millisecond of the measured loop: they are
+    #: few, and the same with training and without.
+    INTERVAL = 0.25
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description:<12}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]:<12}"),
+            TimeElapsedColumn(),
+            console=console,
+            auto_refresh=False,
+        )
+
+    @asynccontextmanager
+    async def running(self, name: str, steps: int) -> AsyncIterator[None]:
+        """Paint the bar from time to time while the body runs."""
+        self._task = self._progress.add_task(name, total=steps, note="serving")
+
+        async def paint() -> None:
+            while True:
+                self._progress.refresh()
+                await asyncio.sleep(self.INTERVAL)
+
+        with self._progress:
+            painter = asyncio.create_task(paint())
+            try:
+                yield
+            finally:
+                painter.cancel()
+
+    def show(self, step: int, loss: float) -> None:
+        """Note a step; it is painted when it is time."""
+        self._progress.update(self._task, completed=step, note=f"loss {loss:.4f}")
+
+
+def checks(results: list[dict[str, Any]], seconds: float) -> dict[str, bool]:
+    """Say which of the promises the figures keep."""
+    by_name = {result["variant"]: result for result in results}
+    promises = {"everything took less than a minute": seconds < 60.0}
+    if ours := by_name.get("asyncgrad"):
+        promises |= {
+            "accuracy on held-out digits >= 97 %": ours["accuracy"] >= 0.97,
+            "p99 latency with training <= twice that without": ours["p99_ratio"] <= 2.0,
+            "worst delay of the event loop <= 10 ms": ours["with_training"]["lag_max_ms"] <= 10.0,
+        }
+    if inline := by_name.get("torch-inline"):
+        promises["the passes are large: one inline holds the loop for >= 50 ms"] = (
+            inline["with_training"]["lag_max_ms"] >= 50.0
+        )
+    return promises
+
+
+def table(results: list[dict[str, Any]]) -> Table:
+    """Lay the figures of all variants side by side."""
+    rows = Table(title="One asyncio program that serves and trains", title_justify="left")
+    rows.add_column("")
+    for result in results:
+        rows.add_column(TITLES[result["variant"]], justify="right")
+
+    def add(label: str, figure: Any, end_section: bool = False) -> None:
+        rows.add_row(label, *(figure(result) for result in results), end_section=end_section)
+
+    def phases(label: str, key: str, end_section: bool = False) -> None:
+        def figure(result: dict[str, Any]) -> str:
+            without, beside = result["without_training"][key], result["with_training"][key]
+            return f"{without:.2f} / {beside:.2f} ms"
+
+        add(label, figure, end_section)
+
+    add("test accuracy", lambda result: f"{result['accuracy']:.2%}")
+    add("training", lambda result: f"{result['training_seconds']:.1f} s")
+    add("one backward pass", lambda result: f"{result['backward_ms']:.0f} ms", end_section=True)
+    add("requests answered", lambda result: f"{result['answered']:,}")
+    phases("latency p50, without / with training", "p50_ms")
+    phases("latency p99", "p99_ms")
+    phases("latency max", "max_ms")
+    add("p99 with / without", lambda result: f"{result['p99_ratio']:.1f} x", end_section=True)
+    phases("event loop's delay p99", "lag_p99_ms")
+    phases("event loop's delay max", "lag_max_ms")
+    return rows
+
+
+def show(console: Console, figures: dict[str, Any]) -> None:
+    """Print the table, and which promises were kept."""
+    console.print()
+    console.print(table(figures["results"]))
+    for promise, kept in figures["checks"].items():
+        console.print(f"[green]kept[/]    {promise}" if kept else f"[red]missed[/]  {promise}")
+    console.print(f"{figures['seconds']:.0f} seconds in all")

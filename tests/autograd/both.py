@@ -1,0 +1,142 @@
+"""One program, run in PyTorch and here, in each of the ways a pass can be run.
+
+A program is a generator function `program(T, log)`: `T` is `torch` or `asyncgrad`, `log(...)` notes
+what is to be compared. What has to be awaited here and is plain there is yielded:
+`gradients = yield T.autograd.grad(...)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+WAYS = ("inline", "asyncio", "asyncio-debug", "uvloop", "blocking")
+
+
+def both(program):
+    """A test: the program's notes are the same in PyTorch and here, whichever way it is run."""
+
+    @pytest.mark.torch
+    @pytest.mark.parametrize("way", WAYS)
+    def test(way):
+        assert _ours(program, way) == _theirs(program)
+
+    test.__name__ = program.__name__
+    test.__doc__ = program.__doc__
+    return test
+
+
+def attempt(log, function, *args, **kwargs):
+    """Note what a call returns, or the class of its error."""
+    try:
+        result = function(*args, **kwargs)
+    except Exception as error:
+        log(error)
+        return None
+    log(result)
+    return result
+
+
+@functools.lru_cache
+def _theirs(program):
+    notes = []
+    _drive(program(torch, _logger(notes)))
+    return notes
+
+
+def _ours(program, way):
+    notes = []
+    log = _logger(notes)
+    if way == "inline":
+        _drive(program(ag, log))
+        return notes
+
+    async def main():
+        if way == "blocking":
+            with ag.blocking():
+                _drive(program(ag, log))
+        else:
+            await _drive_awaiting(program(ag, log))
+
+    if way == "uvloop":
+        uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    else:
+        asyncio.run(main(), debug=way == "asyncio-debug")
+    return notes
+
+
+def _drive(steps):
+    """Run a program whose calls have ended when they return."""
+    if not inspect.isgenerator(steps):
+        return
+    value = None
+    while True:
+        try:
+            value = steps.send(value)
+        except StopIteration:
+            return
+
+
+async def _drive_awaiting(steps):
+    """Run a program, awaiting what it yields."""
+    if not inspect.isgenerator(steps):
+        return
+    value, error = None, None
+    while True:
+        try:
+            waiting = steps.send(value) if error is None else steps.throw(error)
+        except StopIteration:
+            return
+        value = error = None
+        if inspect.isawaitable(waiting) and not isinstance(waiting, ag.Tensor):
+            try:
+                value = await waiting
+            except Exception as caught:
+                error = caught
+        else:
+            value = waiting
+
+
+def _logger(notes):
+    def log(*values):
+        notes.extend(_plain(value) for value in values)
+
+    return log
+
+
+def _plain(value):
+    """A value in a form that compares equal if it is the same there and here."""
+    if isinstance(value, BaseException):
+        return next(
+            kind.__name__
+            for kind in type(value).__mro__
+            if kind.__module__ in {"builtins", "warnings"} or kind.__name__ == "GradcheckError"
+        )
+    if isinstance(value, (torch.Tensor, ag.Tensor)):
+        dtype = str(value.dtype).removeprefix("torch.")
+        data = value.detach()
+        if isinstance(value, torch.Tensor):
+            data = data.resolve_conj().resolve_neg()
+        array = np.asarray(data.numpy())
+        rounded = np.round(array.astype(complex), 5) + 0.0
+        return ("tensor", dtype, tuple(array.shape), rounded.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, (bool, int, float, complex, str)):
+        return value
+    if hasattr(value, "next_functions"):
+        return re.sub(r"\d+$", "", value.name().removeprefix("torch::autograd::"))
+    return type(value).__name__

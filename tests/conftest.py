@@ -1,0 +1,72 @@
+"""What all tests share: the event loops, the kinds of tests, hypothesis' profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Time is no criterion: the machine may be busy with other things.
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time, so that a change is what makes a test fail.
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=1000)
+settings.load_profile("dev")
+
+
+class _DebugLoop(asyncio.SelectorEventLoop):
+    """A loop in debug mode that stays so: pytest-asyncio's runner would switch it off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_debug(True)
+
+    def set_debug(self, enabled: bool) -> None:
+        super().set_debug(True)
+
+
+def _uvloop_loop() -> asyncio.AbstractEventLoop:
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    return uvloop.new_event_loop()
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run every asynchronous test on all three loops."""
+    return {
+        "asyncio": asyncio.new_event_loop,
+        "asyncio-debug": _DebugLoop,
+        "uvloop": _uvloop_loop,
+    }
+
+
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def _has_gpu() -> bool:
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    import cupy
+
+    return cupy.is_available()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip, and say so, what needs something that is not here."""
+    needs = {
+        "torch": (_has_torch, "PyTorch is not installed"),
+        "gpu": (_has_gpu, "no CuPy with a CUDA device"),
+    }
+    for marker, (is_here, reason) in needs.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if marked and not is_here():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))

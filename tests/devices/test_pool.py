@@ -1,0 +1,120 @@
+"""The pool lends memory again only when nobody can see it any more."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from asyncgrad.devices.pool import LARGE, Pool, PooledNumpy
+
+F8 = np.dtype("float64")
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
+    """A pool of one's own."""
+    fresh = Pool(limit=4 * LARGE)
+    monkeypatch.setattr("asyncgrad.devices.pool.POOL", fresh)
+    return fresh
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's memory starts."""
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_is_lent_again_when_the_array_is_gone(pool: Pool) -> None:
+    """At once, without the cycle collector."""
+    gc.disable()
+    try:
+        first = pool.take((LARGE // 8,), F8)
+        where = address(first)
+        del first
+        assert address(pool.take((LARGE // 8,), F8)) == where
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: a[3:5],
+        lambda a: a.reshape(2, -1).T,
+        lambda a: np.asarray(a),
+        lambda a: a.view(np.ndarray),
+        memoryview,
+        lambda a: np.from_dlpack(a),
+    ],
+)
+def test_what_is_still_seen_is_not_lent_again(pool: Pool, view: object) -> None:
+    """Views of views, memoryviews and DLPack exchanges hold the memory."""
+    array = pool.take((LARGE // 8,), F8)
+    array[:] = 1
+    held = view(array)
+    del array
+    other = pool.take((LARGE // 8,), F8)
+    other[:] = 2
+    assert np.all(np.asarray(held) == 1)
+    assert pool.unused == 0
+
+
+def test_the_pool_keeps_no_more_than_its_limit(pool: Pool) -> None:
+    """What is more goes back to the system."""
+    arrays = [pool.take((LARGE // 8,), F8) for _ in range(10)]
+    assert pool.unused == 0
+    arrays.clear()
+    assert pool.unused == pool.limit
+    pool.clear()
+    assert pool.unused == 0
+
+
+def test_blocks_are_aligned_and_arrays_own_nothing_else(pool: Pool) -> None:
+    """Vector units like 64 bytes."""
+    array = pool.take((3, LARGE // 8), F8)
+    assert address(array) % 64 == 0
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    assert type(array) is np.ndarray
+
+
+def test_a_dead_lease_leaves_nothing_behind(pool: Pool) -> None:
+    """No cycle: the lease dies with its last array."""
+    array = pool.take((LARGE // 8,), F8)
+    lease = weakref.ref(array.base)
+    del array
+    assert lease() is None
+
+
+def test_pooled_functions_give_numpys_results(pool: Pool) -> None:
+    """Values, shapes and dtypes; small, mixed and integer operands are NumPy's own business."""
+    xp = PooledNumpy()
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 300, 400))
+    for ours, theirs in (
+        (xp.multiply(x, y), np.multiply(x, y)),
+        (xp.multiply(x, y[0]), np.multiply(x, y[0])),
+        (xp.multiply(x, 2), np.multiply(x, 2)),
+        (xp.subtract(1, x), np.subtract(1, x)),
+        (xp.tanh(x), np.tanh(x)),
+        (xp.add(x, x.astype("float32")), np.add(x, x.astype("float32"))),
+        (xp.add(x.astype("int64"), 1), np.add(x.astype("int64"), 1)),
+        (xp.multiply(x[:2, :2], 3), np.multiply(x[:2, :2], 3)),
+        (xp.dot(x, y.T), np.dot(x, y.T)),
+        (xp.matmul(x, y.T), np.matmul(x, y.T)),
+        (xp.add.reduce(x), np.add.reduce(x)),
+        (xp.greater(x, y), np.greater(x, y)),
+    ):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_output_given_by_the_caller_is_used(pool: Pool) -> None:
+    """By position and by name."""
+    xp = PooledNumpy()
+    x, out = np.ones((300, 400)), np.empty((300, 400))
+    assert xp.add(x, x, out) is out
+    assert xp.add(x, x, out=out) is out

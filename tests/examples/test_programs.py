@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import re
+import runpy
+
+import pytest
+from programs import EXAMPLES, run
+
+
+def test_engine_in_100_lines_is_right_and_under_100_lines():
+    source = EXAMPLES / "engine_in_100_lines.py"
+    gradients = re.findall(r"gradient (\S+)   by finite differences (\S+)", run(source))
+    assert len(gradients) == 2
+    for ours, numeric in gradients:
+        assert float(ours) == pytest.approx(float(numeric), rel=1e-6)
+    assert len(source.read_text().splitlines()) < 100
+
+
+def test_concurrent_passes_keeps_its_promises():
+    """The program asserts them; here, that it came to its end."""
+    said = run(EXAMPLES / "concurrent_passes.py")
+    assert "100 users fitted their lines" in said
+    assert ".grad = [4950. 4950. 4950.]" in said
+    assert ".grad is still [2. 2. 2.]" in said
+    assert "['there', 'there', None, 'there']" in said
+
+
+@pytest.mark.asyncio
+async def test_concurrent_passes_runs_on_every_loop():
+    await runpy.run_path(str(EXAMPLES / "concurrent_passes.py"))["main"]()
+
+
+def _script_losses(said: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"mean loss (\S+)", said)]
+
+
+def test_script_learns_the_digits():
+    said = run(EXAMPLES / "script.py")
+    losses = _script_losses(said)
+    assert len(losses) == 10
+    assert losses == sorted(losses, reverse=True)
+    assert float(re.search(r"accuracy on held-out digits: (\S+)%", said)[1]) > 95.0
+
+
+@pytest.mark.torch
+def test_script_is_a_pytorch_script_but_for_its_import():
+    """The same text, run on PyTorch, prints the same losses."""
+    source = EXAMPLES / "script.py"
+    assert source.read_text().count("asyncgrad as ag") == 1
+    on_torch = (
+        "import pathlib, sys; path = sys.argv[1]; text = pathlib.Path(path).read_text();"
+        "text = text.replace('import asyncgrad as ag', 'import torch as ag');"
+        "exec(compile(text, path, 'exec'), {'__name__': '__main__', '__file__': path})"
+    )
+    losses = _script_losses(run(source))
+    assert losses == pytest.approx(_script_losses(run("-c", on_torch, source)), rel=1e-3)

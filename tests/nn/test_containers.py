@@ -1,0 +1,96 @@
+"""Containers of modules and parameters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+
+
+def test_sequential_as_a_list():
+    a, b, c, d = (nn.Linear(1, 1) for _ in range(4))
+    model = nn.Sequential(a, b)
+    assert model.append(c) is model
+    model.insert(1, d)
+    assert list(model) == [a, d, b, c]
+    assert model[-1] is c
+    assert list(model[1:3]) == [d, b]
+    del model[1]
+    assert list(model) == [a, b, c]
+    assert [name for name, _ in model.named_children()] == ["0", "1", "2"]
+    model[0] = d
+    assert model[0] is d
+    model.extend([a])
+    assert len(model) == 4
+    with pytest.raises(IndexError):
+        model[4]
+    with pytest.raises(TypeError):
+        model.append("text")
+
+
+def test_sequential_of_names():
+    model = nn.Sequential(OrderedDict(first=nn.Linear(1, 2), second=nn.Tanh()))
+    assert list(model.state_dict()) == ["first.weight", "first.bias"]
+    assert model[0] is model.first
+    assert model(ag.ones(1, 1)).shape == (1, 2)
+    del model[0]
+    assert [name for name, _ in model.named_children()] == ["second"]
+
+
+def test_module_list():
+    a, b, c = (nn.Linear(1, 1) for _ in range(3))
+    modules = nn.ModuleList([a, b])
+    modules += [c]
+    assert list(modules) == [a, b, c]
+    longer = modules + nn.ModuleList([nn.Tanh()])
+    assert isinstance(longer, nn.ModuleList)
+    assert len(longer) == 4
+    assert modules.pop(0) is a
+    assert a not in modules
+    assert b in modules
+    modules.insert(0, a)
+    assert isinstance(modules[:2], nn.ModuleList)
+    assert [name for name, _ in modules.named_parameters()][:2] == ["0.weight", "0.bias"]
+    with pytest.raises(IndexError):
+        modules.insert(7, a)
+    with pytest.raises(TypeError):
+        modules.insert(0, "text")
+
+
+def test_module_dict():
+    modules = nn.ModuleDict({"a": nn.Tanh()})
+    modules["b"] = nn.ReLU()
+    modules.update([("c", nn.Sigmoid())])
+    assert list(modules) == list(modules.keys()) == ["a", "b", "c"]
+    assert isinstance(modules.pop("a"), nn.Tanh)
+    assert "a" not in modules
+    del modules["b"]
+    assert [name for name, _ in modules.items()] == ["c"]
+    assert len(modules) == len(modules.values()) == 1
+    modules.clear()
+    assert not list(modules.children())
+    with pytest.raises(TypeError):
+        modules.update(3)
+    with pytest.raises(TypeError):
+        modules["a"] = 3
+
+
+def test_parameter_containers():
+    values = nn.ParameterList([ag.ones(1), nn.Parameter(ag.zeros(2))])
+    values.append(ag.ones(3))
+    assert [p.shape for p in values] == [(1,), (2,), (3,)]
+    assert all(isinstance(p, nn.Parameter) for p in values.parameters())
+    assert values[-1] is values[2]
+    assert len(values[:2]) == 2
+    values[0] = ag.zeros(5)
+    assert values[0].shape == (5,)
+    named = nn.ParameterDict({"w": ag.ones(2)})
+    named["b"] = nn.Parameter(ag.ones(1))
+    assert list(named.state_dict()) == list(named.keys()) == ["w", "b"]
+    assert "w" in named
+    del named["w"]
+    assert [key for key, _ in named.items()] == ["b"]
+    assert len(named) == len(named.values()) == 1

@@ -1,0 +1,1 @@
+"""Makes `oracle` and `tiers` importable from the chapters' folders, too."""

@@ -1,0 +1,537 @@
+"""PyTorch as the oracle: its own samples of a function's arguments, through both libraries.
+
+    oracle.check("cumsum")           values, dtypes, shapes, structure, first and second derivatives
+    oracle.check_in_place("cumsum")  the same of `cumsum_`, if PyTorch has it
+    oracle.check_errors("cumsum")    what PyTorch refuses is refused, with the same class
+
+Names are those of PyTorch's `op_db` ("add", "nn.functional.pad", "linalg.vector_norm"). Ours is
+the function of that path in `asyncgrad`, or else the method or property of `Tensor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torch.testing._internal.common_methods_invocations import op_db
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+#: The dtypes that a function is checked with, as far as PyTorch takes them.
+DTYPES = ("float64", "complex128", "float32", "complex64", "int64", "bool")
+#: Relative to the greatest element.
+TOLERANCES = {"float64": 1e-9, "complex128": 1e-9, "float32": 2e-5, "complex64": 2e-5}
+#: Arguments about memory that change no result, and the values of them that are ignored.
+_MEMORY = {
+    "memory_format": (torch.contiguous_format, torch.preserve_format),
+    "layout": (torch.strided, None),
+    "pin_memory": (False, None),
+    "non_blocking": (False, True),
+}
+
+
+def infos(name: str, variant: str | None = None) -> list[Any]:
+    """PyTorch's descriptions of a function, one for each variant of its arguments."""
+    found = [op for op in op_db if op.name == name and variant in {None, op.variant_test_name}]
+    assert found, f"PyTorch's op_db has no {name!r} {variant or ''}"
+    return found
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """Our function of a name: from the package, or the method or property of `Tensor`."""
+    target: Any = ag
+    for part in name.split("."):
+        target = getattr(target, part, None)
+    if not callable(target):
+        target = vars(ag.Tensor).get(name)
+        if isinstance(target, property):
+            target = target.fget
+    assert callable(target), f"asyncgrad has no {name}"
+    return target
+
+
+def dtype_name(dtype: Any) -> str:
+    """A dtype of either library as a word."""
+    return str(dtype).removeprefix("torch.")
+
+
+def array_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """The values of a tensor of either library."""
+    if isinstance(tensor, ag.Tensor):
+        return tensor.detach().numpy()
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype == torch.bfloat16:
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    # By force: some of PyTorch's zeros have no memory.
+    return tensor.numpy(force=True)
+
+
+def _backwards(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same values in memory that is walked with negative strides and gaps."""
+    if not array.ndim:
+        return array
+    spread = np.zeros([2 * n for n in array.shape], array.dtype)
+    steps = (slice(None, None, -2),) * array.ndim
+    spread[steps] = array
+    return spread[steps]
+
+
+class Twins:
+    """Arguments for PyTorch and for us with the same values, tensor by tensor.
+
+    Args:
+        awkward: give ours negative strides.
+        copy: share no memory.
+    """
+
+    def __init__(self, *, awkward: bool = False, copy: bool = False) -> None:
+        self.awkward = awkward
+        self.copy = copy
+        #: The leaves that require grad.
+        self.leaves: list[tuple[Any, Any]] = []
+        self._seen: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, value: Any) -> tuple[Any, Any]:
+        """The pair for one argument, whatever it is."""
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self._seen:
+                self._seen[id(value)] = self._tensors(value)
+            return self._seen[id(value)]
+        if isinstance(value, dict):
+            pairs = {
+                key: self.of(part)
+                for key, part in value.items()
+                if key not in _MEMORY or part not in _MEMORY[key]
+            }
+            return {k: p[0] for k, p in pairs.items()}, {k: p[1] for k, p in pairs.items()}
+        if isinstance(value, (list, tuple)):
+            pairs = [self.of(part) for part in value]
+            kind = list if isinstance(value, list) else tuple
+            return kind(p[0] for p in pairs), kind(p[1] for p in pairs)
+        if isinstance(value, torch.dtype):
+            return value, getattr(ag, dtype_name(value))
+        if isinstance(value, torch.device):
+            return value, str(value)
+        return value, value
+
+    def _tensors(self, value: Any) -> tuple[Any, Any]:
+        theirs = value.detach()
+        if self.copy:
+            theirs = theirs.clone()
+        array = array_of(value)
+        if self.awkward:
+            array = _backwards(array)
+        ours = ag.from_numpy(array.copy() if self.copy else array)
+        if value.requires_grad:
+            theirs.requires_grad_()
+            ours.requires_grad_()
+            self.leaves.append((theirs, ours))
+        return theirs, ours
+
+
+def _sample_of(op: Any, dtype: str, *, requires_grad: bool) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        samples = op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=requires_grad)
+        return list(samples)
+
+
+def samples(
+    op: Any,
+    dtype: str,
+    *,
+    requires_grad: bool = False,
+    limit: int = 24,
+    skip: Mapping[str, Callable[[Any], bool]] | None = None,
+) -> list[Any]:
+    """PyTorch's samples for a dtype, at most `limit`, always the same, without those to skip.
+
+    Args:
+        skip: by the reason, which samples are left out.
+    """
+    found = _sample_of(op, dtype, requires_grad=requires_grad)
+    kept = [s for s in found if not any(leave_out(s) for leave_out in (skip or {}).values())]
+    assert kept or not found, f"{op.name}: every sample for {dtype} is skipped"
+    if len(kept) > limit:
+        places = sorted(random.Random(op.name).sample(range(len(kept)), limit))
+        kept = [kept[place] for place in places]
+    return kept
+
+
+@contextlib.contextmanager
+def _about(what: str, sample: Any) -> Iterator[None]:
+    """Say in an error which sample it was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"{what} of {sample}")
+        raise
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def check(
+    name: str,
+    function: Callable[..., Any] | None = None,
+    *,
+    variant: str | None = None,
+    dtypes: tuple[str, ...] = DTYPES,
+    limit: int = 24,
+    order: int = 2,
+    skip: Mapping[str, Callable[[Any], bool]] | None = None,
+    tolerance: float | None = None,
+    awkward: bool = True,
+) -> None:
+    """Compare a function with PyTorch's over PyTorch's samples.
+
+    Args:
+        name: the function.
+        function: ours, if it is not found under the name.
+        variant: one variant only.
+        dtypes: with these, as far as PyTorch takes them; derivatives where it has them.
+        limit: samples of each variant and dtype.
+        order: the highest derivative, 0 to 2.
+        skip: by the reason, which samples are left out.
+        tolerance: instead of `TOLERANCES`.
+        awkward: once more with negative strides; not for what depends on the strides.
+    """
+    ours = function or resolve(name)
+    checked = 0
+    for op in infos(name, variant):
+        forward = {dtype_name(dtype) for dtype in op.supported_dtypes("cpu")}
+        backward = {dtype_name(dtype) for dtype in op.supported_backward_dtypes("cpu")}
+        method = None
+        if op.method_variant is not None and function is None:
+            method = getattr(ag.Tensor, name, None)
+            assert method is not None, f"Tensor has no method {name}"
+        for dtype in dtypes:
+            if dtype not in forward:
+                continue
+            derive = order if op.supports_autograd and dtype in backward else 0
+            derive = min(derive, 2 if op.supports_gradgrad else 1)
+            found = samples(op, dtype, requires_grad=derive > 0, limit=limit, skip=skip)
+            for place, sample in enumerate(found):
+                what = f"{name} [{op.variant_test_name}] for {dtype}, sample {place}"
+                with _about(what, sample):
+                    _compare_call(op.op, ours, sample, derive, tolerance)
+                    if place < 3 and method is not None:
+                        _compare_call(op.op, method, sample, 0, tolerance)
+                    if awkward and place < 3 and dtype == "float64":
+                        first = min(derive, 1)
+                        _compare_call(op.op, ours, sample, first, tolerance, awkward=True)
+                checked += 1
+    assert checked, f"{name}: nothing was compared"
+
+
+def _compare_call(
+    theirs: Callable[..., Any],
+    ours: Callable[..., Any],
+    sample: Any,
+    order: int,
+    tolerance: float | None,
+    *,
+    awkward: bool = False,
+) -> None:
+    """One call of both, and the derivatives up to an order."""
+    twins = Twins(awkward=awkward)
+    pairs = twins.of([sample.input, *sample.args])
+    keywords = twins.of(sample.kwargs)
+    with _quiet():
+        expected = theirs(*pairs[0], **keywords[0])
+    found = ours(*pairs[1], **keywords[1])
+    compare(expected, found, tolerance)
+    if order:
+        compare_derivatives(expected, found, twins.leaves, order, tolerance)
+
+
+def _near(dtype: Any, tolerance: float | None) -> float:
+    return TOLERANCES.get(dtype_name(dtype), 0.0) if tolerance is None else tolerance
+
+
+def compare(expected: Any, found: Any, tolerance: float | None = None) -> None:
+    """Raise unless two results have the same structure, dtypes, shapes and values."""
+    if isinstance(expected, torch.Tensor):
+        assert isinstance(found, ag.Tensor), f"a tensor was expected, not {found!r}"
+        assert found.dtype == getattr(ag, dtype_name(expected.dtype))
+        assert found.shape == tuple(expected.shape)
+        assert found._array.shape == found.shape
+        assert found._array.dtype == found.dtype
+        _compare_arrays(array_of(expected), array_of(found), _near(expected.dtype, tolerance))
+    elif isinstance(expected, (list, tuple)):
+        fields = getattr(type(expected), "__match_args__", ())
+        if fields:
+            assert type(found)._fields == fields
+        else:
+            assert isinstance(found, (list, tuple)), f"several results were expected, not {found!r}"
+        assert len(found) == len(expected)
+        for theirs, ours in zip(expected, found, strict=True):
+            compare(theirs, ours, tolerance)
+    else:
+        assert type(found) is type(expected)
+        assert found == expected or (found != found and expected != expected)
+
+
+def _compare_arrays(expected: Any, found: Any, tolerance: float) -> None:
+    """Raise unless the elements are alike, on the scale of the greatest finite one."""
+    if expected.dtype.kind not in "fc":
+        np.testing.assert_array_equal(found, expected)
+        return
+    finite = np.abs(expected[np.isfinite(expected)])
+    scale = max(1.0, float(finite.max())) if finite.size else 1.0
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+def tensors_of(result: Any, kind: type) -> list[Any]:
+    """The tensors in a result, in order."""
+    if isinstance(result, kind):
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [tensor for part in result for tensor in tensors_of(part, kind)]
+    return []
+
+
+def _weights(tensors: list[Any], seed: int) -> list[tuple[Any, Any]]:
+    """A random gradient for each tensor of PyTorch's, as leaves of both libraries."""
+    generator = np.random.default_rng(seed)
+    weights = []
+    for tensor in tensors:
+        array = generator.standard_normal(tuple(tensor.shape))
+        if tensor.is_complex():
+            array = array + 1j * generator.standard_normal(tuple(tensor.shape))
+        array = np.asarray(array, dtype_name(tensor.dtype))
+        weights.append(
+            (torch.tensor(array, requires_grad=True), ag.tensor(array, requires_grad=True))
+        )
+    return weights
+
+
+def compare_derivatives(
+    expected: Any,
+    found: Any,
+    leaves: list[tuple[Any, Any]],
+    order: int,
+    tolerance: float | None = None,
+) -> None:
+    """Raise unless results have the same derivatives by leaves that both were computed from.
+
+    Args:
+        expected: PyTorch's result.
+        found: ours.
+        leaves: pairs of leaves that require grad.
+        order: 1 or 2.
+        tolerance: instead of `TOLERANCES`.
+    """
+    outputs = list(
+        zip(tensors_of(expected, torch.Tensor), tensors_of(found, ag.Tensor), strict=True)
+    )
+    for place, (theirs, ours) in enumerate(outputs):
+        assert ours.requires_grad == theirs.requires_grad, f"requires_grad of output {place}"
+    outputs = [pair for pair in outputs if pair[0].requires_grad]
+    if not outputs:
+        return
+    weights = _weights([theirs for theirs, _ in outputs], 1)
+    with _quiet():
+        first = torch.autograd.grad(
+            *_sides(0, outputs, leaves, weights), create_graph=order > 1, allow_unused=True
+        )
+    plain = ag.grad(*_sides(1, outputs, leaves, weights), retain_graph=True, allow_unused=True)
+    _compare_gradients(first, plain, leaves, tolerance, "gradient")
+    if order < 2:
+        return
+    recorded = ag.grad(*_sides(1, outputs, leaves, weights), create_graph=True, allow_unused=True)
+    _compare_gradients(first, recorded, leaves, tolerance, "recorded gradient")
+    further = [theirs for theirs in first if theirs is not None and theirs.requires_grad]
+    if not further:
+        return
+    inputs = leaves + weights
+    second_weights = _weights(first_or_zeros(first, leaves), 2)
+    kept = [place for place, t in enumerate(first) if t is not None and t.requires_grad]
+    with _quiet():
+        second = torch.autograd.grad(
+            [first[place] for place in kept],
+            [theirs for theirs, _ in inputs],
+            [second_weights[place][0] for place in kept],
+            allow_unused=True,
+        )
+    ours_kept = [p for p, g in enumerate(recorded) if g is not None and g.requires_grad]
+    second_ours = (None,) * len(inputs)
+    if ours_kept:
+        second_ours = ag.grad(
+            [recorded[place] for place in ours_kept],
+            [ours for _, ours in inputs],
+            [second_weights[place][1].detach() for place in ours_kept],
+            allow_unused=True,
+        )
+    _compare_gradients(second, second_ours, inputs, tolerance, "second derivative", 10)
+
+
+def first_or_zeros(gradients: Any, leaves: list[tuple[Any, Any]]) -> list[Any]:
+    """PyTorch's gradients with zeros in the place of None."""
+    return [
+        torch.zeros_like(leaf) if gradient is None else gradient
+        for gradient, (leaf, _) in zip(gradients, leaves, strict=True)
+    ]
+
+
+def _sides(side: int, *lists: list[tuple[Any, Any]]) -> list[list[Any]]:
+    return [[pair[side] for pair in pairs] for pairs in lists]
+
+
+def _compare_gradients(
+    expected: Any,
+    found: Any,
+    leaves: list[tuple[Any, Any]],
+    tolerance: float | None,
+    what: str,
+    factor: int = 1,
+) -> None:
+    """Raise unless gradients are alike; None and zeros are."""
+    for place, (theirs, ours, leaf) in enumerate(zip(expected, found, leaves, strict=True)):
+        if ours is not None:
+            assert ours.dtype == leaf[1].dtype, f"dtype of {what} {place}"
+            assert ours.shape == leaf[1].shape, f"shape of {what} {place}"
+        shape, dtype = leaf[1].shape, leaf[1].dtype
+        with _about(what, f"input {place}"):
+            _compare_arrays(
+                np.zeros(shape, dtype) if theirs is None else array_of(theirs),
+                np.zeros(shape, dtype) if ours is None else array_of(ours),
+                _near(dtype, tolerance) * factor,
+            )
+
+
+def check_in_place(
+    name: str,
+    *,
+    dtypes: tuple[str, ...] = DTYPES,
+    limit: int = 12,
+    skip: Mapping[str, Callable[[Any], bool]] | None = None,
+) -> None:
+    """Compare `name_` with PyTorch's: values, what it returns, the version, the gradients.
+
+    Samples that PyTorch refuses have to be refused, with the same class.
+    """
+    checked = 0
+    for op in infos(name):
+        if op.inplace_variant is None:
+            continue
+        method = getattr(ag.Tensor, op.inplace_variant.__name__, None)
+        assert method is not None, f"Tensor has no method {op.inplace_variant.__name__}"
+        forward = {dtype_name(dtype) for dtype in op.supported_dtypes("cpu")}
+        backward = {dtype_name(dtype) for dtype in op.supported_backward_dtypes("cpu")}
+        for dtype in dtypes:
+            if dtype not in forward:
+                continue
+            derive = op.supports_autograd and dtype in backward
+            found = samples(op, dtype, requires_grad=derive, limit=limit, skip=skip)
+            for place, sample in enumerate(found):
+                if not isinstance(sample.input, torch.Tensor):
+                    continue
+                with _about(f"{name}_ for {dtype}, sample {place}", sample):
+                    _compare_in_place(op.inplace_variant, method, sample)
+                checked += 1
+    assert checked, f"{name}_: nothing was compared"
+
+
+def _compare_in_place(theirs: Any, ours: Any, sample: Any) -> None:
+    twins = Twins(copy=True)
+    leaf = twins.of(sample.input)
+    args = twins.of(list(sample.args))
+    keywords = twins.of(sample.kwargs)
+    # A copy, so that leaves may be changed too.
+    x = (leaf[0].clone(), leaf[1].clone())
+    before = x[1]._version
+    try:
+        with _quiet():
+            expected = theirs(x[0], *args[0], **keywords[0])
+    except Exception as error:
+        with pytest.raises(_error_class(error)):
+            ours(x[1], *args[1], **keywords[1])
+        assert x[1]._version == before
+        return
+    found = ours(x[1], *args[1], **keywords[1])
+    assert found is x[1]
+    assert found._version > before
+    compare(expected, found)
+    if twins.leaves:
+        compare_derivatives(expected, found, twins.leaves, 1)
+
+
+def _error_class(error: Exception) -> type[Exception]:
+    """The nearest class that does not belong to PyTorch."""
+    return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
+
+
+def check_errors(
+    name: str,
+    function: Callable[..., Any] | None = None,
+    *,
+    skip: Mapping[str, str] | None = None,
+) -> int:
+    """What PyTorch's own error samples raise must be raised here, too.
+
+    Args:
+        name: the function.
+        function: ours, if it is not found under the name.
+        skip: by a part of PyTorch's message, the reason why there is no such error here.
+
+    Returns:
+        How many there were.
+    """
+    ours = function or resolve(name)
+    count = 0
+    for op in infos(name):
+        if op.error_inputs_func is None:
+            continue
+        with _quiet():
+            errors = list(op.error_inputs("cpu"))
+        for place, error in enumerate(errors):
+            sample = error.sample_input
+            if "out" in sample.kwargs:
+                # No function here takes it.
+                continue
+            twins = Twins(copy=True)
+            args = twins.of([sample.input, *sample.args])
+            keywords = twins.of(sample.kwargs)
+            with pytest.raises(error.error_type) as raised, _quiet():
+                op.op(*args[0], **keywords[0])
+            if any(part in str(raised.value) for part in skip or {}):
+                continue
+            with (
+                _about(f"{name}, error sample {place} ({raised.value})", sample),
+                pytest.raises(_error_class(raised.value)) as found,
+            ):
+                ours(*args[1], **keywords[1])
+            assert str(found.value), f"{name}: an error without a message"
+            count += 1
+    return count
+
+
+@functools.cache
+def has_errors(name: str) -> bool:
+    """Whether PyTorch has error samples for a function."""
+    return any(op.error_inputs_func is not None for op in infos(name))
+
+
+def has_in_place(name: str) -> bool:
+    """Whether PyTorch has a form in place."""
+    return any(op.inplace_variant is not None for op in infos(name))

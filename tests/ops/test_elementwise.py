@@ -1,0 +1,314 @@
+"""Elementwise functions, comparisons and operators."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from adjoint import check_entry
+from tiers import MUST
+
+import asyncgrad as ag
+from asyncgrad.ops import special
+from asyncgrad.ops.derivatives import elementwise as chapter
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+#: PyTorch's op calls `where` with the condition first, its sample has it second.
+FUNCTIONS = {"where": lambda x, condition, other: ag.where(condition, x, other)}
+NAMES = [name for name in (*MUST["unary"], *MUST["binary"]) if name != "__rmatmul__"]
+HALVES = ("float16", "uint8", "int8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_matches_pytorch(name):
+    oracle.check(name, FUNCTIONS.get(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_matches_pytorch_in_small_dtypes(name):
+    """Values and dtypes; half precision is compared as far as it goes."""
+    if any(op.supported_dtypes("cpu") & {torch.float16, torch.uint8} for op in oracle.infos(name)):
+        oracle.check(name, FUNCTIONS.get(name), dtypes=HALVES, order=0, limit=8, tolerance=2e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_in_place(name)])
+def test_in_place_form_matches_pytorch(name):
+    oracle.check_in_place(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "neg", "pow", "maximum", "minimum", "fmod", "remainder", "atan2", "masked_fill", "eq", "ne",
+        "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
+    ],
+)  # fmt: skip
+def test_refuses_what_pytorch_refuses(name):
+    assert oracle.check_errors(name) > 0
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+X = np.array([[0.33, -0.71, 0.43], [0.62, -0.22, 0.87]])
+Y = np.array([[0.5, 0.25, -0.9], [0.4, 0.75, -0.35]])
+Z = np.array([0.4 + 0.3j, -0.6 + 0.2j, 0.1 - 0.8j])
+W = np.array([0.7 - 0.2j, 0.5 + 0.6j, -0.3 + 0.4j])
+ATTRIBUTES: dict[str, tuple[Any, ...]] = {
+    "round_decimals": (1,),
+    "clamp": (-0.5, 0.5),
+    "rpow_scalar": (2.5,),
+    "pow_scalar": (3,),
+    "masked_fill": (7.0,),
+}
+POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "pow", "pow_scalar"}
+OF_REAL = {
+    "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp", "erf", "relu", "fmod",
+    "remainder", "fmod_scalar", "remainder_scalar", "atan2", "maximum", "minimum", "clamp_low",
+    "clamp_high", "clamp_between", "div_floor", "div_trunc", "real", "shared",
+}  # fmt: skip
+DIFFERENTIABLE = [entry.name for entry in chapter.ENTRIES if entry.pulls]
+
+
+def _arguments(name: str, values: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
+    entry = next(entry for entry in chapter.ENTRIES if entry.name == name)
+    x, y, mask = values
+    if name in POSITIVE and x.dtype.kind == "f":
+        x, y = np.abs(x), np.abs(y)
+    by_name = {
+        "x": x, "y": y, "low": np.full_like(x, -0.5), "high": np.full_like(x, 0.6),
+        "condition": mask, "mask": mask, "worse": mask, "tie": ~mask,
+    }  # fmt: skip
+    inputs = tuple(by_name[key] for key in entry.inputs)
+    return inputs, ATTRIBUTES.get(name, (0.8,) * len(entry.attributes))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_entry_keeps_its_promises(name):
+    check_entry(name, *_arguments(name, (X, Y, X > 0)))
+
+
+@pytest.mark.parametrize("name", [name for name in DIFFERENTIABLE if name not in OF_REAL])
+def test_entry_keeps_its_promises_for_complex_numbers(name):
+    check_entry(name, *_arguments(name, (Z, W, Z.real > 0)))
+
+
+# -- kinks ----------------------------------------------------------------------------------------
+
+INF, NAN = math.inf, math.nan
+KINKS = {
+    "abs": (lambda m, x: m.abs(x), [0.0, NAN, -INF, -0.0]),
+    "pow 0": (lambda m, x: m.pow(x, 0), [0.0, 2.0, NAN, INF]),
+    "pow 1": (lambda m, x: m.pow(x, 1), [0.0, 2.0]),
+    "pow 2": (lambda m, x: m.pow(x, 2), [0.0, 2.0]),
+    "pow 3": (lambda m, x: m.pow(x, 3), [0.0, -2.0]),
+    "pow 0.5": (lambda m, x: m.pow(x, 0.5), [0.0, 2.0, -1.0]),
+    "pow -1": (lambda m, x: m.pow(x, -1), [0.0, 2.0]),
+    "pow -0.5": (lambda m, x: m.pow(x, -0.5), [0.0, 2.0]),
+    "pow": (m_pow := lambda m, x, y: m.pow(x, y), [0, 0, 0, 2, -2, INF], [0, 1, 2, 0, 2, 0]),
+    "pow of less": (m_pow, [0.0, 0.0, -1.0], [-1.0, 0.5, 0.5]),
+    "0 ** y": (lambda m, y: m.pow(0.0, y), [0.0, 1.0, -1.0]),
+    "-2 ** y": (lambda m, y: m.pow(-2.0, y), [0.0, 1.0, -1.0]),
+    "sqrt": (lambda m, x: m.sqrt(x), [0.0, -1.0]),
+    "rsqrt": (lambda m, x: m.rsqrt(x), [0.0, 4.0]),
+    "reciprocal": (lambda m, x: m.reciprocal(x), [0.0, 4.0]),
+    "log": (lambda m, x: m.log(x), [0.0, 4.0, -1.0]),
+    "sign": (lambda m, x: m.sign(x), [0.0, -3.0, NAN]),
+    "round": (lambda m, x: m.round(x), [0.5, 1.5, 2.5, -0.5]),
+    "clamp": (lambda m, x: m.clamp(x, 0, 1), [0.0, 1.0, 2.0, NAN, -1.0]),
+    "clamp reversed": (lambda m, x: m.clamp(x, 2, 1), [0.0, 1.0, 2.0, 3.0]),
+    "clamp nan": (lambda m, x: m.clamp(x, NAN, 1), [0.0, 1.0, 2.0]),
+    "clamp by tensors": (
+        lambda m, x, a, b: m.clamp(x, a, b),
+        [0.0, 1.0, 2.0, 3.0, 0.5], [0.0, 1, 1, 1, 2], [1.0, 1, 2, 2, 1],
+    ),
+    "clamp from below": (lambda m, x, a: m.clamp(x, a), [0.0, 1.0, 2.0, 3.0], [0.0, 1, 1, 4]),
+    "clamp from above": (
+        lambda m, x, a: m.clamp(x, max=a), [0.0, 1.0, 2.0, 3.0], [0.0, 1, 1, 4],
+    ),
+    "maximum": (lambda m, x, y: m.maximum(x, y), [1.0, 2, NAN, 1], [1.0, 1, 1, NAN]),
+    "minimum": (lambda m, x, y: m.minimum(x, y), [1.0, 2, NAN, 1], [1.0, 1, 1, NAN]),
+    "fmod": (lambda m, x, y: m.fmod(x, y), [5.0, -5, 5, -5, 6], [3.0, 3, -3, -3, 3]),
+    "remainder": (lambda m, x, y: m.remainder(x, y), [5.0, -5, 5, -5, 6], [3.0, 3, -3, -3, 3]),
+    "remainder of 0": (lambda m, x, y: m.remainder(x, y), [5.0, INF, 5.0], [0.0, 2.0, INF]),
+    "atan2": (lambda m, x, y: m.atan2(x, y), [0.0, 1.0, 0.0, -0.0], [0.0, 1.0, -1.0, -1.0]),
+    "div": (lambda m, x, y: m.div(x, y), [1.0, 0.0], [0.0, 0.0]),
+    "div floor": (
+        lambda m, x, y: m.div(x, y, rounding_mode="floor"), [7.0, -7.0, 1.0], [2.0, 2.0, 0.0],
+    ),
+    "div trunc": (
+        lambda m, x, y: m.div(x, y, rounding_mode="trunc"), [7.0, -7.0, 1.0], [2.0, 2.0, 0.0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KINKS)
+def test_kinks_have_pytorchs_values(case):
+    """Both ways back, by kernels and by rules; NumPy stays silent about infinities."""
+    function, *values = KINKS[case]
+    theirs = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    expected = function(torch, *theirs)
+    wanted = torch.autograd.grad(expected, theirs, torch.ones_like(expected))
+    ours = [ag.tensor(v, dtype=ag.float64, requires_grad=True) for v in values]
+    found = function(ag, *ours)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-14)
+    one = ag.ones(found.shape, dtype=ag.float64)
+    for create_graph in (False, True):
+        with np.errstate(all="ignore"):
+            gradients = ag.grad(found, ours, one, retain_graph=True, create_graph=create_graph)
+        for gradient, reference in zip(gradients, wanted, strict=True):
+            np.testing.assert_allclose(gradient.detach().numpy(), reference.numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ag.log(x), lambda x: 1 / x, lambda x: x / 0, lambda x: x**-1, lambda x: x**-0.5,
+        lambda x: ag.exp(x + 1000), lambda x: ag.rsqrt(x), lambda x: x % 0, lambda x: x // 0,
+        lambda x: ag.sigmoid(x - 1000), lambda x: ag.fmod(x, 0), lambda x: ag.acos(x + 2),
+        lambda x: ag.log1p(x - 1), lambda x: ag.sqrt(x - 1), lambda x: 0.0 ** (x - 1),
+    ],
+)  # fmt: skip
+def test_infinities_and_nan_come_without_warnings(function):
+    """Warnings are errors in these tests."""
+    for zero in (ag.zeros(3), ag.tensor(0.0)):
+        assert function(zero).shape == zero.shape
+
+
+# -- operators ------------------------------------------------------------------------------------
+
+INFIX = (
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+    operator.pow, operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift,
+    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+)  # fmt: skip
+AUGMENTED = (
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
+    operator.imod, operator.ipow, operator.iand, operator.ior, operator.ixor,
+)  # fmt: skip
+OPERANDS = (
+    (True, [[True, False]]), (2, [[1, 3]]), (2.5, [[0.5, 3.0]]), (1j, [[1j, 2.0]]),
+    ("a", [[1.0]]), (None, [[1]]), ([1], [[1]]), (object(), [[1.0]]),
+)  # fmt: skip
+
+
+def _outcome(function: Any, *operands: Any) -> Any:
+    """The values of a result, or the class of the error."""
+    try:
+        result = function(*operands)
+    except NotImplementedError:
+        return RuntimeError  # the class above it, where the other one looks before it computes
+    except Exception as error:
+        return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
+    if isinstance(result, (torch.Tensor, ag.Tensor)):
+        return oracle.array_of(result)
+    return result
+
+
+def _check_outcomes(found: Any, expected: Any) -> None:
+    if not isinstance(expected, np.ndarray):
+        assert found == expected
+        return
+    assert found.dtype == expected.dtype
+    parts = [(found.real, expected.real), (found.imag, expected.imag)]
+    for ours, theirs in parts:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("infix", INFIX, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("place", range(len(OPERANDS)))
+def test_operators_with_anything_do_as_pytorchs(infix, place):
+    """Numbers of every kind, tensors of every kind, and what is neither, on both sides."""
+    other = OPERANDS[place][0]
+    tensors = [data for _, data in OPERANDS[:4]]
+    for data in tensors:
+        x, y = torch.tensor(data), ag.tensor(data)
+        _check_outcomes(_outcome(infix, y, other), _outcome(infix, x, other))
+        _check_outcomes(_outcome(infix, other, y), _outcome(infix, other, x))
+        if place < 4:
+            data = OPERANDS[place][1]
+            expected = _outcome(infix, x, torch.tensor(data))
+            _check_outcomes(_outcome(infix, y, ag.tensor(data)), expected)
+
+
+@pytest.mark.parametrize("augmented", AUGMENTED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("place", range(4))
+def test_augmented_assignment_does_as_pytorchs(augmented, place):
+    number, data = OPERANDS[place]
+    for start in ([[True, True]], [[3, 4]], [[3.0, 4.0]]):
+        for other in (number, data):
+            x, y = torch.tensor(start), ag.tensor(start)
+            theirs, ours = other, other
+            if other is data:
+                theirs, ours = torch.tensor(data), ag.tensor(data)
+            expected = _outcome(augmented, x, theirs)
+            _check_outcomes(_outcome(augmented, y, ours), expected)
+            refused = isinstance(expected, type)
+            _check_outcomes(y.numpy(), np.asarray(start, y.dtype) if refused else x.numpy())
+
+
+@pytest.mark.parametrize("unary", [operator.neg, operator.pos, operator.invert, abs])
+def test_prefix_operators_do_as_pytorchs(unary):
+    for _, data in OPERANDS[:4]:
+        _check_outcomes(_outcome(unary, ag.tensor(data)), _outcome(unary, torch.tensor(data)))
+
+
+def test_the_other_operand_may_answer_for_itself():
+    class Other:
+        def __radd__(self, other):
+            return "added"
+
+        def __eq__(self, other):
+            return "equal"
+
+        __hash__ = None
+
+    assert ag.ones(2) + Other() == "added"
+    assert (ag.ones(2) == Other()) == "equal"
+
+
+def test_functions_name_their_arguments_as_pytorch_does():
+    x = ag.tensor([4.0])
+    assert ag.sqrt(input=x).item() == 2
+    assert ag.mul(input=x, other=2).item() == 8
+    assert ag.maximum(input=x, other=x).item() == 4
+    assert ag.pow(input=x, exponent=0.5).item() == 2
+    assert ag.clamp(input=x, min=5, max=6).item() == 5
+
+
+def test_numpys_numbers_are_numbers():
+    x = ag.tensor([1.0, 2.0])
+    for scalar in (np.float64(2), np.float32(2), np.int64(2)):
+        for result in (x * scalar, scalar * x):
+            assert result.dtype == ag.float32
+            assert result.tolist() == [2.0, 4.0]
+
+
+def test_an_operator_with_a_number_saves_the_number_alone():
+    """The operand itself may be freed."""
+    x = ag.ones(3, requires_grad=True)
+    y = x * 2.0
+    assert y.grad_fn.saved == 2.0
+    z = (y + 1.0) / 4
+    z.sum().backward()
+    assert x.grad.tolist() == [0.5] * 3
+
+
+# -- erf without SciPy ----------------------------------------------------------------------------
+
+
+def test_erf_without_scipy_names_the_extra(monkeypatch):
+    monkeypatch.setattr(special, "special", None)
+    with pytest.raises(ImportError, match=r"asyncgrad\[scipy\]"):
+        ag.erf(ag.ones(2))
+
+
+def test_scipy_is_imported_with_the_package():
+    """Never by a call, which may come from an event loop."""
+    assert "scipy.special" in sys.modules

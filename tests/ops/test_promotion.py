@@ -1,0 +1,159 @@
+"""Dtypes of operations on operands that are not alike."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.ops.promotion import result_dtype
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+DTYPES = (
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+    "complex64", "complex128",
+)  # fmt: skip
+NUMBERS = (True, 2, 1.5, 1j)
+FUNCTIONS = (
+    "add", "sub", "mul", "div", "pow", "maximum", "fmod", "remainder", "floor_divide", "atan2",
+    "eq", "lt", "logical_and", "bitwise_and",
+)  # fmt: skip
+
+
+def _pair(dtype: str, *, scalar: bool) -> tuple:
+    """Ones of a dtype in both libraries."""
+    array = np.ones((), dtype) if scalar else np.ones(2, dtype)
+    return torch.tensor(array), ag.tensor(array)
+
+
+def _operands() -> list[tuple]:
+    tensors = [(f"{d}{'[]' if s else ''}", *_pair(d, scalar=s)) for d in DTYPES for s in (0, 1)]
+    return tensors + [(repr(n), n, n) for n in NUMBERS]
+
+
+def _outcome(function, *operands):
+    try:
+        result = function(*operands)
+    except NotImplementedError:
+        return RuntimeError  # the class above it, where one of the two looks before it computes
+    except Exception as error:
+        return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
+    return oracle.dtype_name(result.dtype), tuple(result.shape)
+
+
+def _in_half_complex(x, y) -> bool:
+    """NumPy has no complex numbers of half precision: the next wider ones take their place."""
+    numbers = not isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor)
+    return not numbers and torch.result_type(x, y) == torch.complex32
+
+
+def test_result_dtype_is_pytorchs_for_all_pairs():
+    for (_, theirs, ours), (_, theirs_2, ours_2) in itertools.product(_operands(), repeat=2):
+        expected = str(torch.result_type(theirs, theirs_2)).removeprefix("torch.")
+        if expected == "complex32":
+            expected = "complex64"
+        assert result_dtype(ours, ours_2) == expected
+
+
+def test_result_dtype_of_three_is_pytorchs():
+    """The rank of an operand counts, not its place."""
+    chosen = [o for o in _operands()[:-4] if o[0].rstrip("[]") in {"bool", "int8", "int64"}]
+    chosen += [o for o in _operands()[:-4] if o[0].startswith("float")]
+    for a, b, c in itertools.product(chosen, repeat=3):
+        theirs = torch.clamp(a[1], b[1], c[1]) if "bool" not in a[0] + b[0] + c[0] else None
+        if theirs is not None:
+            assert result_dtype(a[2], b[2], c[2]) == oracle.dtype_name(theirs.dtype)
+            assert ag.clamp(a[2], b[2], c[2]).dtype == oracle.dtype_name(theirs.dtype)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_two_have_pytorchs_dtypes_or_errors(name):
+    """Every pair of dtypes, with and without dimensions, and numbers in both places."""
+    theirs, ours = getattr(torch, name), getattr(ag, name)
+    for (a, x, y), (b, x_2, y_2) in itertools.product(_operands(), repeat=2):
+        if _in_half_complex(x, x_2):
+            continue
+        expected = _outcome(theirs, x, x_2)
+        found = _outcome(ours, y, y_2)
+        assert found == expected, f"{name}({a}, {b})"
+
+
+def test_pairs_of_halves_meet_in_single_precision():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    from asyncgrad.ops.promotion import promote_dtypes
+
+    half, brain = np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)
+    assert promote_dtypes(half, brain) == np.float32
+    assert promote_dtypes(brain, half) == np.float32
+    assert promote_dtypes(brain, np.dtype("float32")) == np.float32
+    assert promote_dtypes(brain, np.dtype("int64")) == brain
+
+
+def test_wide_unsigned_integers_are_not_promoted():
+    """PyTorch's rule: they meet nothing but themselves and floating dtypes."""
+    x = ag.from_numpy(np.ones(2, np.uint16))
+    with pytest.raises(RuntimeError, match="not supported"):
+        x + ag.ones(2, dtype=ag.int32)
+    assert (x + 1).dtype == np.uint16
+    assert (x + ag.ones(2)).dtype == ag.float32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation"),
+    [
+        ("int8", lambda x: x + 300), ("uint8", lambda x: x + (-1)), ("uint8", lambda x: x * (-1)),
+        ("uint8", lambda x: x - 2), ("int8", lambda x: x == 300), ("int8", lambda x: x < 300),
+        ("int64", lambda x: x + 2**63), ("float32", lambda x: x * 1e300),
+        ("float32", lambda x: x == 1e300), ("float16", lambda x: x * 1e30),
+        ("float32", lambda x: x == 0.1), ("int64", lambda x: x == 1.5), ("bool", lambda x: x == 1),
+    ],
+)  # fmt: skip
+def test_numbers_that_do_not_fit_do_as_in_pytorch(dtype, operation):
+    theirs, ours = _pair(dtype, scalar=False)
+    with np.errstate(over="ignore"):
+        oracle.compare(operation(theirs), operation(ours))
+
+
+def test_numbers_beyond_64_bits_overflow():
+    with pytest.raises(OverflowError):
+        ag.ones(2, dtype=ag.int64) + 2**70
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_two_numbers_make_a_tensor(name):
+    for a, b in itertools.product((True, 3, 2.5), repeat=2):
+        expected = _outcome(getattr(torch, name), a, b)
+        assert _outcome(getattr(ag, name), a, b) == expected
+
+
+def test_the_default_dtype_is_what_integers_become():
+    x = ag.ones(2, dtype=ag.int64)
+    assert (x / 2).dtype == ag.exp(x).dtype == (x + 0.5).dtype == ag.float32
+    ag.set_default_dtype(ag.float64)
+    try:
+        assert (x / 2).dtype == ag.exp(x).dtype == (x + 0.5).dtype == ag.float64
+        assert (x * 1j).dtype == ag.complex128
+    finally:
+        ag.set_default_dtype(ag.float32)
+
+
+def test_gradients_come_back_in_the_dtype_of_the_operand():
+    x = ag.ones(2, requires_grad=True)
+    y = ag.ones((), dtype=ag.float64, requires_grad=True)
+    z = ag.ones(2, dtype=ag.complex128, requires_grad=True)
+    (x * y * z).abs().sum().backward()
+    assert (x.grad.dtype, y.grad.dtype, z.grad.dtype) == (ag.float32, ag.float64, ag.complex128)
+    assert y.grad.shape == ()
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2,)), ((4, 1, 3), (2, 2)), ((5,), (0,))])
+def test_shapes_that_do_not_fit_say_so(shapes):
+    a, b = (ag.ones(*shape) for shape in shapes)
+    for function in (ag.add, ag.maximum, ag.eq, ag.atan2, lambda x, y: x.where(x > 0, y)):
+        with pytest.raises(RuntimeError, match="must match the size of tensor b"):
+            function(a, b)

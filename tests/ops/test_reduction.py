@@ -1,0 +1,317 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from adjoint import check_entry
+from tiers import MUST
+
+import asyncgrad as ag
+from asyncgrad.ops.derivatives import reduction as chapter
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+NAMES = MUST["reduction"]
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_matches_pytorch(name):
+    oracle.check(name)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", NAMES)
+def test_function_matches_pytorch_in_small_dtypes(name):
+    """Values and dtypes; half precision is compared as far as it goes."""
+    dtypes = ("float16", "uint8", "int8")
+    oracle.check(name, dtypes=dtypes, order=0, limit=12, tolerance=4e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_in_place(name)])
+def test_in_place_form_matches_pytorch(name):
+    oracle.check_in_place(name)
+
+
+# Those of amax and amin have more axes than NumPy's arrays.
+@pytest.mark.parametrize("name", ["mean", "max", "min"])
+def test_refuses_what_pytorch_refuses(name):
+    assert oracle.check_errors(name) > 0
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((3, 4))
+Z = RNG.standard_normal((3, 4)) + 1j * RNG.standard_normal((3, 4))
+INDICES = np.array([[1], [3], [0]])
+DIMS = [((1,), False), ((0, 1), False), ((0,), True), ((0, 1), True)]
+CORRECTED = [((1,), 1, False), ((0, 1), 0, False), ((0,), 1.5, True)]
+#: Attributes of the entries, several times where they make a difference.
+ATTRIBUTES: dict[str, list[tuple[Any, ...]]] = {
+    "sum": DIMS,
+    "mean": DIMS,
+    "prod": DIMS,
+    "amax": DIMS,
+    "amin": DIMS,
+    "logsumexp": DIMS,
+    "var": CORRECTED,
+    "std": CORRECTED,
+    "sum_to": [((1, 4),), ((4,),), ((3, 1),), ((),)],
+    "spread": [((2, 3, 4), (0,), False), ((3, 4), (), True)],
+    "along": [(INDICES, 1, True), (INDICES, 1, False)],
+    "put_along": [(np.array([[0, 1, 2, 3]] * 3), 1, (3, 6))],
+    "vector_norm": [
+        (ord, dims, keepdim)
+        for ord in (0, 0.5, 1, 1.5, 2, 3, 4.5, -1, -0.5, INF, -INF)
+        for dims, keepdim in (((0, 1), False), ((1,), False), ((0,), True))
+    ],
+    "cumsum": [(0,), (1,)],
+    "cumsum_back": [(0,), (1,)],
+    "max_along": [(np.take_along_axis(X, INDICES, 1), INDICES, 1, True)],
+    "min_along": [(np.take_along_axis(X, INDICES, 1)[:, 0], INDICES, 1, False)],
+    "max": [()],
+    "min": [()],
+    "nuclear_norm": [()],
+    "polar": [()],
+}
+#: What is handed in does not follow the input, so there is no slope to compare with.
+OF_FOUND_VALUES = {"max_along", "min_along"}
+OF_REAL = {"amax", "amin", "max", "min", *OF_FOUND_VALUES}
+DIFFERENTIABLE = [entry.name for entry in chapter.ENTRIES if entry.pulls]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_entry_keeps_its_promises(name):
+    for attributes in ATTRIBUTES[name]:
+        check_entry(name, (X,), attributes, slope=name not in OF_FOUND_VALUES)
+
+
+@pytest.mark.parametrize("name", [name for name in DIFFERENTIABLE if name not in OF_REAL])
+def test_entry_keeps_its_promises_for_complex_numbers(name):
+    for attributes in ATTRIBUTES[name]:
+        check_entry(name, (Z,), attributes)
+
+
+# -- kinks ----------------------------------------------------------------------------------------
+
+KINKS = {
+    "amax": (lambda m, x: m.amax(x), [1.0, 2, 2]),
+    "amax nan": (lambda m, x: m.amax(x, 0), [1.0, NAN, NAN]),
+    "amin": (lambda m, x: m.amin(x, 0), [[1.0, 1, 2], [0, 5, 0]]),
+    "max": (lambda m, x: m.max(x), [1.0, 2, 2]),
+    "max nan": (lambda m, x: m.max(x), [1.0, NAN, NAN]),
+    "max of an axis": (lambda m, x: m.max(x, 0).values, [1.0, 2, 2]),
+    "max of an axis nan": (lambda m, x: m.max(x, 0).values, [1.0, NAN, NAN]),
+    "min of an axis": (lambda m, x: m.min(x, 1).values, [[1.0, 0, 0], [NAN, 0, NAN]]),
+    "logsumexp -inf": (lambda m, x: m.logsumexp(x, 0), [-INF, -INF]),
+    "logsumexp inf": (lambda m, x: m.logsumexp(x, 0), [INF, 1.0]),
+    "logsumexp infs": (lambda m, x: m.logsumexp(x, 0), [INF, INF]),
+    "logsumexp": (lambda m, x: m.logsumexp(x, 1), [[-INF, 1.0], [800.0, 801.0], [-900, -901.0]]),
+    "std": (lambda m, x: m.std(x), [2.0, 2.0, 2.0]),
+    "std of one": (lambda m, x: m.std(x, correction=0), [2.0]),
+    "std of lines": (lambda m, x: m.std(x, 1), [[2.0, 2.0], [1.0, 3.0]]),
+    "prod 0": (lambda m, x: m.prod(x), [0.0, 2.0, 3.0]),
+    "prod 0 0": (lambda m, x: m.prod(x), [0.0, 0.0, 3.0]),
+    "prod": (lambda m, x: m.prod(x, 1), [[0.0, 2.0, 3], [1, 2, 3], [0, 0, 2]]),
+    **{
+        f"norm {p} of {x}": (lambda m, x, p=p: m.norm(x, p=p), x)
+        for p in (1, 0.5, 1.5, 2, 3, -1, INF, -INF)
+        for x in ([0.0, -2.0], [0.0, 0.0], [2.0, -2.0, 1.0], [NAN, 1.0])
+    },
+    "norms of lines": (lambda m, x: m.linalg.vector_norm(x, 2, 1), [[0.0, 0.0], [3.0, 4.0]]),
+}
+
+
+@pytest.mark.parametrize("case", KINKS)
+def test_kinks_have_pytorchs_values(case):
+    """Both ways back, by kernels and by rules; NumPy stays silent about infinities."""
+    function, values = KINKS[case]
+    theirs = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    expected = function(torch, theirs)
+    (wanted,) = torch.autograd.grad(expected, theirs, torch.ones_like(expected))
+    ours = ag.tensor(values, dtype=ag.float64, requires_grad=True)
+    found = function(ag, ours)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-14)
+    one = ag.ones(found.shape, dtype=ag.float64)
+    for create_graph in (False, True):
+        with np.errstate(all="ignore"):
+            (gradient,) = ag.grad(found, ours, one, retain_graph=True, create_graph=create_graph)
+        np.testing.assert_allclose(gradient.detach().numpy(), wanted.numpy(force=True), rtol=1e-14)
+
+
+@pytest.mark.parametrize("values", [[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [0.0, 0.0, 0.0], [2.0, 3, 4]])
+def test_prod_has_exact_second_derivatives_at_zeros(values):
+    theirs = torch.tensor(values, dtype=torch.float64)
+    wanted = torch.autograd.functional.hessian(torch.prod, theirs)
+    ours = ag.tensor(values, dtype=ag.float64, requires_grad=True)
+    (gradient,) = ag.grad(ag.prod(ours), ours, create_graph=True)
+    rows = [ag.grad(gradient[i], ours, retain_graph=True)[0].tolist() for i in range(len(values))]
+    assert rows == wanted.tolist()
+
+
+def test_norm_of_order_0_has_no_gradient():
+    """As PyTorch's: it counts."""
+    x = ag.tensor([0.0, 3.0], requires_grad=True)
+    ag.norm(x, p=0).backward()
+    assert x.grad is None
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+CALLS = {
+    "sum of nothing": lambda m, t: m.sum(t([[1.0, 2.0]]), ()),
+    "sum of a number": lambda m, t: m.sum(t(2.0), 0),
+    "sum, twice": lambda m, t: m.sum(t([[1.0]]), (0, -2)),
+    "sum, too far": lambda m, t: m.sum(t([1.0]), 1),
+    "sum, keepdim=1": lambda m, t: m.sum(t([1.0]), 0, 1),
+    "sum of a list": lambda m, t: m.sum([1.0]),
+    "sum by a word": lambda m, t: m.sum(t([1.0]), "a"),
+    "mean of integers": lambda m, t: m.mean(t([1])),
+    "mean as floats": lambda m, t: m.mean(t([1, 2]), dtype=m.float64),
+    "mean as integers": lambda m, t: m.mean(t([1.0]), dtype=m.int64),
+    "mean of nothing": lambda m, t: m.mean(m.zeros(0)),
+    "var, biased": lambda m, t: m.var(t([1.0, 3.0]), False),
+    "var, biased, axis": lambda m, t: m.var(t([[1.0, 3.0]]), 1, False, True),
+    "var, correction": lambda m, t: m.var(t([[1.0, 3.0]]), dim=1, correction=0.5),
+    "var, both": lambda m, t: m.var(t([1.0]), 0, unbiased=True, correction=1),
+    "var of integers": lambda m, t: m.var(t([1, 2])),
+    "std of complex": lambda m, t: m.std(t([1j, 2.0])),
+    "prod of booleans": lambda m, t: m.prod(t([True, False])),
+    "prod by two": lambda m, t: m.prod(t([[1.0]]), (0, 1)),
+    "prod of nothing": lambda m, t: m.prod(m.zeros(0)),
+    "amax of nothing": lambda m, t: m.amax(m.zeros(0)),
+    "amax of no axis": lambda m, t: m.amax(t([[1, 2]]), ()),
+    "amax of empty": lambda m, t: m.amax(m.zeros(0, 3), 0),
+    "amax beside empty": lambda m, t: m.amax(m.zeros(0, 3), 1),
+    "amax of complex": lambda m, t: m.amax(t([1j])),
+    "max of nothing": lambda m, t: m.max(m.zeros(0)),
+    "max of an empty axis": lambda m, t: m.max(m.zeros(0, 3), 0),
+    "max beside an empty axis": lambda m, t: m.max(m.zeros(0, 3), 1),
+    "max by two": lambda m, t: m.max(t([[1.0]]), (0,)),
+    "max of a number": lambda m, t: m.max(t(3.0), 0),
+    "max of booleans": lambda m, t: m.max(t([True, False]), 0),
+    "max of complex": lambda m, t: m.max(t([1j]), 0),
+    "max of pairs": lambda m, t: m.max(t([1.0, 2.0]), t([2, 1])),
+    "max of pairs, named": lambda m, t: m.min(t([1.0, 2.0]), other=t([2, 1])),
+    "max, keepdim": lambda m, t: m.max(t([[1.0, 2.0]]), dim=0, keepdim=True),
+    "argmax of nothing": lambda m, t: m.argmax(m.zeros(0)),
+    "argmax of an empty axis": lambda m, t: m.argmax(m.zeros(0, 3), 0),
+    "argmax beside an empty axis": lambda m, t: m.argmax(m.zeros(0, 3), 1),
+    "argmax of booleans": lambda m, t: m.argmax(t([True])),
+    "argmax of complex": lambda m, t: m.argmax(t([1j])),
+    "argmax, keepdim": lambda m, t: m.argmax(t([[1, 2], [4, 3]]), keepdim=True),
+    "argmax of a number": lambda m, t: m.argmax(t(3.0), 0),
+    "argmin of nan": lambda m, t: m.argmin(t([1.0, NAN])),
+    "all of bytes": lambda m, t: m.all(m.zeros(2, dtype=m.uint8)),
+    "all of no axis": lambda m, t: m.all(t([[1.0, 2.0]]), ()),
+    "all, twice": lambda m, t: m.all(t([[1.0, 2.0]]), (0, 0)),
+    "any, keepdim": lambda m, t: m.any(t([[0.0, 2.0]]), 1, True),
+    "any of nothing": lambda m, t: m.any(m.zeros(0)),
+    "all of nothing": lambda m, t: m.all(m.zeros(0)),
+    "logsumexp of integers": lambda m, t: m.logsumexp(t([1, 2]), 0),
+    "logsumexp, no axis": lambda m, t: m.logsumexp(t([1.0]), None),
+    "logsumexp of nothing": lambda m, t: m.logsumexp(m.zeros(0, 3), 0),
+    "norm of integers": lambda m, t: m.norm(t([3, 4])),
+    "norm nuc of a vector": lambda m, t: m.norm(t([3.0, 4.0]), p="nuc"),
+    "norm nuc": lambda m, t: m.norm(t([[3.0, 4.0]]), p="nuc", dim=(0, 1), keepdim=True),
+    "norm foo": lambda m, t: m.norm(t([3.0, 4.0]), p="foo"),
+    "norm None": lambda m, t: m.norm(t([3.0, 4.0]), p=None),
+    "norm, keepdim": lambda m, t: m.norm(t([3.0, 4.0]), p=3, keepdim=True),
+    "norm as double": lambda m, t: m.norm(t([3.0, 4.0]), dtype=m.float64),
+    "norm inf of nothing": lambda m, t: m.norm(m.zeros(0), p=INF),
+    "vector_norm fro": lambda m, t: m.linalg.vector_norm(t([3.0]), "fro"),
+    "vector_norm, no axis": lambda m, t: m.linalg.vector_norm(t([3.0, 4.0]), 2, ()),
+    "vector_norm -1 of nothing": lambda m, t: m.linalg.vector_norm(m.zeros(0), -1),
+    "vector_norm inf of empty": lambda m, t: m.linalg.vector_norm(m.zeros(0, 3), INF, 0),
+    "vector_norm inf beside": lambda m, t: m.linalg.vector_norm(m.zeros(0, 3), INF, 1),
+    "vector_norm as complex": lambda m, t: m.linalg.vector_norm(t([3.0]), dtype=m.complex64),
+    "vector_norm narrowed": (
+        lambda m, t: m.linalg.vector_norm(m.ones(2, dtype=m.float64), dtype=m.float32)
+    ),
+    "vector_norm of complex order": lambda m, t: m.linalg.vector_norm(t([3.0]), 1j),
+    "cumsum of booleans": lambda m, t: m.cumsum(t([True, True]), 0),
+    "cumsum as double": lambda m, t: m.cumsum(t([1, 2]), 0, dtype=m.float64),
+    "cumsum of a number": lambda m, t: m.cumsum(t(1), 0),
+    "cumsum, too far": lambda m, t: m.cumsum(t([1]), 1),
+    "cumsum, no axis": lambda m, t: m.cumsum(t([1]), None),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_arguments_mean_what_they_mean_to_pytorch(call):
+    """Results, or the class of the error."""
+    function = CALLS[call]
+    try:
+        expected = function(torch, torch.tensor)
+    except Exception as error:
+        kind = next(c for c in type(error).__mro__ if c.__module__ == "builtins")
+        with pytest.raises(kind) as raised:
+            function(ag, ag.tensor)
+        assert len(str(raised.value)) > 10
+    else:
+        oracle.compare(expected, function(ag, ag.tensor))
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "var", "std", "amax", "max", "argmin", "all", "logsumexp", "norm"]
+)
+def test_numpys_names_of_axes_are_taken_too(name):
+    """PyTorch takes them, and so do code and habits from NumPy."""
+    x = ag.tensor([[1.0, 2.0], [4.0, 3.0]])
+    function = getattr(ag, name)
+    expected, found = function(x, dim=0, keepdim=True), function(x, axis=0, keepdims=True)
+    assert str(found) == str(expected)
+    assert str(getattr(x, name)(axis=0)) == str(function(x, dim=0))
+    with pytest.raises(TypeError, match="another name"):
+        function(x, axis=0, dim=0)
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("values", [[2.0], [2.0, 3.0], []])
+def test_too_few_elements_warn_and_give_pytorchs_values(name, values):
+    theirs = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    ours = ag.tensor(values, dtype=ag.float64, requires_grad=True)
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        expected = getattr(torch, name)(theirs, correction=3)
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        found = getattr(ag, name)(ours, correction=3)
+    np.testing.assert_array_equal(found.detach().numpy(), expected.detach().numpy())
+    expected.backward()
+    with np.errstate(all="ignore"):
+        found.backward()
+    np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sort", "topk"])
+def test_named_tuples_are_pytorchs_and_can_be_pickled(name):
+    x = ag.tensor([3.0, 1.0, 2.0])
+    result = getattr(ag, name)(x, 2 if name == "topk" else 0)
+    assert type(result) is getattr(ag.return_types, name)
+    values, indices = result
+    assert values is result.values
+    assert indices is result.indices
+    assert indices.dtype == ag.int64
+    assert pickle.loads(pickle.dumps(type(result))) is type(result)
+
+
+@pytest.mark.parametrize("shape", [(70_000, 5), (300_001,)])
+def test_large_reductions_are_as_exact_as_pytorchs(shape):
+    """Blocks for BLAS, and the edges between them."""
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    exact = array.astype(np.float64)
+    x = ag.from_numpy(array)
+    for found, expected in (
+        (x.sum(), exact.sum()),
+        (x.var(), exact.var(ddof=1)),
+        (x.norm(), np.sqrt((exact**2).sum())),
+        (x.mean(), exact.mean()),
+    ):
+        np.testing.assert_allclose(found.item(), expected, rtol=2e-6, atol=2e-4)

@@ -1,0 +1,109 @@
+"""Sorting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+from adjoint import check_entry
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+NAN = math.nan
+#: Equal elements come in any order from PyTorch, unless it is asked for a stable one.
+TIES = {"ties": lambda sample: sample.input.unique().numel() < sample.input.numel()}
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "topk"])
+def test_function_matches_pytorch(name):
+    oracle.check(name, dtypes=("float64", "float32"), skip=TIES, limit=40)
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort"])
+def test_stable_order_matches_pytorchs(name):
+    unstable = {"not stable": lambda sample: not sample.kwargs.get("stable")}
+    dtypes = ("float64", "float16", "int64", "uint8", "bool")
+    oracle.check(name, dtypes=dtypes, skip=unstable, limit=40)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float16"])
+def test_topk_of_ties_has_pytorchs_values(dtype):
+    (op,) = oracle.infos("topk")
+    for sample in oracle.samples(op, dtype):
+        twins = oracle.Twins()
+        theirs, ours = twins.of([sample.input, *sample.args])
+        expected = torch.topk(*theirs, **sample.kwargs)
+        found = ag.topk(*ours, **sample.kwargs)
+        oracle.compare(expected.values, found.values)
+        axis = sample.args[1] if len(sample.args) > 1 else -1
+        if found.values.shape:
+            taken = np.take_along_axis(ours[0].numpy(), found.indices.numpy(), axis)
+            np.testing.assert_array_equal(taken, found.values.numpy())
+
+
+@pytest.mark.parametrize("entry", ["sort", "topk"])
+def test_entry_keeps_its_promises(entry):
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    indices = np.argsort(x, 1)[:, :3]
+    values = np.take_along_axis(x, indices, 1)
+    check_entry(entry, (x,), (values, indices, 1, True), slope=False)
+
+
+CALLS = {
+    "sort": lambda m, t: m.sort(t([2.0, NAN, 1.0])),
+    "sort, descending": lambda m, t: m.sort(t([2.0, NAN, 1.0]), descending=True),
+    "sort, stable": lambda m, t: m.sort(t([2, 1, 2, 1]), stable=True),
+    "sort, both": lambda m, t: m.sort(t([2, 1, 2, 1]), stable=True, descending=True),
+    "sort by position": lambda m, t: m.sort(t([[2, 1]]), 0, True),
+    "sort of booleans": lambda m, t: m.sort(t([True, False])),
+    "sort of complex": lambda m, t: m.sort(t([1j])),
+    "sort of a number": lambda m, t: m.sort(t(1.0), 0),
+    "sort, too far": lambda m, t: m.sort(t(1.0), 1),
+    "sort of nothing": lambda m, t: m.sort(m.zeros(0)),
+    "sort of an empty axis": lambda m, t: m.sort(m.zeros(3, 0), 1),
+    "sort of a list": lambda m, t: m.sort([1.0]),
+    "argsort": lambda m, t: m.argsort(t([2, 1]), 0, True),
+    "argsort, stable": lambda m, t: m.argsort(t([2, 1, 2]), stable=True),
+    "topk": lambda m, t: m.topk(t([2.0, NAN, 1.0]), 2),
+    "topk, smallest": lambda m, t: m.topk(t([2.0, NAN, 1.0]), 2, largest=False),
+    "topk, too many": lambda m, t: m.topk(t([2.0, 3.0]), 3),
+    "topk, less than none": lambda m, t: m.topk(t([2.0, 3.0]), -1),
+    "topk, none": lambda m, t: m.topk(t([2.0, 3.0]), 0),
+    "topk of a number": lambda m, t: m.topk(t(2.0), 1),
+    "topk of booleans": lambda m, t: m.topk(t([True]), 1),
+    "topk of complex": lambda m, t: m.topk(t([1j]), 1),
+    "topk along": lambda m, t: m.topk(t([[2.0, 3.0], [4.0, 1.0]]), 1, 0),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_arguments_mean_what_they_mean_to_pytorch(call):
+    """Results, or the class of the error."""
+    function = CALLS[call]
+    try:
+        expected = function(torch, torch.tensor)
+    except Exception as error:
+        kind = next(c for c in type(error).__mro__ if c.__module__ == "builtins")
+        with pytest.raises(kind) as raised:
+            function(ag, ag.tensor)
+        assert len(str(raised.value)) > 10
+    else:
+        oracle.compare(expected, function(ag, ag.tensor))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_of_long_lines_parts_before_it_sorts(largest):
+    """Longer than what is sorted whole, with NaN among the elements."""
+    array = np.random.default_rng(0).permutation(1000.0 * np.arange(900)).reshape(3, 300)
+    array[1, 7] = NAN
+    expected = torch.topk(torch.tensor(array), 11, 1, largest)
+    x = ag.tensor(array, requires_grad=True)
+    found = ag.topk(x, 11, 1, largest)
+    oracle.compare(tuple(expected), tuple(found))
+    found.values.sum().backward()
+    assert x.grad.numpy().sum() == 33

@@ -1,0 +1,290 @@
+"""What all optimisers share."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.errors import PendingBackwardError
+
+
+def parameter(*values):
+    return ag.tensor(list(values), dtype=ag.float64, requires_grad=True)
+
+
+def test_groups_have_options_of_their_own():
+    a, b = parameter(1.0), parameter(1.0)
+    optimizer = ag.optim.SGD([{"params": a, "lr": 1.0}, {"params": [b]}], lr=0.1)
+    (a.sum() + b.sum()).backward()
+    optimizer.step()
+    assert a.item() == 0.0
+    assert b.item() == 0.9
+    optimizer.param_groups[1]["lr"] = 0.5
+    optimizer.step()
+    assert b.item() == 0.4
+    assert "lr: 0.5" in repr(optimizer)
+
+
+def test_names_are_kept():
+    layer = ag.nn.Linear(1, 1)
+    optimizer = ag.optim.SGD(layer.named_parameters(), lr=0.1)
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert optimizer.param_groups[0]["params"] == [layer.weight, layer.bias]
+
+
+def test_a_parameter_twice_in_a_group_is_warned_of():
+    a = parameter(1.0)
+    with pytest.warns(UserWarning, match="duplicate parameters"):
+        ag.optim.SGD([a, a], lr=0.1)
+
+
+def test_parameters_without_gradient_stay():
+    a, b = parameter(1.0), parameter(2.0)
+    optimizer = ag.optim.Adam([a, b], lr=0.1, weight_decay=1.0)
+    a.sum().backward()
+    optimizer.step()
+    assert b.item() == 2.0
+    assert b not in optimizer.state
+    assert b._version == 0
+
+
+def test_a_step_works_in_place_and_counts_as_a_change():
+    a = parameter(1.0, 2.0)
+    array = a._array
+    loss = (a * a).sum()
+    a.grad = ag.ones(2, dtype=ag.float64)
+    ag.optim.SGD([a], lr=0.1).step()
+    assert a._array is array
+    assert a._version == 1
+    assert a.is_leaf
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_step_is_silent_where_pytorch_is():
+    a = parameter(1.0)
+    a.grad = ag.tensor([float("inf")], dtype=ag.float64)
+    for _ in range(2):
+        ag.optim.Adam([a], lr=0.1).step()
+    assert np.isnan(a.item())
+
+
+def test_zero_grad_drops_or_clears():
+    a = parameter(1.0)
+    optimizer = ag.optim.SGD([a], lr=0.1)
+    a.sum().backward()
+    grad = a.grad
+    optimizer.zero_grad(set_to_none=False)
+    assert a.grad is grad
+    assert grad.item() == 0.0
+    optimizer.zero_grad()
+    assert a.grad is None
+
+
+def test_zero_grad_cuts_gradients_off_their_graph():
+    a = parameter(2.0)
+    optimizer = ag.optim.SGD([a], lr=0.1)
+    (a**2).sum().backward(create_graph=True)
+    assert a.grad.requires_grad
+    optimizer.zero_grad(set_to_none=False)
+    assert not a.grad.requires_grad
+    assert a.grad.item() == 0.0
+
+
+def test_closures_compute_the_loss_with_gradients():
+    a = parameter(3.0)
+    optimizer = ag.optim.SGD([a], lr=0.5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (a * a).sum()
+        loss.backward()
+        return loss
+
+    with ag.no_grad():
+        assert optimizer.step(closure).item() == 9.0
+    assert a.item() == 0.0
+
+
+def test_step_hooks():
+    a = parameter(1.0)
+    optimizer = ag.optim.SGD([a], lr=1.0)
+    calls = []
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: calls.append(("pre", a.item())))
+    after = optimizer.register_step_post_hook(lambda o, a_, k: calls.append(("post", a.item())))
+    a.grad = ag.ones(1, dtype=ag.float64)
+    optimizer.step()
+    after.remove()
+    optimizer.step()
+    assert calls == [("pre", 1.0), ("post", 0.0), ("pre", 0.0)]
+
+
+def test_loaded_state_is_a_copy_of_the_parameters_dtype():
+    a, b = parameter(1.0), ag.ones(1, requires_grad=True)
+    first, second = ag.optim.Adam([a], lr=0.1), ag.optim.Adam([b], lr=0.5)
+    a.sum().backward()
+    first.step()
+    second.load_state_dict(first.state_dict())
+    state = second.state[b]
+    assert state["exp_avg"].dtype == np.float32
+    assert state["step"].item() == 1.0
+    assert second.param_groups[0]["lr"] == 0.1
+    assert not np.shares_memory(state["step"]._array, first.state[a]["step"]._array)
+
+
+def test_state_of_other_groups_is_refused_and_changes_nothing():
+    a, b = parameter(1.0), parameter(1.0)
+    one = ag.optim.SGD([a], lr=0.1)
+    two = ag.optim.SGD([{"params": [a]}, {"params": [b]}], lr=0.2)
+    longer = ag.optim.SGD([a, b], lr=0.3)
+    for other in (two, longer):
+        with pytest.raises(ValueError, match=r"different number|doesn't match the size"):
+            one.load_state_dict(other.state_dict())
+    assert one.param_groups == [{**one.defaults, "params": [a]}]
+
+
+def test_optimizers_are_pickled_with_their_parameters():
+    layer = ag.nn.Linear(2, 1)
+    optimizer = ag.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *args: None)
+    other_layer, other = pickle.loads(pickle.dumps((layer, optimizer)))
+    assert other.param_groups[0]["params"][0] is other_layer.weight
+    other_layer(ag.ones(1, 2)).sum().backward()
+    before = other_layer.bias.item()
+    other.step()
+    assert other_layer.bias.item() == pytest.approx(before - 0.1)
+
+
+def test_differentiable_steps_are_refused():
+    for kind in (ag.optim.SGD, ag.optim.Adam, ag.optim.AdamW):
+        optimizer = kind([parameter(1.0)], lr=0.1, foreach=True, fused=False)
+        assert isinstance(optimizer, ag.optim.Optimizer)
+    with pytest.raises(NotImplementedError, match="differentiable"):
+        ag.optim.SGD([parameter(1.0)], lr=0.1, differentiable=True)
+
+
+@pytest.mark.asyncio
+async def test_a_forgotten_await_is_found():
+    a = parameter(1.0)
+    optimizer = ag.optim.SGD([a], lr=0.1)
+    future = (a * a).sum().backward()
+    for call in (optimizer.step, optimizer.zero_grad):
+        with pytest.raises(PendingBackwardError):
+            call()
+    with pytest.raises(PendingBackwardError):
+        await optimizer.step_async()
+    assert a.item() == 1.0
+    await future
+    optimizer.step()
+    assert a.item() == 0.8
+
+
+@pytest.mark.asyncio
+async def test_closures_may_be_coroutine_functions():
+    a = parameter(3.0)
+    optimizer = ag.optim.SGD([a], lr=0.5)
+
+    async def closure():
+        optimizer.zero_grad()
+        loss = (a * a).sum()
+        await loss.backward()
+        return loss
+
+    with ag.no_grad():
+        assert (await optimizer.step_async(closure)).item() == 9.0
+    assert a.item() == 0.0
+
+
+@pytest.mark.asyncio
+async def test_a_closure_that_forgets_to_await_is_found():
+    a = parameter(3.0)
+    optimizer = ag.optim.SGD([a], lr=0.5)
+    passes = []
+
+    def forgetful():
+        passes.append((a * a).sum().backward())
+
+    with pytest.raises(PendingBackwardError):
+        optimizer.step(forgetful)
+    await passes.pop()
+    with pytest.raises(PendingBackwardError):
+        await optimizer.step_async(forgetful)
+    await passes.pop()
+    assert a.item() == 3.0
+
+
+@pytest.mark.asyncio
+async def test_a_large_step_leaves_the_loop_to_others():
+    """A bystander gets turns while the step runs in its thread, which a hook makes last."""
+    a = ag.zeros(1_000_000, requires_grad=True)
+    a.grad = ag.ones(1_000_000)
+    optimizer = ag.optim.SGD([a], lr=1.0)
+    loop = asyncio.get_running_loop()
+    turned = asyncio.Event()
+    reached = asyncio.Event()
+    may_end = threading.Event()
+    main = threading.get_ident()
+    threads = []
+
+    def hold(optimizer, args, kwargs):
+        threads.append(threading.get_ident())
+        loop.call_soon_threadsafe(reached.set)
+        assert may_end.wait(30)
+
+    optimizer.register_step_pre_hook(hold)
+
+    async def bystander():
+        await reached.wait()
+        turned.set()
+        may_end.set()
+
+    await asyncio.gather(optimizer.step_async(), bystander())
+    assert turned.is_set()
+    assert threads != [main]
+    assert (a.detach().numpy() == -1.0).all()
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_step_is_complete():
+    a = ag.zeros(1_000_000, requires_grad=True)
+    a.grad = ag.ones(1_000_000)
+    optimizer = ag.optim.SGD([a], lr=1.0)
+    loop = asyncio.get_running_loop()
+    reached = asyncio.Event()
+    may_end = threading.Event()
+
+    def hold(optimizer, args, kwargs):
+        loop.call_soon_threadsafe(reached.set)
+        assert may_end.wait(30)
+
+    optimizer.register_step_pre_hook(hold)
+    stepping = asyncio.create_task(optimizer.step_async())
+    await reached.wait()
+    stepping.cancel()
+    await asyncio.sleep(0)
+    assert not stepping.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await stepping
+    assert (a.detach().numpy() == -1.0).all()
+
+
+@pytest.mark.asyncio
+async def test_a_step_in_a_hook_of_a_pass_needs_no_await():
+    """Optimising each parameter as its gradient becomes ready."""
+    a = parameter(1.0)
+    optimizer = ag.optim.SGD([a], lr=0.1)
+
+    def update(leaf):
+        optimizer.step()
+        optimizer.zero_grad()
+
+    a.register_post_accumulate_grad_hook(update)
+    await (a * a).sum().backward()
+    assert a.item() == 0.8
+    assert a.grad is None

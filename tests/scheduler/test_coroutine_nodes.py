@@ -1,0 +1,464 @@
+"""Hooks and nodes that are coroutines: awaited while the rest of the pass goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+import numpy as np
+import pytest
+from passes import assert_nothing_runs, calls, leaf, long_pass, others, settle
+
+import asyncgrad as ag
+from asyncgrad.errors import AutogradError
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_coroutine_hook_is_awaited_and_may_replace_the_gradient() -> None:
+    x = leaf()
+    y = x * 2
+
+    async def hook(gradient: ag.Tensor) -> ag.Tensor:
+        await asyncio.sleep(0)
+        return gradient * 10
+
+    y.register_hook(hook)
+    await y.sum().backward()
+    assert x.grad.tolist() == [20.0] * 3
+    await assert_nothing_runs()
+
+
+async def test_a_coroutine_hook_that_returns_nothing_leaves_the_gradient_as_it_is() -> None:
+    x = leaf()
+    y = x * 2
+    seen = []
+
+    async def hook(gradient: ag.Tensor) -> None:
+        seen.append(gradient.tolist())
+
+    y.register_hook(hook)
+    await y.sum().backward()
+    assert seen == [[1.0] * 3]
+    assert x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("kind", ["tensor", "leaf", "node", "prehook", "post_accumulate", "apply"])
+async def test_every_kind_of_hook_and_a_node_itself_can_be_a_coroutine(kind: str) -> None:
+    x = leaf()
+    y = x * 2
+    ran = []
+
+    async def hook(*args: object) -> None:
+        await asyncio.sleep(0)
+        ran.append(kind)
+
+    async def apply() -> tuple:
+        await hook()
+        return (np.full(3, 5.0),)
+
+    if kind == "tensor":
+        y.register_hook(hook)
+    elif kind == "leaf":
+        x.register_hook(hook)
+    elif kind == "node":
+        y.grad_fn.register_hook(hook)
+    elif kind == "prehook":
+        y.grad_fn.register_prehook(hook)
+    elif kind == "post_accumulate":
+        x.register_post_accumulate_grad_hook(hook)
+    else:
+        y = calls(y, apply)
+    await y.sum().backward()
+    assert ran == [kind]
+    assert x.grad.tolist() == ([10.0] * 3 if kind == "apply" else [2.0] * 3)
+    await assert_nothing_runs()
+
+
+async def test_the_rest_of_the_pass_goes_on_while_a_coroutine_waits() -> None:
+    """The older branch lets the younger one go on: with one after the other, nothing would end."""
+    x = leaf()
+    old, young = x * 2, x * 3
+    reached = asyncio.Event()
+
+    async def wait(gradient: ag.Tensor) -> None:
+        await reached.wait()
+
+    young.register_hook(wait)
+    old.register_hook(lambda gradient: reached.set())
+    await (old + young).sum().backward()
+    assert x.grad.tolist() == [5.0] * 3
+
+
+async def test_several_coroutines_of_one_pass_wait_at_the_same_time() -> None:
+    x = leaf()
+    barrier = asyncio.Barrier(4)
+
+    async def wait(gradient: ag.Tensor) -> None:
+        await barrier.wait()
+
+    total = x * 0
+    for factor in range(4):
+        part = x * factor
+        part.register_hook(wait)
+        total = total + part
+    await total.sum().backward()
+    assert x.grad.tolist() == [6.0] * 3
+
+
+async def test_other_passes_go_on_while_a_coroutine_waits() -> None:
+    x, y = leaf(), leaf()
+    held = x * 2
+    release = asyncio.Event()
+
+    async def wait(gradient: ag.Tensor) -> None:
+        await release.wait()
+
+    held.register_hook(wait)
+    first = held.sum().backward()
+    await long_pass(y).backward()
+    assert y.grad.tolist() == [1.0] * 3
+    assert not first.done()
+    release.set()
+    await first
+    assert x.grad.tolist() == [2.0] * 3
+
+
+async def test_a_sum_has_the_same_bits_whatever_the_coroutines_take() -> None:
+    """Floating addition is not associative: order shows."""
+    rng = np.random.default_rng(0)
+    scales = [10.0**k for k in rng.integers(-8, 8, 6)]
+
+    async def once(order: list[int]) -> bytes:
+        x = ag.tensor(rng_values, requires_grad=True)
+        turns = [asyncio.Event() for _ in order]
+        turns[order[0]].set()
+        total = x.sum() * 0
+        for place, scale in enumerate(scales):
+            part = x * scale
+
+            async def hook(gradient: ag.Tensor, place: int = place) -> None:
+                await turns[place].wait()
+                after = order.index(place) + 1
+                if after < len(order):
+                    turns[order[after]].set()
+
+            part.register_hook(hook)
+            total = total + (part * part).sum()
+        await total.backward()
+        return x.grad.numpy().tobytes()
+
+    rng_values = rng.normal(size=5)
+    results = set()
+    for _ in range(12):
+        results.add(await once([int(place) for place in rng.permutation(6)]))
+    assert len(results) == 1
+
+
+class TestContext:
+    async def test_a_hook_sees_the_callers_context_variables(self) -> None:
+        variable = contextvars.ContextVar("variable", default="default")
+        x = leaf()
+        y = x * 2
+        seen = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            seen.append(variable.get())
+            await asyncio.sleep(0)
+            variable.set("hook's own")
+
+        y.register_hook(hook)
+        variable.set("caller's")
+        future = y.sum().backward()
+        variable.set("later")
+        await future
+        assert seen == ["caller's"]
+        assert variable.get() == "later"
+
+    async def test_hooks_of_one_pass_do_not_share_what_they_set(self) -> None:
+        variable = contextvars.ContextVar("variable", default=None)
+        x = leaf()
+        barrier = asyncio.Barrier(2)
+        seen = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            mine = object()
+            variable.set(mine)
+            await barrier.wait()
+            seen.append(variable.get() is mine)
+
+        a, b = x * 2, x * 3
+        a.register_hook(hook)
+        b.register_hook(hook)
+        await (a + b).sum().backward()
+        assert seen == [True, True]
+
+    @pytest.mark.parametrize("create_graph", [False, True])
+    async def test_a_hook_records_only_where_the_pass_does(self, create_graph: bool) -> None:
+        x = leaf()
+        y = x * 2
+        seen = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            seen.append(ag.is_grad_enabled())
+
+        y.register_hook(hook)
+        await (y * y).sum().backward(create_graph=create_graph)
+        assert seen == [create_graph]
+
+    async def test_a_hook_can_await_passes_of_its_own(self) -> None:
+        x, z = leaf(), leaf()
+        y = x * 2
+
+        async def hook(gradient: ag.Tensor) -> ag.Tensor:
+            with ag.enable_grad():
+                (inner,) = await ag.grad((z * z * 3).sum(), [z])
+            return gradient * inner
+
+        y.register_hook(hook)
+        await y.sum().backward()
+        assert x.grad.tolist() == [12.0] * 3
+        assert z.grad is None
+        await assert_nothing_runs()
+
+
+class TestErrors:
+    async def test_an_error_of_a_coroutine_hook_is_the_passs(self) -> None:
+        x = leaf()
+        y = x * 2
+        error = ValueError("no")
+
+        async def hook(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            raise error
+
+        y.register_hook(hook)
+        with pytest.raises(ValueError, match="no") as caught:
+            await y.sum().backward()
+        assert caught.value is error
+        assert "raised by MulBackward0" in error.__notes__[0]
+        assert x.grad is None
+        await assert_nothing_runs()
+
+    async def test_a_hook_that_raises_cancelled_error_fails_and_cancels_nobody(self) -> None:
+        """Who awaits the pass was not cancelled, and must not be told so."""
+        x = leaf()
+        y = x * 2
+
+        async def hook(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            raise asyncio.CancelledError("the hook's own affair")
+
+        y.register_hook(hook)
+        future = y.sum().backward()
+        with pytest.raises(AutogradError, match="CancelledError") as caught:
+            await future
+        assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+        assert not future.cancelled()
+        assert asyncio.current_task().cancelling() == 0
+
+    async def test_coroutines_end_with_the_pass_that_fails(self) -> None:
+        """Nobody would ever set what this one waits for."""
+        x = leaf()
+        good, bad = x * 2, x * 3
+        ended = []
+
+        async def wait(gradient: ag.Tensor) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("waiting")
+
+        async def fail(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+        good.register_hook(wait)
+        bad.register_hook(fail)
+        with pytest.raises(ValueError, match="no") as caught:
+            await (good + bad).sum().backward()
+        assert ended == ["waiting"]
+        assert len(caught.value.__notes__) == 1, "a coroutine that was told to end did not fail"
+        assert x.grad is None
+        await assert_nothing_runs()
+
+    async def test_coroutines_that_have_not_begun_never_do_if_a_node_of_their_slice_fails(
+        self,
+    ) -> None:
+        x = leaf()
+        old, young = x * 2, x * 3
+        began = []
+
+        async def wait(gradient: ag.Tensor) -> None:
+            began.append(gradient)
+
+        def fail(gradient: ag.Tensor) -> None:
+            raise ValueError("no")
+
+        young.register_hook(wait)
+        old.register_hook(fail)
+        with pytest.raises(ValueError, match="no"):
+            await (old + young).sum().backward()
+        assert began == []
+        await assert_nothing_runs()
+
+    async def test_a_second_error_while_the_first_is_drained_is_a_note(self) -> None:
+        x = leaf()
+        good, bad = x * 2, x * 3
+
+        async def wait(gradient: ag.Tensor) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise KeyError("cleaning up")
+
+        async def fail(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+        good.register_hook(wait)
+        bad.register_hook(fail)
+        with pytest.raises(ValueError, match="no") as caught:
+            await (good + bad).sum().backward()
+        assert caught.value.__notes__[1:] == ["later in the same pass: KeyError('cleaning up')"]
+
+    async def test_a_hook_that_returns_something_else_than_a_tensor_is_refused(self) -> None:
+        x = leaf()
+        y = x * 2
+
+        async def hook(gradient: ag.Tensor) -> int:
+            return 1
+
+        y.register_hook(hook)
+        with pytest.raises(TypeError, match="hook returned 'int'"):
+            await y.sum().backward()
+        assert x.grad is None
+
+
+class TestCancellation:
+    async def test_the_future_ends_when_the_coroutine_has_cleaned_up(self) -> None:
+        x = leaf()
+        y = x * 2
+        began, may_end = asyncio.Event(), asyncio.Event()
+        trace = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                trace.append("told")
+                await may_end.wait()
+                trace.append("ended")
+                raise
+
+        y.register_hook(hook)
+        future = y.sum().backward()
+        await began.wait()
+        assert future.cancel()
+        await settle()
+        assert trace == ["told"]
+        assert not future.done()
+        assert not future.cancelled()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert trace == ["told", "ended"]
+        assert future.cancelled()
+        assert x.grad is None
+        await assert_nothing_runs()
+
+    async def test_cancelling_again_does_not_disturb_the_clean_up(self) -> None:
+        """anyio's scopes say it again at every turn of the loop."""
+        x = leaf()
+        y = x * 2
+        began, may_end = asyncio.Event(), asyncio.Event()
+        told = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            began.set()
+            while True:
+                try:
+                    await may_end.wait()
+                    return
+                except asyncio.CancelledError:
+                    told.append("told")
+
+        y.register_hook(hook)
+        future = y.sum().backward()
+        await began.wait()
+        for _ in range(20):
+            assert future.cancel()
+            await asyncio.sleep(0)
+        assert told == ["told"]
+        may_end.set()
+        await asyncio.wait([future])
+        assert future.cancelled()
+        assert x.grad is None
+
+    async def test_a_coroutine_that_has_not_begun_is_closed(self) -> None:
+        """Cancelled in the turn of the loop in which the pass was started."""
+        x = leaf()
+        y = x * 2
+        began = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            began.append(gradient)
+
+        y.register_hook(hook)
+        future = y.sum().backward()
+        assert future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert began == []
+        await assert_nothing_runs()
+
+    async def test_a_future_that_a_hook_returned_is_cancelled(self) -> None:
+        x = leaf()
+        y = x * 2
+        waiting = asyncio.get_running_loop().create_future()
+        y.register_hook(lambda gradient: waiting)
+        future = y.sum().backward()
+        await settle()
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert waiting.cancelled()
+
+    async def test_a_coroutine_that_ends_in_the_turn_of_the_cancel_is_dropped(self) -> None:
+        x = leaf()
+        y = x * 2
+        ready = asyncio.Event()
+
+        async def hook(gradient: ag.Tensor) -> None:
+            await ready.wait()
+
+        y.register_hook(hook)
+        future = y.sum().backward()
+        await settle()
+        ready.set()
+        future.cancel()
+        await asyncio.wait([future])
+        assert future.cancelled()
+        assert x.grad is None
+        await assert_nothing_runs()
+
+    async def test_the_coroutines_of_other_passes_are_left_alone(self) -> None:
+        x, z = leaf(), leaf()
+        y, w = x * 2, z * 2
+        go = asyncio.Event()
+
+        async def hook(gradient: ag.Tensor) -> None:
+            await go.wait()
+
+        y.register_hook(hook)
+        w.register_hook(hook)
+        first, second = y.sum().backward(), w.sum().backward()
+        await settle()
+        first.cancel()
+        await asyncio.wait([first])
+        go.set()
+        await second
+        assert (x.grad, z.grad.tolist()) == (None, [2.0] * 3)
+        assert others() == set()

@@ -1,0 +1,109 @@
+"""Functions off the loop, and forward passes that give way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import asyncgrad as ag
+
+
+@pytest.mark.asyncio
+async def test_a_forward_pass_runs_in_a_thread_of_the_engine() -> None:
+    """Its graph is as good as any other."""
+    x = ag.tensor([3.0], requires_grad=True)
+
+    def forward(scale: float, *, power: int) -> tuple[ag.Tensor, str]:
+        return (x**power * scale).sum(), threading.current_thread().name
+
+    loss, thread = await ag.offload(forward, 2.0, power=2)
+    assert thread.startswith("asyncgrad")
+    await loss.backward()
+    assert x.grad is not None
+    assert x.grad.item() == 12.0
+
+
+@pytest.mark.asyncio
+async def test_errors_come_back() -> None:
+    """With their class and traceback."""
+
+    def broken() -> None:
+        raise LookupError("not here")
+
+    with pytest.raises(LookupError, match="not here"):
+        await ag.offload(broken)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_cancelled_caller_waits_for_the_function_to_end(fails: bool) -> None:
+    """What the function touches is free again when the CancelledError arrives."""
+    loop = asyncio.get_running_loop()
+    entered = asyncio.Event()
+    go_on = threading.Event()
+    ended: list[bool] = []
+
+    def slow() -> None:
+        loop.call_soon_threadsafe(entered.set)
+        go_on.wait(30)
+        ended.append(True)
+        if fails:
+            raise ValueError("too late to matter")
+
+    task = asyncio.create_task(ag.offload(slow))
+    await entered.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [True]
+
+
+@pytest.mark.asyncio
+async def test_cooperate_gives_way_when_the_budget_is_gone_and_not_before() -> None:
+    """The engine's clock is turned by hand."""
+    engine = ag.engine()
+    now = [0]
+    engine.clock = lambda: now[0]
+    turns: list[int] = []
+
+    async def bystander() -> None:
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(bystander())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    count = len(turns)
+    await ag.cooperate()
+    assert len(turns) == count
+    now[0] += engine.slice_ns + 1
+    await ag.cooperate()
+    assert len(turns) > count
+    other.cancel()
+
+
+@pytest.mark.asyncio
+async def test_those_who_cooperate_come_back_in_order() -> None:
+    """Each turn of the loop admits as many as its budget holds; nobody is forgotten."""
+    engine = ag.engine()
+    now = [0]
+    engine.clock = lambda: now[0]
+    order: list[int] = []
+
+    async def visit(number: int) -> None:
+        await ag.cooperate()
+        now[0] += engine.slice_ns
+        order.append(number)
+
+    visitors = [asyncio.create_task(visit(number)) for number in range(20)]
+    visitors[7].cancel()
+    await asyncio.gather(*visitors, return_exceptions=True)
+    assert order == [number for number in range(20) if number != 7]

@@ -1,0 +1,333 @@
+"""What is left of passes when their loop ends: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from passes import HEAVY, calls, chain, give_way, leaf, long_pass
+
+import asyncgrad as ag
+from asyncgrad.scheduler import blas
+from asyncgrad.scheduler.engine import Engine, _engines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+
+
+def _run_uvloop(main: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+@pytest.fixture(
+    params=[asyncio.run, lambda main: asyncio.run(main, debug=True), _run_uvloop],
+    ids=["asyncio", "asyncio-debug", "uvloop"],
+)
+def run(request: pytest.FixtureRequest) -> Any:
+    """Run a program; afterwards nothing of it may be left, nor may it have complained."""
+    complaints: list[dict[str, Any]] = []
+    threads, engines = set(threading.enumerate()), set(_engines.values())
+
+    def program(main: Coroutine[Any, Any, Any]) -> Any:
+        async def listening() -> Any:
+            asyncio.get_running_loop().set_exception_handler(
+                lambda loop, context: complaints.append(context)
+            )
+            return await main
+
+        return request.param(listening())
+
+    yield program
+    gc.collect()
+    assert complaints == []
+    assert [thread for thread in threading.enumerate() if thread not in threads] == []
+    assert [engine for engine in _engines.values() if not engine.closed] == [
+        engine for engine in engines if not engine.closed
+    ]
+
+
+def keep(future: Any) -> list[str]:
+    """How a pass will have ended; looking at it is enough not to have forgotten it."""
+    outcome: list[str] = []
+
+    def note(done: Any) -> None:
+        outcome.append("cancelled" if done.cancelled() else repr(done.exception()))
+
+    future.add_done_callback(note)
+    return outcome
+
+
+class TestAbandonedPasses:
+    """Started and never awaited to the end: cancelled, drained, and `.grad` as it was."""
+
+    def test_one_that_waits_for_its_turn(self, run: Run) -> None:
+        x = leaf()
+
+        async def main() -> list[str]:
+            return keep(long_pass(x, 20_000).backward())
+
+        assert run(main()) == ["cancelled"]
+        assert x.grad is None
+
+    def test_one_that_is_in_a_thread(self, run: Run) -> None:
+        """The program does not end before the thread has."""
+        x = leaf()
+        inside, trace = threading.Event(), []
+
+        def node() -> None:
+            trace.append("in")
+            inside.set()
+            trace.append("out")
+
+        async def main() -> list[str]:
+            future = chain(x, 1_000, node, HEAVY).sum().backward()
+            await asyncio.to_thread(inside.wait)
+            return keep(future)
+
+        outcome = run(main())
+        assert outcome in (["cancelled"], ["None"])
+        if outcome == ["cancelled"]:
+            assert x.grad is None
+        assert trace.count("in") == trace.count("out")
+
+    def test_one_whose_coroutine_waits(self, run: Run) -> None:
+        x = leaf()
+        y = x * 2
+        ended = []
+
+        async def hook(gradient: ag.Tensor) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("hook")
+
+        y.register_hook(hook)
+
+        async def main() -> list[str]:
+            future = y.sum().backward()
+            await asyncio.sleep(0.0)
+            await asyncio.sleep(0.0)
+            return keep(future)
+
+        assert run(main()) == ["cancelled"]
+        assert ended == ["hook"]
+        assert x.grad is None
+
+    def test_many_of_all_kinds(self, run: Run) -> None:
+        leaves = [leaf() for _ in range(30)]
+
+        async def main() -> list[list[str]]:
+            return [
+                keep(
+                    (
+                        long_pass(x, 2_000)
+                        if k % 3 == 0
+                        else chain(x, 50, cost=HEAVY).sum()
+                        if k % 3 == 1
+                        else calls(x, give_way).sum()
+                    ).backward()
+                )
+                for k, x in enumerate(leaves)
+            ]
+
+        for x, outcome in zip(leaves, run(main()), strict=True):
+            assert (outcome, x.grad is None) in ((["cancelled"], True), (["None"], False))
+
+    def test_one_that_its_own_task_awaits_when_the_program_ends(self, run: Run) -> None:
+        """`asyncio.run` cancels the task, the task its pass."""
+        x = leaf()
+
+        async def wait() -> None:
+            await long_pass(x, 20_000).backward()
+
+        async def main() -> None:
+            task = asyncio.create_task(wait())
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(task.get_name)
+
+        run(main())
+        assert x.grad is None
+
+
+class TestCleanUp:
+    """Code that runs while the loop shuts down may await passes."""
+
+    def test_a_pass_in_a_finally_of_a_cancelled_task(self, run: Run) -> None:
+        x = leaf()
+
+        async def service() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await long_pass(x).backward()
+                await chain(x, 3, cost=HEAVY).sum().backward()
+                await calls(x, give_way).sum().backward()
+
+        async def main() -> None:
+            main.service = asyncio.create_task(service())
+            await asyncio.sleep(0)
+
+        run(main())
+        assert x.grad.tolist() == [3.0] * 3
+
+    def test_a_pass_in_a_finally_of_an_asynchronous_generator(self, run: Run) -> None:
+        x = leaf()
+
+        async def values() -> Any:
+            try:
+                yield 1
+            finally:
+                await long_pass(x).backward()
+                await chain(x, 3, cost=HEAVY).sum().backward()
+
+        async def main() -> None:
+            main.generator = values()
+            await (x * 0).sum().backward()
+            await anext(main.generator)
+
+        run(main())
+        assert x.grad.tolist() == [2.0] * 3
+
+    def test_a_pass_in_an_exit_stack_whose_task_was_cancelled(self, run: Run) -> None:
+        import contextlib
+
+        x = leaf()
+
+        async def main() -> None:
+            async def service() -> None:
+                async with contextlib.AsyncExitStack() as stack:
+                    stack.push_async_callback(wait)
+                    await asyncio.Event().wait()
+
+            async def wait() -> None:
+                await long_pass(x).backward()
+
+            task = asyncio.create_task(service())
+            await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        run(main())
+        assert x.grad.tolist() == [1.0] * 3
+
+
+class TestEngines:
+    def test_each_loop_has_its_own_and_a_new_loop_a_new_one(self, run: Run) -> None:
+        async def main() -> Engine:
+            first = ag.engine()
+            assert ag.engine() is first
+            return first
+
+        first = run(main())
+        second = run(main())
+        assert first is not second
+        assert first.closed
+        assert second.closed
+
+    def test_there_is_none_without_a_loop(self) -> None:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            ag.engine()
+
+    def test_a_closed_engine_stays_closed(self, run: Run) -> None:
+        async def main() -> Engine:
+            return ag.engine()
+
+        engine = run(main())
+        engine.close()
+        assert engine.closed
+
+    def test_a_loop_that_was_closed_without_ceremony_is_forgotten(self) -> None:
+        async def main() -> Engine:
+            await (leaf() * 2).sum().backward()
+            return ag.engine()
+
+        loop = asyncio.new_event_loop()
+        engine = loop.run_until_complete(main())
+        loop.close()
+        assert not engine.closed
+        asyncio.run(main())
+        assert engine.closed
+
+    def test_an_engine_does_not_keep_its_loop_alive(self) -> None:
+        async def main() -> Engine:
+            await long_pass(leaf()).backward()
+            return ag.engine()
+
+        loop = asyncio.new_event_loop()
+        engine = loop.run_until_complete(main())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        reference = weakref.ref(loop)
+        del loop
+        gc.collect()
+        assert reference() is None
+        with pytest.raises(RuntimeError, match="loop is gone"):
+            _ = engine.loop
+
+
+class TestBlas:
+    """The matrix library's threads are the user's; the engines borrow one core."""
+
+    @staticmethod
+    def threads() -> list[int]:
+        return [
+            library.num_threads
+            for library in blas._CONTROLLER.select(user_api="blas").lib_controllers
+        ]
+
+    @pytest.fixture(autouse=True)
+    def _untouched(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """As if there were no engine: synchronous passes may have one, which stays."""
+        if not self.threads():
+            pytest.skip("no library that can be limited")
+        monkeypatch.setattr(blas, "_holders", 0)
+        monkeypatch.setattr(blas, "_limits", None)
+        with blas._CONTROLLER.limit(limits=blas.CORES, user_api="blas"):
+            yield
+
+    def test_a_core_is_left_to_the_loop_as_long_as_an_engine_lives(self, run: Run) -> None:
+        before = self.threads()
+
+        async def main() -> list[int]:
+            ag.engine()
+            return self.threads()
+
+        inside = run(main())
+        assert all(n <= max(1, blas.CORES - 1) for n in inside)
+        assert self.threads() == before
+
+    def test_what_the_user_has_set_is_never_exceeded(self, run: Run) -> None:
+        async def main() -> list[int]:
+            ag.engine()
+            return self.threads()
+
+        with blas._CONTROLLER.limit(limits=1, user_api="blas"):
+            assert set(run(main())) == {1}
+            assert set(self.threads()) == {1}
+
+    def test_engines_that_overlap_give_the_cores_back_when_the_last_ends(self) -> None:
+        before = self.threads()
+        loops = [asyncio.new_event_loop() for _ in range(2)]
+
+        async def main() -> None:
+            ag.engine()
+
+        for loop in loops:
+            loop.run_until_complete(main())
+        during = self.threads()
+        loops[0].run_until_complete(loops[0].shutdown_asyncgens())
+        assert self.threads() == during, "one loop still runs"
+        loops[1].run_until_complete(loops[1].shutdown_asyncgens())
+        assert self.threads() == before
+        for loop in loops:
+            loop.close()

@@ -1,0 +1,442 @@
+"""Files of PyTorch's format: both ways, and hostile ones."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import sys
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad import nn
+from asyncgrad.serialization import load, save
+
+DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    "complex64",
+    "complex128",
+)
+
+
+def written(value):
+    file = io.BytesIO()
+    save(value, file)
+    return file
+
+
+def entries(file):
+    with zipfile.ZipFile(file) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def packed(contents, compression=zipfile.ZIP_STORED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, data in contents.items():
+            archive.writestr(name, data)
+    return file
+
+
+def with_pickle(data, **storages):
+    """An archive with a pickle of one's own."""
+    return packed(
+        {
+            "archive/data.pkl": data,
+            "archive/byteorder": b"little",
+            **{f"archive/data/{key[1:]}": value for key, value in storages.items()},
+        }
+    )
+
+
+def assert_same(mine, other):
+    assert type(mine) is type(other)
+    if isinstance(mine, ag.Tensor):
+        assert mine.dtype == other.dtype
+        assert mine.requires_grad == other.requires_grad
+        np.testing.assert_array_equal(mine.detach().numpy(), other.detach().numpy())
+    elif isinstance(mine, dict):
+        assert [*mine] == [*other]
+        for key in mine:
+            assert_same(mine[key], other[key])
+    elif isinstance(mine, (list, tuple)):
+        assert len(mine) == len(other)
+        for a, b in zip(mine, other, strict=True):
+            assert_same(a, b)
+    else:
+        assert mine == other
+
+
+def test_everything_comes_back():
+    value = {
+        "tensor": ag.tensor([[1.0, 2.0]], requires_grad=True),
+        "parameter": nn.Parameter(ag.ones(2), requires_grad=False),
+        "numbers": [0, 1, -1, 255, 2**31, -(2**40), 2**200, 2.5, float("inf"), True, False, None],
+        "nested": (1, ("é", [], {}, ()), "\udc80"),
+        3: OrderedDict(a=ag.zeros(()), b=ag.zeros(0, 3)),
+        "dtype": np.dtype("float32"),
+        **{f"of {name}": ag.from_numpy(np.arange(4).astype(name)) for name in DTYPES},
+    }
+    assert_same(load(written(value)), value)
+
+
+def test_paths_and_files(tmp_path):
+    path = tmp_path / "weights.pt"
+    save([ag.ones(2)], path)
+    assert_same(load(path), [ag.ones(2)])
+    with path.open("rb") as file:
+        assert_same(load(file, map_location="cpu"), [ag.ones(2)])
+
+
+def test_memory_that_was_shared_is_shared_again():
+    weight = nn.Parameter(ag.ones(3))
+    loaded = load(written({"a": weight, "b": weight, "c": weight.detach(), "d": ag.ones(3)}))
+    assert np.shares_memory(loaded["a"]._array, loaded["b"]._array)
+    assert np.shares_memory(loaded["a"]._array, loaded["c"]._array)
+    assert not np.shares_memory(loaded["a"]._array, loaded["d"]._array)
+
+
+def test_what_is_loaded_can_be_changed_in_place():
+    loaded = load(written(ag.ones(3)))
+    loaded += 1.0
+    assert (loaded.numpy() == 2.0).all()
+
+
+def test_models_and_optimizers_go_on_from_a_file():
+    def made():
+        ag.manual_seed(1)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        return model, ag.optim.Adam(model.parameters(), lr=0.1)
+
+    def train(model, optimizer, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(ag.ones(2, 3)).sum().backward()
+            optimizer.step()
+
+    model, optimizer = made()
+    train(model, optimizer, 3)
+    state = load(written({"model": model.state_dict(), "optimizer": optimizer.state_dict()}))
+    other, other_optimizer = made()
+    other.load_state_dict(state["model"])
+    other_optimizer.load_state_dict(state["optimizer"])
+    for m, o in ((model, optimizer), (other, other_optimizer)):
+        train(m, o, 3)
+    assert_same(other.state_dict(), model.state_dict())
+
+
+def test_objects_are_refused_and_nothing_is_written(tmp_path):
+    path = tmp_path / "weights.pt"
+    with pytest.raises(TypeError, match="Linear"):
+        save({"model": nn.Linear(1, 1)}, path)
+    with pytest.raises(TypeError, match="uint16"):
+        save(ag.from_numpy(np.zeros(1, np.uint16)), path)
+    with pytest.raises(ValueError, match="too large"):
+        save(2**3000, path)
+    ring = []
+    ring.append(ring)
+    with pytest.raises(ValueError, match="contains itself"):
+        save(ring, path)
+    twice = [1]
+    assert load(written([twice, twice])) == [[1], [1]]
+    assert not path.exists()
+
+
+@pytest.mark.torch
+class TestBesidePyTorch:
+    def test_pytorchs_files_are_read(self):
+        import torch
+
+        base = torch.arange(24.0).reshape(4, 6)
+        value = {
+            "transposed": base.T,
+            "part": base[1:3, ::2],
+            "expanded": torch.ones(3, 1).expand(3, 4),
+            "empty": torch.zeros(0, 2),
+            "scalar": torch.tensor(3),
+            "parameter": torch.nn.Parameter(torch.ones(2)),
+            "shape": base.shape,
+            "numbers": [1, -2, 2**70, 1.5, None, True],
+            **{f"of {name}": torch.arange(3).to(getattr(torch, name)) for name in DTYPES},
+        }
+        for protocol in (2, 4, 5):
+            file = io.BytesIO()
+            torch.save(value, file, pickle_protocol=protocol)
+            loaded = load(file)
+            assert [*loaded] == [*value]
+            for name, expected in value.items():
+                if isinstance(expected, torch.Tensor):
+                    found = loaded[name]
+                    assert found.shape == tuple(expected.shape)
+                    np.testing.assert_array_equal(found.detach().numpy(), expected.detach().numpy())
+                    assert found.dtype == expected.detach().numpy().dtype
+                    assert found.requires_grad == expected.requires_grad
+                else:
+                    assert loaded[name] == expected
+            assert isinstance(loaded["parameter"], nn.Parameter)
+            assert np.shares_memory(loaded["transposed"]._array, loaded["part"]._array)
+            with pytest.raises(RuntimeError, match="read-only"):
+                loaded["expanded"] += 1.0
+
+    def test_bfloat16(self):
+        import torch
+
+        pytest.importorskip("ml_dtypes")
+        file = io.BytesIO()
+        torch.save(torch.tensor([1.0, 2.5]).bfloat16(), file)
+        with zipfile.ZipFile(file) as archive:
+            assert archive.read("archive/data.pkl").count(b"BFloat16Storage") == 1
+
+    def test_pytorch_reads_ours(self):
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
+        mine = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+        value = {
+            "model": mine.state_dict(),
+            "parameter": nn.Parameter(ag.ones(2)),
+            "transposed": ag.from_numpy(np.arange(6.0).reshape(2, 3).T),
+            "nested": [1, (2.5, None, True, "é"), 2**70, -3],
+            **{f"of {name}": ag.from_numpy(np.arange(3).astype(name)) for name in DTYPES},
+        }
+        file = written(value)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        model.load_state_dict(loaded["model"])
+        assert loaded["model"]._metadata == model.state_dict()._metadata
+        np.testing.assert_array_equal(
+            model[0].weight.detach().numpy(), mine[0].weight.detach().numpy()
+        )
+        assert isinstance(loaded["parameter"], torch.nn.Parameter)
+        np.testing.assert_array_equal(loaded["transposed"].numpy(), np.arange(6.0).reshape(2, 3).T)
+        assert loaded["nested"] == value["nested"]
+        for name in DTYPES:
+            assert loaded[f"of {name}"].dtype == getattr(torch, name)
+
+    def test_state_dicts_carry_the_modules_versions(self):
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2))
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        loaded = load(file)
+        assert isinstance(loaded, OrderedDict)
+        assert loaded._metadata == model.state_dict()._metadata
+        nn.Sequential(nn.Linear(3, 2)).load_state_dict(loaded)
+
+
+# -- hostile files --------------------------------------------------------------------------------
+
+
+class Exploit:
+    def __reduce__(self):
+        return print, ("this ran",)
+
+
+def storage(kind=b"FloatStorage", key=b"0", count=3, module=b"torch"):
+    """The reference to a storage, as a pickle writes it."""
+    return (
+        b"(X\x07\x00\x00\x00storagec" + module + b"\n" + kind + b"\n"
+        b"X"
+        + struct.pack("<I", len(key))
+        + key
+        + b"X\x03\x00\x00\x00cpuJ"
+        + struct.pack("<i", count)
+        + b"tQ"
+    )
+
+
+def tensor(reference=None, offset=0, shape=(3,), strides=(1,), function=b"_rebuild_tensor_v2"):
+    def number(n):
+        return b"\x8a\x08" + struct.pack("<q", n)
+
+    def numbers(values):
+        return b"(" + b"".join(map(number, values)) + b"t"
+
+    return (
+        b"ctorch._utils\n"
+        + function
+        + b"\n("
+        + (reference or storage())
+        + number(offset)
+        + numbers(shape)
+        + numbers(strides)
+        + b"\x89N"
+        + b"tR"
+    )
+
+
+def head(body):
+    return b"\x80\x02" + body + b"."
+
+
+THREE = np.arange(3, dtype="<f4").tobytes()
+
+
+def test_the_hostile_tensor_is_a_tensor_when_it_is_not_hostile():
+    loaded = load(with_pickle(head(tensor()), _0=THREE))
+    assert loaded.numpy().tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_code_is_never_run(protocol, capsys):
+    with pytest.raises(pickle.UnpicklingError, match=r"asks for (builtins|__builtin__)\.print"):
+        load(with_pickle(pickle.dumps(Exploit(), protocol)))
+    assert capsys.readouterr().out == ""
+
+
+HOSTILE = {
+    "a function": head(b"cos\nsystem\nX\x02\x00\x00\x00ls\x85R"),
+    "a function of ours": head(b"casyncgrad.serialization.archive\nload\n)R"),
+    "a method by path": head(b"ctorch._utils\n_rebuild_tensor_v2.__globals__\n)R"),
+    "a class as a value": head(b"ctorch._utils\n_rebuild_tensor_v2\n"),
+    "a class in a tuple": head(b"]ctorch\nFloatStorage\n\x85a"),
+    "a storage as a value": head(b"}X\x01\x00\x00\x00a" + storage() + b"s"),
+    "a storage in a tuple": head(storage() + b"\x85"),
+    "a class in an ordered dict": head(
+        b"ccollections\nOrderedDict\n](X\x01\x00\x00\x00acos\nsystem\n\x86e\x85R"
+    ),
+    "attributes of a function": head(b"ctorch._utils\n_rebuild_tensor_v2\n}X\x01\x00\x00\x00aNsb"),
+    "attributes of a tensor": head(tensor() + b"}X\x01\x00\x00\x00aNsb"),
+    "other attributes of a dict": head(
+        b"ccollections\nOrderedDict\n)R}X\x09\x00\x00\x00__class__Nsb"
+    ),
+    "another object outside": head(b"X\x06\x00\x00\x00modulectorch\nFloatStorage\n"
+                                   b"X\x01\x00\x00\x000NN" + b"tQ"),
+    "a storage of another module": head(tensor(storage(module=b"evil"))),
+    "an unknown storage": head(tensor(storage(b"EvilStorage"))),
+    "too many elements": head(tensor(storage(count=4))),
+    "too few elements": head(tensor(storage(count=2))),
+    "a negative count": head(tensor(storage(count=-1))),
+    "another dtype": head(b"]" + tensor() + b"a" + tensor(storage(b"IntStorage")) + b"a"),
+    "a broken element": head(tensor(storage(b"DoubleStorage", count=1))),
+    "a shape beyond the storage": head(tensor(shape=(4,))),
+    "strides beyond the storage": head(tensor(shape=(2,), strides=(3,))),
+    "an offset beyond the storage": head(tensor(offset=1)),
+    "a negative offset": head(tensor(offset=-1, shape=(1,))),
+    "a negative stride": head(tensor(offset=2, strides=(-1,))),
+    "a negative size": head(tensor(shape=(-1,))),
+    "a huge shape": head(tensor(shape=(2**62, 2**62), strides=(0, 0))),
+    "more axes than numpy has": head(tensor(shape=(1,) * 100, strides=(1,) * 100)),
+    "a shape without strides": head(tensor(strides=())),
+    "a tuple as a key": head(b"})Ns"),
+    "an unhashable key": head(b"}]Ns"),
+    "a key without a value": head(b"}(Nu"),
+    "an append to a number": head(b"J\x01\x00\x00\x00Na"),
+    "an unknown operation": head(b"\x8c\x01a\x93"),
+    "an extension": head(b"\x82\x01"),
+    "a new object": head(b"ccollections\nOrderedDict\n)\x81"),
+    "a missing operand": head(b"\x86"),
+    "a missing mark": head(b"t"),
+    "a missing memo": head(b"h\x05"),
+    "an empty stack": head(b""),
+    "no end": b"\x80\x02N",
+    "a string beyond the file": head(b"X\xff\xff\xff\x7fabc"),
+    "no pickle": b"\xff\xfe\xfd",
+    "nothing": b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_pickles_are_refused(data):
+    with pytest.raises(pickle.UnpicklingError, match="load: "):
+        load(with_pickle(data, _0=THREE))
+
+
+def test_an_empty_view_of_a_storage_is_allowed_anywhere():
+    loaded = load(with_pickle(head(tensor(offset=7, shape=(0, 5), strides=(9, 9))), _0=THREE))
+    assert loaded.shape == (0, 5)
+
+
+def test_tuples_that_share_their_parts_take_no_longer_for_it():
+    nested = b")" + b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(90))
+    loaded = load(with_pickle(head(b"]" + nested + b"a")))
+    depth, part = 0, loaded[0]
+    while part:
+        depth, part = depth + 1, part[0]
+    assert depth == 90
+
+
+def test_an_archive_that_lacks_a_storage():
+    with pytest.raises(RuntimeError, match="no storage '0'"):
+        load(with_pickle(head(tensor())))
+
+
+def test_files_that_are_no_archives(tmp_path):
+    old = tmp_path / "old.pt"
+    old.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(RuntimeError, match="no zip archive"):
+        load(old)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing.pt")
+    with pytest.raises(RuntimeError, match=r"no data\.pkl"):
+        load(packed({"readme": b"hello"}))
+    with pytest.raises(RuntimeError, match="compressed"):
+        load(packed({"archive/data.pkl": b"\x80\x02N."}, zipfile.ZIP_DEFLATED))
+    with pytest.raises(RuntimeError, match="byte order"):
+        load(packed({"archive/data.pkl": b"\x80\x02N.", "archive/byteorder": b"middle"}))
+    with pytest.raises(ValueError, match="weights_only=False"):
+        load(old, weights_only=False)
+    with pytest.raises(ValueError, match="map_location"):
+        load(written(1), map_location="cuda:0")
+
+
+def test_truncated_and_damaged_archives():
+    data = written({"a": ag.arange(1000).to(ag.float64)}).getvalue()
+    for end in range(0, len(data) - 1, 97):
+        with pytest.raises(RuntimeError):
+            load(io.BytesIO(data[:end]))
+    place = data.index(np.float64(500.0).tobytes())
+    damaged = data[:place] + b"\xff" + data[place + 1 :]
+    with pytest.raises(RuntimeError, match="damaged"):
+        load(io.BytesIO(damaged))
+
+
+def test_entries_that_claim_more_than_there_is():
+    data = bytearray(written(ag.ones(10)).getvalue())
+    size = struct.pack("<I", 40)
+    name = b"archive/data/0"
+    central = data.rindex(name) - 46
+    assert data[central + 20 : central + 24] == size
+    data[central + 20 : central + 28] = struct.pack("<II", 2**31, 2**31)
+    with pytest.raises(RuntimeError, match="larger than itself"):
+        load(io.BytesIO(data))
+
+
+def test_both_byte_orders():
+    contents = entries(written(ag.from_numpy(np.array([1.5, -2.0]))))
+    contents["archive/byteorder"] = b"big"
+    contents["archive/data/0"] = np.array([1.5, -2.0], ">f8").tobytes()
+    assert load(packed(contents)).numpy().tolist() == [1.5, -2.0]
+    assert sys.byteorder in {"little", "big"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_damage_never_does_more_than_raise(seed):
+    """Either what is loaded is plain, or the error is one of the two that are documented."""
+    value = {"a": ag.ones(3), "b": [1, (2.0, "x")], "c": nn.Parameter(ag.zeros(2, 2))}
+    contents = entries(written(value))
+    random = np.random.default_rng(seed)
+    pickled = bytearray(contents["archive/data.pkl"])
+    for _ in range(40):
+        damaged = bytearray(pickled)
+        for place in random.integers(0, len(damaged), size=random.integers(1, 4)):
+            damaged[place] = random.integers(0, 256)
+        contents["archive/data.pkl"] = bytes(damaged)
+        try:
+            loaded = load(packed(contents))
+        except (pickle.UnpicklingError, RuntimeError):
+            continue
+        save(loaded, io.BytesIO())

@@ -1,0 +1,137 @@
+"""What is shipped: the wheel, the source distribution, and what importing the package brings in."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def build(kind: str, source: Path, into: Path) -> Path:
+    """Build a distribution with the interpreter's own hatchling: needs no network."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(into)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = into.iterdir()
+    return built
+
+
+def run_python(code: str, *, cwd: Path, path: Path) -> str:
+    """Run `code` in a fresh interpreter that finds packages in `path` first."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def files_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def unpacked_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sdist = build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+    into = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(into, filter="data")
+    (root,) = into.iterdir()
+    return root
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    (name,) = (name for name in files_in(wheel) if name.endswith(".dist-info/METADATA"))
+    with zipfile.ZipFile(wheel) as archive:
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -> None:
+    """Top-level `tests` or `examples` in site-packages would clash with other projects'."""
+    names = files_in(wheel)
+    version = PROJECT["version"]
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "asyncgrad").rglob("*.py")}
+    outside = {name for name in names if not name.startswith(f"asyncgrad-{version}.dist-info/")}
+    assert outside == sources | {"asyncgrad/py.typed"}
+    assert f"asyncgrad-{version}.dist-info/licenses/LICENSE" in names
+
+
+def test_wheel_is_importable_by_itself(wheel: Path, tmp_path: Path) -> None:
+    """A file that only the tree has would go unnoticed in an editable installation."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = "import asyncgrad; print(asyncgrad.__file__)"
+    found = run_python(code, cwd=tmp_path, path=tmp_path / "site")
+    assert Path(found) == tmp_path / "site" / "asyncgrad" / "__init__.py"
+
+
+def test_sdist_builds_the_same_wheel_as_the_tree(
+    wheel: Path, unpacked_sdist: Path, tmp_path: Path
+) -> None:
+    """Packagers start from the source distribution."""
+    assert files_in(build("wheel", unpacked_sdist, tmp_path)) == files_in(wheel)
+
+
+def test_sdist_holds_what_is_needed_to_test_it(unpacked_sdist: Path) -> None:
+    """Its receiver can run `make test`, like the owner of a clone."""
+    tests = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py")}
+    tools = {path.relative_to(ROOT) for path in (ROOT / "tools").iterdir()}
+    needed = tests | tools | {Path("Makefile"), Path("LICENSE"), Path("README.md")}
+    assert {path for path in needed if not (unpacked_sdist / path).is_file()} == set()
+
+
+def test_metadata_asks_for_three_packages_and_caps_no_python(metadata: Message) -> None:
+    """An upper cap on Python would shut out a release before anyone tried it."""
+    required = [
+        line for line in metadata.get_all("Requires-Dist", []) if not re.search(r"extra ==", line)
+    ]
+    names = {re.split(r"[<>=! ]", line, maxsplit=1)[0] for line in required}
+    assert names == {"numpy", "anyio", "threadpoolctl"}
+    assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_floors_that_are_tested_are_the_floors_that_are_declared() -> None:
+    """`make test-floors` installs from tools/floors.txt."""
+    lines = (ROOT / "tools" / "floors.txt").read_text().splitlines()
+    pinned = {tuple(line.split("==")) for line in lines if not line.startswith("#")}
+    declared = {tuple(line.split(">=")) for line in PROJECT["dependencies"]}
+    padded = {(name, f"{floor}.0" if floor.count(".") == 1 else floor) for name, floor in declared}
+    assert pinned == padded
+
+
+def test_import_brings_in_no_optional_package(tmp_path: Path) -> None:
+    """What an extra installs is imported where it is asked for, and not before.
+
+    SciPy is the exception: its functions are the table's, and loading it later would mean to read
+    files on somebody's event loop.
+    """
+    code = "import sys, asyncgrad; print(*{name.partition('.')[0] for name in sys.modules})"
+    top_level = set(run_python(code, cwd=tmp_path, path=ROOT).split())
+    optional = {"cupy", "hypothesis", "matplotlib", "pytest", "rich", "torch", "uvloop"}
+    assert "asyncgrad" in top_level
+    assert top_level & optional == set()
