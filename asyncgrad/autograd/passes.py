@@ -143,21 +143,23 @@ def grad(
     metadata = [tensor._metadata for tensor in tensors]
 
     def collect(task: GraphTask) -> Any:
-        results = []
-        for place, (captured, facts) in enumerate(zip(task.captured, metadata, strict=True)):
+        results: list[Any] = []
+        captured: Any
+        for captured, facts in zip(task.captured, metadata, strict=True):
             if captured is None:
                 if materialize_grads:
                     array = facts.F.xp.zeros(facts.shape, dtype=facts.dtype)
                     captured = wrap(array, facts)
                 elif not allow_unused:
                     raise AutogradError(
-                        f"The differentiated Tensor at index {place} appears to not have been "
-                        f"used in the graph. Set allow_unused=True if this is the desired "
+                        f"The differentiated Tensor at index {len(results)} appears to not have "
+                        f"been used in the graph. Set allow_unused=True if this is the desired "
                         f"behavior."
                     )
             elif captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
-                shared = captured is _ones.get(facts)
-                captured = wrap(captured.copy() if shared else captured, facts)
+                if facts in _ones and captured is _ones[facts]:
+                    captured = captured.copy()
+                captured = wrap(captured, facts)
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))

@@ -30,16 +30,20 @@ class ExecInfo:
         self.trimmed: set[Any] = set()
         #: For captured nodes: pairs of an input and the place of the result it is captured for.
         self.captures: dict[Any, list[tuple[int, int]]] = {}
-        for place, edge in enumerate(edges):
-            node, input_nr = edge if edge.__class__ is Edge else (edge, 0)
-            if run:
-                self.needed.add(node)
-            elif node in self.captures:
-                self.captures[node].append((input_nr, place))
-            else:
-                self.captures[node] = [(input_nr, place)]
         #: Nothing with a smaller topological number can lead to what is requested.
         self.oldest = min([edge.topological_nr for edge in edges], default=0)
+        captures = self.captures
+        for place, edge in enumerate(edges):
+            if edge.__class__ is Edge:
+                node, input_nr = edge
+            else:
+                node, input_nr = edge, 0
+            if run:
+                self.needed.add(node)
+            elif node in captures:
+                captures[node].append((input_nr, place))
+            else:
+                captures[node] = [(input_nr, place)]
 
     def run_everything(self) -> None:
         """Every leaf that can be reached is requested: all that leads to one runs."""

@@ -326,7 +326,7 @@ class GraphTask:
         buffers = self.not_ready
         captures = self.captures
         careful = self.careful
-        trimmed = None if self.exec_info is None else self.exec_info.trimmed
+        trimmed = None if self.exec_info is None else self.exec_info.trimmed or None
         keep = self.keep_graph
         running = State.RUNNING
         node: Any = None
@@ -414,6 +414,18 @@ class GraphTask:
                     waiting = dependencies.pop(target, 0)
                     if (
                         waiting == 1
+                        and target.__class__ is AccumulateGrad
+                        and target.extras is None
+                        and target not in buffers
+                    ):
+                        if captures is None:
+                            if value is not None:
+                                self.staged.append((target.variable, value, owned))
+                        elif target in captures:
+                            for _, place in captures[target]:
+                                self.captured[place] = value
+                    elif (
+                        waiting == 1
                         and target not in buffers
                         and target.output_metadata.__class__ is not tuple
                     ):
@@ -424,10 +436,7 @@ class GraphTask:
                             and self._capture(target, value)
                         ):
                             continue
-                        if target.__class__ is AccumulateGrad and target.extras is None:
-                            if value is not None:
-                                self.staged.append((target.variable, value, owned))
-                        elif node is None:
+                        if node is None:
                             node, gradient = target, value
                         else:
                             self._put_back(target, value, owned)

@@ -9,7 +9,7 @@ both. A dtype that is complex has a raw namespace of its own: `F.chain` conjugat
 from __future__ import annotations
 
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.metadata import Metadata
@@ -36,6 +36,7 @@ class Recorded:
 
     fused = False
     chain: Any = None
+    mh: Any = None
 
     def __getattr__(self, name: str) -> Any:
         """Only reached for what the table lacks."""
@@ -56,8 +57,9 @@ class Raw:
         #: Kernels for arrays of real dtypes may be used.
         self.fused = not is_complex
         self.array_type: Any = device.array_type
-        #: The conjugate transpose of the last two axes.
+        #: The conjugate transpose of the last two axes, and that of a matrix.
         self.adjoint: Any = None
+        self.mh: Any = None
         #: A gradient through a local derivative: the gradient times its conjugate.
         self.chain: Any = None
 
@@ -137,8 +139,10 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
         if F.fused:
             # Real numbers: nothing to conjugate, nothing to ask.
             F.adjoint = methodcaller("swapaxes", -1, -2)
+            F.mh = attrgetter("T")
             F.chain = F.xp.multiply
         else:
+            F.mh = F.adjoint
             F.chain = lambda g, d: g * d.conj()
     _raw[device] = spaces
 

@@ -37,6 +37,7 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
     plan = Plan(entry, (0,), ()) if entry.pulls else None
     sources = None if plan is None else plan.sources
     keeps_out, keeps_input = sources == (("out", 0),), sources == (("input", 0),)
+    pick = plan.pick if plan is not None and not plan.guarded else None
 
     def door(input: Any, *attributes: Any) -> Any:
         known = input._metadata
@@ -70,6 +71,12 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
             node.saved = input._array
             node.guard = counter = input._counter or counter_of(input)
             node.version = counter.value
+        elif pick is not None:
+            # `Plan.save`, where no input's values are kept.
+            node.saved = pick(
+                (input._array, known.shape, known.dtype, array, metadata.shape, *attributes)
+            )
+            node.guard = None
         else:
             node.guard = None
             plan.save(node, (input,), out, attributes)

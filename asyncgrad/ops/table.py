@@ -160,6 +160,7 @@ def _fill() -> None:
     """Make every function on tensors; those with a number come before those that use them."""
     for entry in sorted(ENTRIES.values(), key=lambda entry: not entry.attributes):
         setattr(RECORDED, entry.name, _door(entry))
+    RECORDED.mh = RECORDED.adjoint
     RECORDED.chain = lambda g, d: g * (RECORDED.conj(d) if d._metadata.is_complex else d)
 
 

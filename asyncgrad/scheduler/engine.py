@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: How long a slice may last.
 SLICE_NS = 250_000
+#: By how much a caller's first slice may overdraw what is left of a turn.
+_OVERDRAFT_NS = 100_000
 #: Expected nanoseconds for a walk to look at a node.
 _WALK_NS = 250
 #: Elements that are added to leaves on the loop; more are in a thread.
@@ -78,6 +80,8 @@ class Engine:
         self._threads: ThreadPoolExecutor | None = None
         self._turn_open = False
         self._turn_start = 0
+        #: This turn's budget is used up: who awaits gives way, even for what is done.
+        self.spent = False
         #: Those who gave way, in order.
         self._line: deque[asyncio.Future[None]] = deque()
         self._admitting = False
@@ -156,11 +160,18 @@ class Engine:
     # -- passes ---------------------------------------------------------
 
     def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture:
-        """Start a pass; the caller runs its first slice if this turn of the loop has time left."""
+        """Start a pass; the caller runs its first slice if this turn of the loop has time left.
+
+        A slice may overdraw the turn: a pass that ends so need not wait for another one, and its
+        future gives the loop its turn when it is awaited.
+        """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
         left = 0 if loop.get_debug() else self._left(loop)
-        if left > 0:
+        if left > _OVERDRAFT_NS:
             self._slice(task, left)
+        elif left > 0:
+            self.spent = True
+            self._slice(task, _OVERDRAFT_NS)
         else:
             self._enqueue(task)
         self.passes += 1
@@ -206,7 +217,7 @@ class Engine:
 
     def _end_turn(self) -> None:
         """A turn of the loop has ended: the pass that had no time in it goes first in the next."""
-        self._turn_open = False
+        self._turn_open = self.spent = False
         if self._worker is None and not self.queue.empty():
             loop = self.loop
             self._serve(self._left(loop))

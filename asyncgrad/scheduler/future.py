@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Where the package's own frames come from.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 #: At least so many of them lie between a user's call and the construction of its future.
-_DEPTH = 4
+_DEPTH = 5
 
 
 _initialise = asyncio.Future.__init__
@@ -82,10 +82,11 @@ class BackwardFuture(asyncio.Future[Any]):
         Raises:
             RuntimeError: in another event loop than the one the pass runs on.
         """
+        engine = self._engine
         if not self._observed:
             # `_observe`, without its calls.
             self._observed = True
-            unobserved, starter = self._engine.unobserved, self._starter
+            unobserved, starter = engine.unobserved, self._starter
             if unobserved[starter] == 1:
                 del unobserved[starter]
             else:
@@ -95,7 +96,12 @@ class BackwardFuture(asyncio.Future[Any]):
                 "a pass was awaited in another event loop than the one it was started on: await "
                 "it there, or start it with asyncgrad.sync in a thread of its own"
             )
-        return _wait(self)
+        return self._give_way() if engine.spent else _wait(self)
+
+    def _give_way(self) -> Generator[Any, None, Any]:
+        """Wait for the next turn of the loop, and for the end of the pass."""
+        yield
+        return (yield from _wait(self))
 
     def __iter__(self) -> Generator[Any, None, Any]:
         """Refuse to be unpacked like the gradients it stands for."""

@@ -47,7 +47,7 @@ class Connection:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._setup["port"])
 
     async def run(self, stop: asyncio.Event) -> list[Answer]:
-        """Send on schedule until told to stop, then wait for the answers that are missing."""
+        """Send on schedule, once at least, until told to stop; wait for the last answers."""
         self.lateness = 0.0
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send(stop))
@@ -57,10 +57,10 @@ class Connection:
     async def _send(self, stop: asyncio.Event) -> None:
         images, labels = self._setup["images"], self._setup["labels"]
         due = time.perf_counter()
-        while True:
+        for sent in count():
             due += self._random.expovariate(self._setup["rate"])
             await asyncio.sleep(due - time.perf_counter())
-            if stop.is_set():
+            if sent and stop.is_set():
                 break
             request, image = next(self._ids), self._random.randrange(len(images))
             line = json.dumps({"id": request, "pixels": images[image]}).encode() + b"\n"

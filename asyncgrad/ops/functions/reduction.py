@@ -41,12 +41,14 @@ METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
 
 _INT64 = np.dtype("int64")
+#: All axes of an array, by how many it has.
+_ALL = [tuple(range(ndim)) for ndim in range(65)]
 _PLAIN = frozenset({int, float})
 
 
 def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of a reduction; None or an empty sequence means all."""
-    return tuple(range(len(shape))) if dim is None else many_dims(name, dim, len(shape))
+    return _ALL[len(shape)] if dim is None else many_dims(name, dim, len(shape))
 
 
 def _check_keepdim(name: str, keepdim: Any) -> None:
