@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -44,10 +45,15 @@ _MEGABYTE = 1e-6
 def measure(setting: Setting) -> Iterator[Row]:
     """Each figure against PyTorch's, with NumPy's own beside it."""
 
+    # Installed packages come with their bytecode; that of a source tree is written here.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
     def fresh(library: str) -> list[float]:
         command = [sys.executable, "-c", _SCRIPT.format(library=library)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         return json.loads(done.stdout)
+
+    fresh("asyncgrad")
 
     samples = interleave(
         {name: lambda name=name: fresh(name) for name in ("asyncgrad", "torch", "numpy")},
