@@ -10,10 +10,11 @@ import weakref
 from asyncio.events import _get_running_loop
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
 from asyncgrad.core.evaluate import call_node
 from asyncgrad.core.exec_info import reachable
 from asyncgrad.core.hooks import RemovableHandle
@@ -36,34 +37,6 @@ __all__ = [
     "get_gradient_edge", "increment_version", "queue_callback", "register_multi_grad_hook",
     "save_on_cpu", "save_to_disk", "saved_tensors_hooks",
 ]  # fmt: skip
-
-
-class GradientEdge(NamedTuple):
-    """Where the gradient of a tensor goes; a root or an input of `backward` and `grad`.
-
-    It keeps the node alive, and with it what lies behind, but not the tensor.
-    """
-
-    node: Node
-    #: Which output of the node's forward function the tensor was.
-    output_nr: int
-    #: Only for programs that unpack three: here the node keeps the graph alive.
-    ownership_token: Node | None = None
-
-
-def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """Where the gradient of a tensor goes.
-
-    Raises:
-        RuntimeError: if the tensor needs no gradient.
-    """
-    edge = as_edge(gradient_edge(tensor))
-    if edge.node is None:
-        raise AutogradError(
-            "It is not possible to get the gradient edge for a Tensor that does not require "
-            "gradients"
-        )
-    return GradientEdge(edge.node, edge.input_nr)
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.variable import Variable, gradient_edge, retain_grad, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, retain_grad, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.promotion import cast
 from asyncgrad.scheduler import start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.autograd.edges import Root
     from asyncgrad.tensor import Tensor
 
 
 def backward(
-    tensors: Tensor | Sequence[Tensor],
+    tensors: Root | Sequence[Root],
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Tensor | Sequence[Tensor] | None = None,
+    inputs: Root | Sequence[Root] | dict[Any, Tensor] | None = None,
     *,
     priority: int | None = None,
     deadline: float | None = None,
@@ -31,11 +36,12 @@ def backward(
     """Accumulate the gradients of some tensors into the leaves they were computed from.
 
     Args:
-        tensors: the roots.
+        tensors: the roots, tensors or gradient edges.
         grad_tensors: the gradient of each root, of its shape; None for roots of one element.
         retain_graph: keep saved values for another pass; the default is `create_graph`.
         create_graph: record the pass, so that its gradients can be differentiated.
-        inputs: accumulate into these tensors only.
+        inputs: accumulate into these tensors only, computed ones among them, too: a tensor, a
+            gradient edge, several, or a dictionary of tensors.
         priority: larger is more urgent; the default is `request()`'s, or 0.
         deadline: the loop's time at which the pass gives up; the default is `request()`'s.
 
@@ -50,11 +56,12 @@ def backward(
     if inputs is None:
         task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, grad=False)
         return _start(task, priority, deadline)
-    wanted = _sequence(inputs)
-    edges = _inputs(wanted)
+    wanted = _inputs(inputs, "backward")
+    edges = [_differentiable_edge(tensor) for tensor in wanted]
     task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, grad=False)
     for tensor in wanted:
-        retain_grad(tensor)
+        if isinstance(tensor, Variable):
+            retain_grad(tensor)
     return _start(task, priority, deadline)
 
 
@@ -87,22 +94,31 @@ class request(Mode):
 
 
 def _sequence(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, Variable) else tuple(value)
+    return (value,) if isinstance(value, (Variable, GradientEdge)) else tuple(value)
 
 
-def _inputs(inputs: tuple[Any, ...]) -> list[Any]:
-    """The edges of the tensors that `backward(inputs=)` accumulates into."""
-    if not inputs:
-        raise AutogradError("'inputs' argument to backward() cannot be empty.")
-    return [_differentiable_edge(tensor) for tensor in inputs]
+def _inputs(inputs: Any, function: str) -> tuple[Any, ...]:
+    """What a pass is asked to reach, one after the other."""
+    if isinstance(inputs, Mapping):
+        if type(inputs) is not dict:
+            raise TypeError(
+                f"`inputs` argument to `{function}()` must be a dict, not "
+                f"{type(inputs).__name__}. Other mappings are not supported."
+            )
+        inputs = inputs.values()
+    wanted = _sequence(inputs)
+    if not wanted:
+        raise AutogradError(f"`inputs` argument to `{function}()` cannot be empty.")
+    return wanted
 
 
 def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
+    outputs: Root | Sequence[Root],
+    inputs: Root | Sequence[Root] | dict[Any, Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
     *,
@@ -112,19 +128,20 @@ def grad(
     """The gradients of some tensors by others, without touching any `.grad`.
 
     Args:
-        outputs: what is differentiated.
-        inputs: by what.
+        outputs: what is differentiated: tensors or gradient edges.
+        inputs: by what: a tensor, a gradient edge, several, or a dictionary of tensors.
         grad_outputs: the gradient of each output, of its shape; None for outputs of one element.
         retain_graph: keep saved values for another pass; the default is `create_graph`.
         create_graph: record the pass, so that its gradients can be differentiated.
+        only_inputs: kept for PyTorch's programs; `backward()` accumulates into leaves.
         allow_unused: give None for inputs that the outputs do not depend on, instead of raising.
         materialize_grads: give zeros for them.
         priority: larger is more urgent; the default is `request()`'s, or 0.
         deadline: the loop's time at which the pass gives up; the default is `request()`'s.
 
     Returns:
-        A `BackwardFuture` of a tuple with one gradient for each input; where no loop runs, the
-        tuple itself.
+        A `BackwardFuture` of a tuple with one gradient for each input, or of a dictionary of them
+        by the keys of `inputs`; where no loop runs, the tuple or dictionary itself.
 
     Raises:
         RuntimeError: if an output or input needs no gradient, or a gradient does not fit.
@@ -135,12 +152,21 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
         )
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs argument is deprecated and is ignored now (defaults to True). To "
+            "accumulate gradient for other parts of the graph, please use backward.",
+            FutureWarning,
+            stacklevel=2,
+        )
     roots = _sequence(outputs)
-    tensors = _sequence(inputs)
-    if not tensors:
-        raise ValueError("grad requires non-empty inputs.")
+    tensors = _inputs(inputs, "grad")
+    keys = tuple(inputs) if type(inputs) is dict else None
     edges = [_differentiable_edge(tensor) for tensor in tensors]
-    metadata = [tensor._metadata for tensor in tensors]
+    metadata = [
+        tensor._metadata if isinstance(tensor, Variable) else metadata_at(tensor)
+        for tensor in tensors
+    ]
 
     def collect(task: GraphTask) -> Any:
         results: list[Any] = []
@@ -150,6 +176,8 @@ def grad(
                 if materialize_grads:
                     array = facts.F.xp.zeros(facts.shape, dtype=facts.dtype)
                     captured = wrap(array, facts)
+                    if create_graph:
+                        autograd_meta(captured).requires_grad = True
                 elif not allow_unused:
                     raise AutogradError(
                         f"The differentiated Tensor at index {len(results)} appears to not have "
@@ -164,7 +192,7 @@ def grad(
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
             results.append(captured)
-        return tuple(results)
+        return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
     task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
     task.collect = collect
@@ -173,8 +201,12 @@ def grad(
 
 def _differentiable_edge(tensor: Any) -> Any:
     """Where the gradient of a requested tensor is caught, as a stored edge."""
+    if isinstance(tensor, GradientEdge):
+        return stored(tensor)
     if not isinstance(tensor, Variable):
-        raise TypeError(f"inputs must be Tensors, not {type(tensor).__name__}")
+        raise AutogradError(
+            f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
+        )
     edge = gradient_edge(tensor)
     if edge is None:
         raise AutogradError(
@@ -202,36 +234,40 @@ def _graph_task(
             raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
     edges = []
     gradients = []
-    owned = True
     for place, root in enumerate(roots):
-        if not isinstance(root, Variable):
+        if isinstance(root, Variable):
+            edge = gradient_edge(root)
+            metadata = root._metadata
+        elif isinstance(root, GradientEdge):
+            edge = stored(root)
+            metadata = metadata_at(root)
+        else:
             raise TypeError(
-                f"element {place} of tensors must be a Tensor, not {type(root).__name__}"
+                f"element {place} of tensors must be a Tensor or a GradientEdge, not "
+                f"{type(root).__name__}"
             )
-        edge = gradient_edge(root)
+        gradient = given[place]
+        if gradient is not None:
+            gradient = _fitting(place, metadata, gradient)
         if edge is None:
             raise AutogradError(
                 f"element {place} of tensors does not require grad and does not have a grad_fn. "
                 f"Call requires_grad_() on a leaf it is computed from, outside of no_grad()."
             )
-        gradient = given[place]
         if gradient is None:
-            owned = False
-            metadata = root._metadata
             array = _ones.get(metadata)
             if array is None:
                 array = _ones[metadata] = _one(metadata)
             gradients.append(wrap(array, metadata) if create_graph else array)
         else:
-            owned = False
-            _check_gradient(place, root, gradient)
             gradients.append(gradient if create_graph else gradient._array)
         edges.append(edge)
+    if create_graph and not grad:
+        _warn_of_cycle()
     modes = current()
     task = GraphTask(
         edges,
         gradients,
-        owned=owned,
         keep_graph=create_graph if retain_graph is None else retain_graph,
         create_graph=create_graph,
         inputs=inputs,
@@ -244,6 +280,25 @@ def _graph_task(
         task.observer = modes.observer
         task.careful = True
     return task
+
+
+#: Whether somebody has been told what `backward(create_graph=True)` makes.
+_warned: list[bool] = []
+
+
+def _warn_of_cycle() -> None:
+    """Say once that a leaf and its differentiable gradient hold one another."""
+    if not _warned:
+        _warned.append(True)
+        warnings.warn(
+            "Using backward() with create_graph=True will create a reference cycle between the "
+            "parameter and its gradient which can cause a memory leak. We recommend using "
+            "autograd.grad when creating the graph to avoid this. If you have to use this "
+            "function, make sure to reset the .grad fields of your parameters to None after use "
+            "to break the cycle and avoid the leak.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 #: The gradient of a scalar by itself is nobody's own: one for each kind of scalar, read-only.
@@ -267,24 +322,33 @@ def _one(metadata: Any) -> Any:
     return array
 
 
-def _check_gradient(place: int, root: Any, gradient: Any) -> None:
-    """Raise unless a gradient fits its root."""
+def _fitting(place: int, metadata: Any, gradient: Any) -> Any:
+    """A root's gradient in the root's dtype.
+
+    Raises:
+        RuntimeError: if its shape is another, or one of them is complex and the other is not.
+    """
     if not isinstance(gradient, Variable):
         raise TypeError(
             f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
         )
-    if gradient._metadata is root._metadata:
-        return
-    shape, expected = gradient._metadata.shape, root._metadata.shape
-    if shape != expected:
+    facts = gradient._metadata
+    if facts is metadata:
+        return gradient
+    if facts.shape != metadata.shape:
         raise AutogradError(
-            f"Mismatch in shape: grad_output[{place}] has a shape of {shape} and "
-            f"output[{place}] has a shape of {expected}."
+            f"Mismatch in shape: grad_output[{place}] has a shape of {facts.shape} and "
+            f"output[{place}] has a shape of {metadata.shape}."
         )
-    if gradient._metadata.is_complex != root._metadata.is_complex:
+    if facts.is_complex != metadata.is_complex:
         raise AutogradError(
             f"For complex Tensors, both grad_output and output are required to have the same "
-            f"dtype. Mismatch in dtype: grad_output[{place}] has a dtype of "
-            f"{gradient._metadata.dtype} and output[{place}] has a dtype of "
-            f"{root._metadata.dtype}."
+            f"dtype. Mismatch in dtype: grad_output[{place}] has a dtype of {facts.dtype} and "
+            f"output[{place}] has a dtype of {metadata.dtype}."
         )
+    if facts.device is not metadata.device:
+        raise AutogradError(
+            f"Mismatch in device: grad_output[{place}] is on {facts.device} and output[{place}] "
+            f"on {metadata.device}. Move the gradient with .to()."
+        )
+    return cast(gradient, metadata.dtype)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import Lock
-from asyncgrad.core.variable import autograd_meta, bump_version, wrap
+from asyncgrad.core.variable import ANY_DTYPE, autograd_meta, bump_version, version_of, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.core.variable import Variable
 
@@ -53,6 +53,8 @@ def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait:
             grad = meta.grad
             if grad is not None:
                 F.check_writeable(grad._array)
+                if gradient.dtype != grad._metadata.dtype:
+                    gradient = F.in_dtype(gradient, grad._metadata.dtype)
                 added.append((grad, gradient))
                 continue
             if (
@@ -61,8 +63,9 @@ def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait:
                 or gradient.strides != variable._array.strides
                 or gradient.dtype != metadata.dtype
             ):
-                gradient = F.keep_gradient(gradient, variable._array, owned, meta.grad_dtype)
-                if gradient.dtype != metadata.dtype:
+                dtype = grad_dtype(variable) or gradient.dtype
+                gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
+                if dtype != metadata.dtype:
                     metadata = F.metadata_of(gradient)
             fresh.append((meta, wrap(gradient, metadata)))
         for meta, tensor in fresh:
@@ -85,6 +88,9 @@ def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
         meta = autograd_meta(variable)
         if gradient._metadata.shape != variable._metadata.shape:
             _refuse(variable, gradient._metadata.shape)
+        dtype = grad_dtype(variable)
+        if dtype is not None and gradient._metadata.dtype != dtype:
+            gradient = recorded.to(gradient, dtype)
         _, grad = sums.get(id(meta), (meta, meta.grad))
         sums[id(meta)] = (
             meta,
@@ -92,6 +98,44 @@ def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
         )
     for meta, total in sums.values():
         meta.grad = total
+
+
+def grad_dtype(variable: Variable) -> Any:
+    """What gradients are converted to before they become a leaf's `.grad`; None for nothing."""
+    meta = variable._autograd
+    dtype = None if meta is None else meta.grad_dtype
+    if dtype is None:
+        return variable._metadata.dtype
+    return None if dtype is ANY_DTYPE else dtype
+
+
+def commit_revocably(
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
+) -> Callable[[], None]:
+    """Commit gradients so that it can be undone.
+
+    Returns:
+        A function that puts every `.grad` back that nobody has changed since.
+    """
+    before: list[Any] = []
+    for variable, _, _ in staged:
+        meta = autograd_meta(variable)
+        grad = meta.grad
+        before.append((meta, grad, None if grad is None else grad._array.copy()))
+    commit(staged, recorded, wait=True)
+    after: list[Any] = [(meta.grad, version_of(meta.grad)) for meta, _, _ in before]
+
+    def revoke() -> None:
+        with _committing:
+            for (meta, grad, array), (new, version) in zip(before, after, strict=True):
+                if meta.grad is not new or version_of(new) != version:
+                    continue
+                meta.grad = grad
+                if grad is new:
+                    grad._array[...] = array
+                    bump_version(grad)
+
+    return revoke
 
 
 def _refuse(variable: Variable, shape: tuple[int, ...]) -> None:

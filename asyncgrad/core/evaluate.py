@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import check_nan, report
-from asyncgrad.core.commit import commit
+from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, refuse_freed
 from asyncgrad.core.saved import (
@@ -25,7 +25,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.hooks import Hooks
@@ -81,8 +81,35 @@ def evaluate(
     return received, fresh
 
 
+def conclude(task: GraphTask) -> Generator[Any, Any, None]:
+    """Commit the gradients of a pass that has run, and call what was queued to follow.
+
+    Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
+    gradients are taken back.
+    """
+    revoke = commit_revocably(task.staged, task.recorded)
+    task.staged.clear()
+    try:
+        while task.callbacks:
+            yield from awaited(task.callbacks.pop(0)())
+    except BaseException:
+        revoke()
+        raise
+
+
+#: Called in the context of a pass before anything of the user's runs there.
+_prepare: list[Callable[[], Any]] = []
+
+
+def bind_preparation(prepare: Callable[[], Any]) -> None:
+    """Say what the context of a pass needs."""
+    _prepare[:] = [prepare]
+
+
 def _modes_within(task: GraphTask) -> Any:
     """What hooks and Functions find in their surroundings."""
+    for prepare in _prepare:
+        prepare()
     return current().replace(grad=task.create_graph, graph_task=task, in_node=True)
 
 

@@ -21,10 +21,19 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.evaluate import evaluate
+from asyncgrad.core.commit import commit
+from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.input_buffer import InputBuffer
-from asyncgrad.core.node import FREED, Edge, Freed, GraphRoot, Node, refuse_freed
+from asyncgrad.core.node import (
+    FREED,
+    Callbacks,
+    Edge,
+    Freed,
+    GraphRoot,
+    Node,
+    refuse_freed,
+)
 from asyncgrad.core.saved import check_version
 from asyncgrad.core.variable import VersionCounter
 from asyncgrad.errors import note_failure
@@ -521,7 +530,11 @@ class GraphTask:
                 following = node.following
                 if following.__class__ is not tuple:
                     following = (following,)
-                self._deliver(node, following, received, fresh)
+                if self.recorded is None or self.context is None:
+                    self._deliver(node, following, received, fresh)
+                else:
+                    # Sums of gradients are recorded as this pass records, not as its caller does.
+                    self.context.run(self._deliver, node, following, received, fresh)
         except BaseException as error:
             self.launched.pop(node, None)
             self.fail(error, node)
@@ -686,16 +699,24 @@ class GraphTask:
             self.state = State.CANCELLED if self.error is None else State.FAILED
         elif self.ready:
             return Outcome.MORE
+        elif self.callbacks:
+            self._resume(_CALLBACKS, conclude(self), None)
+            return self.outcome()
         return Outcome.FINISHED
 
-    def run_callbacks(self) -> None:
-        """Run what was queued to follow the last node, and what that queues."""
-        while self.callbacks:
-            callback = self.callbacks.pop(0)
-            if self.context is None:
-                callback()
-            else:
-                self.context.run(callback)
+    def commit(self, *, wait: bool) -> bool:
+        """Add what was staged to every `.grad`, or to none.
+
+        Args:
+            wait: block while another pass commits.
+
+        Returns:
+            False, with nothing changed, where another pass commits and `wait` is false.
+        """
+        if self.recorded is None or self.context is None:
+            return commit(self.staged, self.recorded, wait=wait)
+        # The sums are part of the graph, whatever the mode of who runs the pass.
+        return self.context.run(commit, self.staged, self.recorded, wait=wait)
 
     def succeed(self) -> None:
         """Note that the gradients are committed."""
@@ -704,7 +725,7 @@ class GraphTask:
         self.state = State.DONE
 
     def fail_at_end(self, error: BaseException) -> None:
-        """Note that a callback or the commit has failed."""
+        """Note that the commit has failed."""
         self.error = error
         self.state = State.FAILED
 
@@ -744,6 +765,8 @@ class GraphTask:
             assert not waiting, "nodes wait for what never comes"
 
 
+#: Stands for the functions that were queued to follow the last node.
+_CALLBACKS = Callbacks()
 #: What a pass that has ended holds in the place of its graph.
 _NO_ROOT = GraphRoot((), ())
 _ENDED = frozenset({State.DONE, State.FAILED, State.CANCELLED})

@@ -246,6 +246,16 @@ class GraphRoot(Node):
         return self.gradients
 
 
+class Callbacks(Node):
+    """What was queued to follow the last node of a pass."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Lead nowhere."""
+        init_node(self, (), ())
+
+
 class Identity(Node):
     """Passes its gradients on unchanged."""
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.locks import Lock
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.hooks import Hooks, NodeExtras
     from asyncgrad.core.metadata import Metadata
+
+
+#: Gradients are kept in whatever dtype they come.
+ANY_DTYPE: Final = "any dtype"
 
 
 class AutogradMeta:
@@ -45,6 +49,7 @@ class AutogradMeta:
         self.requires_grad = False
         #: The accumulated gradient.
         self.grad: Variable | None = None
+        #: The dtype of `grad` where it is not the tensor's own: a dtype or `ANY_DTYPE`.
         self.grad_dtype: Any = None
         #: The leaf's accumulator, held by the graphs that lead to it and not by the leaf.
         self.accumulator: weakref.ref[AccumulateGrad] | None = None

@@ -101,18 +101,24 @@ class Raw:
             )
 
     def keep_gradient(self, gradient: Any, like: Any, owned: bool, dtype: Any) -> Any:
-        """The array that becomes a leaf's `.grad`.
+        """The array of a dtype that becomes a leaf's `.grad`.
 
         A gradient that the pass owns is kept as it is if it is laid out like the leaf; anything
         else is copied into the leaf's layout.
         """
-        if dtype is not None and gradient.dtype != dtype:
-            return gradient.astype(dtype)
-        if owned and gradient.strides == like.strides and gradient.dtype == like.dtype:
+        if gradient.dtype != dtype:
+            gradient, owned = self.in_dtype(gradient, dtype), True
+        if owned and gradient.strides == like.strides:
             return gradient
-        kept = self.xp.empty_like(like, dtype=gradient.dtype)
+        kept = self.xp.empty_like(like, dtype=dtype)
         kept[...] = gradient
         return kept
+
+    def in_dtype(self, gradient: Any, dtype: Any) -> Any:
+        """A gradient in another dtype; a real one takes the real part."""
+        if gradient.dtype.kind == "c" and dtype.kind != "c":
+            gradient = gradient.real
+        return gradient.astype(dtype)
 
 
 RECORDED = Recorded()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.evaluate import bind_preparation
 from asyncgrad.core.modes import current
+from asyncgrad.devices.quiet import hush
 from asyncgrad.scheduler.engine import Engine, engine, engine_of
 from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results
 from asyncgrad.scheduler.inline import portal, run_inline
@@ -51,3 +53,7 @@ def check_awaited(name: str) -> None:
     loop = _get_running_loop()
     if loop is not None:
         engine_of(loop).check_awaited(name)
+
+
+# Hooks and Functions run in the context of their pass: NumPy is silent there, too.
+bind_preparation(hush)

@@ -21,9 +21,9 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.commit import commit
 from asyncgrad.core.graph_task import CHEAP_RUN, Outcome, State
 from asyncgrad.core.modes import current, install
+from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError, PendingBackwardError
 from asyncgrad.scheduler.blas import CORES, give_back, leave_a_core
 from asyncgrad.scheduler.device_queue import DeviceQueue
@@ -283,7 +283,11 @@ class Engine:
             return
         self.slices += 1
         task.running = True
-        outcome = task.run(budget)
+        token = hush()
+        try:
+            outcome = task.run(budget)
+        finally:
+            unhush(token)
         task.running = False
         if outcome is Outcome.FINISHED and not task.suspended:
             self._finish(task)
@@ -321,7 +325,7 @@ class Engine:
         elif outcome is Outcome.MORE:
             self._enqueue(task)
         elif outcome is Outcome.HEAVY:
-            self._send_away(task, partial(task.run, CHEAP_RUN, thread=True))
+            self._send_away(task, partial(_run_segment, task))
 
     def _enqueue(self, task: GraphTask) -> None:
         """Let a pass wait for its turn."""
@@ -559,17 +563,29 @@ def _report(
         loop.call_soon_threadsafe(returned, task, done)
 
 
+def _run_segment(task: GraphTask) -> Outcome:
+    """Run a pass in a thread, from a heavy node to the next cheap ones."""
+    token = hush()
+    try:
+        return task.run(CHEAP_RUN, thread=True)
+    finally:
+        unhush(token)
+
+
 def end_pass(task: GraphTask, *, wait: bool) -> bool:
-    """Run the callbacks and commit the gradients of a pass that has run.
+    """Commit the gradients of a pass that has run.
 
     Returns:
         False, with nothing changed, where another pass holds a leaf and `wait` is false.
     """
     try:
-        if task.callbacks:
-            task.run_callbacks()
-        if task.staged and not commit(task.staged, task.recorded, wait=wait):
-            return False
+        if task.staged:
+            token = hush()
+            try:
+                if not task.commit(wait=wait):
+                    return False
+            finally:
+                unhush(token)
         task.succeed()
     except BaseException as error:
         task.fail_at_end(error)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import Outcome, State
 from asyncgrad.core.locks import Lock
+from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.engine import as_failure, deadline_error, discard, end_pass, wait_for_node
 
@@ -47,11 +48,13 @@ def run_inline(task: GraphTask) -> Any:
         expire = partial(task.inbox.append, partial(task.fail, deadline_error(task)))
         timer = Timer(max(0.0, task.deadline - monotonic()), expire)
         timer.start()
+    token = hush()
     try:
         task.start()
         while task.run(_UNLIMITED) is not Outcome.FINISHED:
             _await_nodes(task)
     finally:
+        unhush(token)
         if timer is not None:
             timer.cancel()
     if task.state is State.RUNNING:

@@ -45,15 +45,26 @@ class TestSuccess:
 
     def test_callbacks_run_in_order_with_those_that_they_add(self) -> None:
         calls = []
-        task = run_through(pass_over(Step([leaf()])))
+        task = run_through(pass_over(Step([])))
         task.callbacks += [
             lambda: (calls.append("first"), task.callbacks.append(lambda: calls.append("third"))),
             lambda: calls.append("second"),
         ]
-        task.run_callbacks()
+        assert task.outcome() is Outcome.FINISHED
         assert calls == ["first", "second", "third"]
 
     def test_a_callback_that_raises_fails_the_pass(self) -> None:
+        task = run_through(pass_over(Step([])))
+
+        def callback() -> None:
+            raise error
+
+        error = ValueError()
+        task.callbacks.append(callback)
+        assert task.outcome() is Outcome.FINISHED
+        assert (task.state, task.error) == (State.FAILED, error)
+
+    def test_a_commit_that_raises_fails_the_pass(self) -> None:
         task = run_through(pass_over(Step([leaf()])))
         task.fail_at_end(error := ValueError())
         assert (task.state, task.error) == (State.FAILED, error)
