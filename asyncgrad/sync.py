@@ -25,7 +25,8 @@ def backward(*args: Any, **kwargs: Any) -> None:
         autograd.backward(*args, **kwargs)
 
 
-def grad(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """`asyncgrad.autograd.grad`, ended when it returns: a plain tuple."""
+def grad(*args: Any, **kwargs: Any) -> Any:
+    """`asyncgrad.autograd.grad`, ended when it returns: a plain tuple or dictionary."""
     with blocking():
-        return tuple(autograd.grad(*args, **kwargs))
+        result = autograd.grad(*args, **kwargs)
+    return dict(result) if isinstance(result, dict) else tuple(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Node
 from asyncgrad.core.variable import (
+    ANY_DTYPE,
     Variable,
     autograd_meta,
     counter_of,
+    grad_dtype,
     gradient_edge,
     hooks_of,
     is_inference,
@@ -87,6 +90,26 @@ class Tensor(Variable):
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
         return self._metadata.shape if dim is None else self._metadata.shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements lie between neighbours along each axis, or along one."""
+        size = self._metadata.dtype.itemsize
+        strides = tuple(step // size for step in self._array.strides)
+        return strides if dim is None else strides[dim]
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in memory one after the other, the last axis first."""
+        return bool(self._array.flags.c_contiguous)
+
+    def element_size(self) -> int:
+        """The bytes of one element."""
+        return int(self._metadata.dtype.itemsize)
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        array = self._array
+        found = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+        return int(found["data"][0])
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a real floating one."""
@@ -163,7 +186,18 @@ class Tensor(Variable):
     def grad(self) -> Tensor | None:
         """The gradient that passes have accumulated, None before the first."""
         meta = self._autograd
-        return None if meta is None else meta.grad  # type: ignore[return-value]
+        grad = None if meta is None else meta.grad
+        if grad is None and not self.is_leaf and not self.retains_grad:
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+                ".grad attribute won't be populated during autograd.backward(). If you indeed "
+                "want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() "
+                "on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure "
+                "you access the leaf Tensor instead.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return grad  # type: ignore[return-value]
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -175,23 +209,59 @@ class Tensor(Variable):
                 )
             if value is self:
                 raise AutogradError("can't assign Variable as its own grad")
+            dtype = grad_dtype(self)
+            if dtype is not None and value._metadata.dtype != dtype:
+                raise AutogradError(
+                    f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with "
+                    f"grad_dtype '{dtype}'. The gradient must match the tensor's grad_dtype "
+                    f"(defaults to the tensor's dtype). Convert it, or set grad_dtype first."
+                )
+            if value._metadata.device is not self._metadata.device:
+                raise AutogradError(
+                    f"attempting to assign a gradient on device '{value.device}' to a tensor on "
+                    f"device '{self.device}'. Please ensure that the gradient and the tensor are "
+                    f"on the same device"
+                )
             if value._metadata.shape != self._metadata.shape:
                 raise AutogradError(
                     f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor "
                     f"of size '{list(self.shape)}'. Please ensure that the gradient and the "
                     f"tensor are the same size"
                 )
-            if value._metadata.dtype != self._metadata.dtype:
-                raise AutogradError(
-                    f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with "
-                    f"dtype '{self.dtype}'. Please ensure that the gradient and the tensor have "
-                    f"the same dtype"
-                )
         autograd_meta(self).grad = value
 
     @grad.deleter
     def grad(self) -> None:
         autograd_meta(self).grad = None
+
+    @property
+    def grad_dtype(self) -> Any:
+        """The dtype that this leaf's gradient is brought to; None leaves it as it comes.
+
+        Raises:
+            RuntimeError: for a tensor that was computed, and where a gradient of another dtype
+                is there already.
+        """
+        if not self.is_leaf:
+            raise AutogradError("grad_dtype can only be accessed on leaf tensors.")
+        return grad_dtype(self)
+
+    @grad_dtype.setter
+    def grad_dtype(self, dtype: Any) -> None:
+        if not self.is_leaf:
+            raise AutogradError("grad_dtype can only be set on leaf tensors.")
+        if dtype is not None and not isinstance(dtype, np.dtype):
+            raise AutogradError(
+                f"grad_dtype must be a dtype or None, but got {type(dtype).__name__}"
+            )
+        meta = autograd_meta(self)
+        if dtype is not None and meta.grad is not None and meta.grad._metadata.dtype != dtype:
+            raise AutogradError(
+                f"Cannot set grad_dtype to '{dtype}' because there is already a gradient with "
+                f"dtype '{meta.grad._metadata.dtype}'. Please clear the gradient (.grad = None) "
+                f"before changing grad_dtype."
+            )
+        meta.grad_dtype = ANY_DTYPE if dtype is None else dtype
 
     def backward(
         self,

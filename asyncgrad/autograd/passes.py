@@ -8,9 +8,17 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
+from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, retain_grad, wrap
+from asyncgrad.core.variable import (
+    Variable,
+    autograd_meta,
+    grad_dtype,
+    gradient_edge,
+    retain_grad,
+    wrap,
+)
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
@@ -163,6 +171,9 @@ def grad(
     tensors = _inputs(inputs, "grad")
     keys = tuple(inputs) if type(inputs) is dict else None
     edges = [_differentiable_edge(tensor) for tensor in tensors]
+    wanted = [
+        grad_dtype(edge.variable) if edge.__class__ is AccumulateGrad else None for edge in edges
+    ]
     metadata = [
         tensor._metadata if isinstance(tensor, Variable) else metadata_at(tensor)
         for tensor in tensors
@@ -191,6 +202,10 @@ def grad(
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
+            dtype = wanted[place]
+            if dtype is not None and captured is not None and captured._metadata.dtype != dtype:
+                assert task.context is not None
+                captured = task.context.run(cast, captured, dtype)
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import Lock
-from asyncgrad.core.variable import ANY_DTYPE, autograd_meta, bump_version, version_of, wrap
+from asyncgrad.core.variable import autograd_meta, bump_version, grad_dtype, version_of, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -98,15 +98,6 @@ def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
         )
     for meta, total in sums.values():
         meta.grad = total
-
-
-def grad_dtype(variable: Variable) -> Any:
-    """What gradients are converted to before they become a leaf's `.grad`; None for nothing."""
-    meta = variable._autograd
-    dtype = None if meta is None else meta.grad_dtype
-    if dtype is None:
-        return variable._metadata.dtype
-    return None if dtype is ANY_DTYPE else dtype
 
 
 def commit_revocably(

@@ -21,7 +21,7 @@ from asyncgrad.core.saved import (
     unpack_steps,
     values_as_tensors,
 )
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.variable import Variable, grad_dtype, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def evaluate(
     several = node.output_metadata.__class__ is tuple
     gradients = list(gradient) if several else [gradient]
     extras = node.extras
+    if node.__class__ is AccumulateGrad and node.variable._autograd.grad_dtype is not None:
+        gradients[0] = _in_grad_dtype(task, node.variable, gradients[0])
     info = task.exec_info
     if info is not None:
         needed = node in info.needed
@@ -243,6 +245,16 @@ def _accumulate(
                 f"hooks registered with register_post_accumulate_grad_hook should return None, "
                 f"but {_name(hook)!r} returned {type(result).__name__}"
             )
+
+
+def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:
+    """A leaf's gradient in the dtype that the leaf wants it in."""
+    dtype = grad_dtype(variable)
+    if gradient is None or dtype is None or gradient.dtype == dtype:
+        return gradient
+    if task.recorded is not None:
+        return task.recorded.to(gradient, dtype)
+    return variable._metadata.F.in_dtype(gradient, dtype)
 
 
 def _as_tensor(gradient: Any, metadata: Any) -> Any:

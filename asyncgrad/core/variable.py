@@ -318,6 +318,15 @@ def hooks_of(variable: Variable, what: str) -> tuple[NodeExtras, int]:
     return extras, position
 
 
+def grad_dtype(variable: Variable) -> Any:
+    """What gradients are converted to before they become a leaf's `.grad`; None for nothing."""
+    meta = variable._autograd
+    dtype = None if meta is None else meta.grad_dtype
+    if dtype is None:
+        return variable._metadata.dtype
+    return None if dtype is ANY_DTYPE else dtype
+
+
 def retain_grad(variable: Variable) -> None:
     """Keep a computed tensor's gradient in its `.grad`; leaves do so anyway.
 

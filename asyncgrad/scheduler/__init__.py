@@ -9,7 +9,7 @@ from asyncgrad.core.evaluate import bind_preparation
 from asyncgrad.core.modes import current
 from asyncgrad.devices.quiet import hush
 from asyncgrad.scheduler.engine import Engine, engine, engine_of
-from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results
+from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results, ended
 from asyncgrad.scheduler.inline import portal, run_inline
 from asyncgrad.scheduler.offload import cooperate, offload
 
@@ -37,15 +37,14 @@ def start(task: GraphTask) -> Any:
     That is where no loop runs, where blocking is asked for, and inside of a synchronous node.
 
     Returns:
-        The future of the pass, or `FINISHED` or `Results` of one that has ended.
+        The future of the pass, or what `ended` makes of one that has ended.
     """
     loop = _get_running_loop()
     if loop is not None:
         modes = current()
         if not modes.blocking and not modes.in_node:
             return engine_of(loop).submit(task, loop)
-    result = run_inline(task)
-    return FINISHED if result is None else Results(result)
+    return ended(run_inline(task))
 
 
 def check_awaited(name: str) -> None:

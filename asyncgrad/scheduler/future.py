@@ -206,3 +206,21 @@ class Results(tuple[Any, ...]):
         """The tuple itself."""
         yield from ()
         return self
+
+
+class NamedResults(dict[Any, Any]):
+    """The same by the names of what they are the gradients by."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, dict[Any, Any]]:
+        """The dictionary itself."""
+        yield from ()
+        return self
+
+
+def ended(result: Any) -> Any:
+    """What a pass that has ended gives its caller: its result, which may be awaited, too."""
+    if result is None:
+        return FINISHED
+    return NamedResults(result) if isinstance(result, dict) else Results(result)
