@@ -4,7 +4,19 @@ import numpy as _np
 
 from asyncgrad import autograd, errors, linalg, nn, optim, sync
 from asyncgrad.autograd import grad, request
-from asyncgrad.autograd.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from asyncgrad.autograd.anomaly_mode import (
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_anomaly_enabled,
+)
+from asyncgrad.autograd.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from asyncgrad.creation import (
     Generator,
     arange,
@@ -58,10 +70,11 @@ __all__ = [
     "BackwardFuture", "Generator", "Tensor", "arange", "as_tensor", "autograd", "blocking",
     "bool", "complex64", "complex128", "cooperate", "default_generator", "enable_grad", "engine",
     "errors", "float16", "float32", "float64", "from_numpy", "full", "get_default_dtype", "grad",
-    "int8", "int16", "int32", "int64", "is_grad_enabled", "linalg", "manual_seed", "nn",
-    "no_grad", "offload", "ones", "ones_like", "optim", "rand", "randint", "randn", "randperm",
-    "request", "return_types", "set_default_dtype", "set_grad_enabled", "sync", "tensor", "trace",
-    "uint8", "zeros", "zeros_like",
+    "inference_mode", "int8", "int16", "int32", "int64", "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "linalg", "manual_seed",
+    "nn", "no_grad", "offload", "ones", "ones_like", "optim", "rand", "randint", "randn",
+    "randperm", "request", "return_types", "set_anomaly_enabled", "set_default_dtype",
+    "set_grad_enabled", "sync", "tensor", "trace", "uint8", "zeros", "zeros_like",
 ]  # fmt: skip
 __all__ += activation.__all__
 __all__ += elementwise.__all__

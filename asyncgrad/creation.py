@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.locks import Lock
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.arguments import one_shape
@@ -51,6 +52,8 @@ def _make(array: Any, requires_grad: bool, name: str) -> Any:
             f"integer, floating and complex."
         )
     out = wrap(array, metadata_of(array, CPU))
+    if current().inference:
+        autograd_meta(out).inference = True
     if requires_grad:
         if category(array.dtype) < 2:
             raise RuntimeError(

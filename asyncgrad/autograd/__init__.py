@@ -1,13 +1,25 @@
 """PyTorch's `torch.autograd`, awaited."""
 
-from asyncgrad.autograd import function, graph
+from asyncgrad.autograd import anomaly_mode, function, graph
+from asyncgrad.autograd import modes as grad_mode
+from asyncgrad.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from asyncgrad.autograd.function import Function
-from asyncgrad.autograd.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from asyncgrad.autograd.modes import (
+    _unsafe_preserve_version_counter,
+    enable_grad,
+    inference_mode,
+    is_multithreading_enabled,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from asyncgrad.autograd.passes import backward, grad, request
 from asyncgrad.autograd.variable import Variable
 from asyncgrad.core.node import Node
 
 __all__ = [
-    "Function", "Node", "Variable", "backward", "enable_grad", "function", "grad", "graph",
-    "inference_mode", "no_grad", "request", "set_grad_enabled",
+    "Function", "Node", "Variable", "_unsafe_preserve_version_counter", "anomaly_mode", "backward",
+    "detect_anomaly", "enable_grad", "function", "grad", "grad_mode", "graph", "inference_mode",
+    "is_multithreading_enabled", "no_grad", "request", "set_detect_anomaly", "set_grad_enabled",
+    "set_multithreading_enabled",
 ]  # fmt: skip

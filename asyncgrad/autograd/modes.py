@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 __all__ = [
-    "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
-    "set_grad_enabled", "set_multithreading_enabled",
+    "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled",
+    "is_multithreading_enabled", "no_grad", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
 
 
@@ -56,14 +56,14 @@ class enable_grad(Mode):
         super().__init__(grad=True)
 
 
-class set_grad_enabled(Mode):
-    """Operations are recorded or not, from the call on; as a context manager, until its end."""
+class AtOnce(Mode):
+    """A mode that holds from the call on; as a context manager, until the end of its block."""
 
-    def __init__(self, mode: bool) -> None:
+    def __init__(self, **changes: Any) -> None:
         """Set the mode at once."""
-        super().__init__(grad=bool(mode))
+        super().__init__(**changes)
         self._before = current()
-        install(self._before.replace(grad=bool(mode)))
+        install(self._before.replace(**changes))
 
     def __enter__(self) -> Self:
         """The mode was set by the call."""
@@ -74,6 +74,14 @@ class set_grad_enabled(Mode):
         """As a decorator the mode holds in the function alone."""
         install(self._before)
         return super().__call__(function)
+
+
+class set_grad_enabled(AtOnce):
+    """Operations are recorded or not, from the call on; as a context manager, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        """Set the mode at once."""
+        super().__init__(grad=bool(mode))
 
 
 class inference_mode(Mode):
@@ -97,28 +105,12 @@ class inference_mode(Mode):
         super().__init__(grad=not mode, inference=bool(mode))
 
 
-class set_multithreading_enabled:
+class set_multithreading_enabled(AtOnce):
     """Kept for PyTorch's programs: a pass needs no threads, and its order is the same with them."""
-
-    _enabled = True
 
     def __init__(self, mode: bool) -> None:
         """Note the mode at once."""
-        self._before = set_multithreading_enabled._enabled
-        set_multithreading_enabled._enabled = bool(mode)
-
-    def __enter__(self) -> Self:
-        """The mode was set by the call."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Note the mode that was found."""
-        set_multithreading_enabled._enabled = self._before
+        super().__init__(multithreading=bool(mode))
 
 
 class unsafe_preserve_version_counter:
@@ -155,3 +147,8 @@ def is_grad_enabled() -> bool:
 def is_inference_mode_enabled() -> bool:
     """Whether what is made here can never take part in a graph."""
     return current().inference
+
+
+def is_multithreading_enabled() -> bool:
+    """What `set_multithreading_enabled` has noted; True unless it was called."""
+    return current().multithreading

@@ -56,6 +56,8 @@ class Modes:
     dual_level: int = -1
     #: `backward()` and its kin block here even on a running loop.
     blocking: bool = False
+    #: Kept for PyTorch's programs, which ask for it.
+    multithreading: bool = True
     #: Defaults for passes started here (priority, deadline), or None.
     request: Any = None
     #: Operations need look at nothing but whether their inputs require grad. Derived.

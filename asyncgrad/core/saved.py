@@ -19,6 +19,7 @@ from asyncgrad.core.variable import (
     gradient_edge,
     wrap,
 )
+from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:
@@ -359,20 +360,12 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         values = list(values_of(node))
         for position, where in node.rule.arrays:
             value = values[position]
-            if where >= 0 and _shares(value, array):
+            if where >= 0 and looks_into(value, array):
                 values[position] = value.copy()
         node.saved = values[0] if len(values) == 1 else tuple(values)
         kept = [(g, v) for g, v in zip(guards, versions, strict=True) if g is not counter]
         node.guard = tuple([g for g, _ in kept])
         node.version = tuple([v for _, v in kept])
-
-
-def _shares(value: Any, array: Any) -> bool:
-    """Whether two arrays look into the same memory, or may."""
-    if value is array:
-        return True
-    held = getattr(value, "base", None)
-    return held is array or (held is not None and held is array.base)
 
 
 def check_version(node: Node) -> None:

@@ -190,6 +190,7 @@ def note_view(
         attributes: the function's attributes.
         creation: why the view can't be changed in place while recording, or None.
     """
+    # `looks_into` without its call: every view comes by.
     array, held = source._array, variable._array.base
     if held is not array and (held is None or held is not array.base):
         # The function had to copy.
@@ -224,8 +225,13 @@ def rebase_history(variable: Variable, edge: Any) -> None:
         _retain(variable)
 
 
-def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad:
-    """Make the leaf's accumulator, unless another thread has been quicker."""
+def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad | None:
+    """Make the leaf's accumulator, unless another thread has been quicker.
+
+    No gradient flows to a tensor made in inference mode, whatever it says that it requires.
+    """
+    if meta.inference:
+        return None
     with _accumulators:
         reference = meta.accumulator
         accumulator = None if reference is None else reference()

@@ -76,6 +76,14 @@ class VersionCounter:
                 variable._edge = None
 
 
+def looks_into(array: Any, source: Any) -> bool:
+    """Whether two arrays look into the same memory, or may."""
+    if array is source:
+        return True
+    held = getattr(array, "base", None)
+    return held is source or (held is not None and held is source.base)
+
+
 class View:
     """What a view keeps in `_autograd` until something else is to be kept there, too.
 
@@ -135,13 +143,17 @@ def refuse_change(view: View, *, indirect: bool) -> None:
         view: how it is one.
         indirect: it is the base, or another view of it, that has changed.
     """
-    what = "A view was created in no_grad mode" if view.creation == "no_grad" else (
-        "The output of a function is a view"
-    )  # fmt: skip
+    what, mode = _MADE_IN.get(view.creation or "", ("The output of a function is a view", ""))
     how = (
         "its base or another view of its base has been modified inplace"
         if indirect
         else "is being modified inplace"
     )
-    mode = " with grad mode enabled" if view.creation == "no_grad" else ""
     raise AutogradError(f"{what} and {how}{mode}. {_REMEDIES[view.creation or 'no_grad']}")
+
+
+#: How a view was made that only its mode forbids to change, and where it may not be changed.
+_MADE_IN = {
+    "no_grad": ("A view was created in no_grad mode", " with grad mode enabled"),
+    "inference": ("A view was created in inference mode", " in normal mode"),
+}

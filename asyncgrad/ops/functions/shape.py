@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, view_of
+from asyncgrad.core.views import looks_into
 from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_shape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format
@@ -107,7 +108,7 @@ def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Any:
         return _reinterpreted(x, np.dtype(dtype))
     sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
     out = R.reshape(x, sizes)
-    if view_of(out) is None and x._metadata.size:
+    if not looks_into(out._array, x._array) and x._metadata.size:
         raise RuntimeError(
             f"view size is not compatible with input tensor's size and stride (at least one "
             f"dimension spans across two contiguous subspaces): shape {x._metadata.shape} with "
