@@ -28,6 +28,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import doors, elementwise_doors, in_place, single_door
+from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, elementwise, linalg
 from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
@@ -306,7 +307,9 @@ class Tensor(Variable):
 
     def detach(self) -> Tensor:
         """The same values, cut off from the graph; the memory is shared."""
-        out: Tensor = wrap(self._array, self._metadata)
+        # A tangent belongs to an array: the same memory as another array has none.
+        array = self._array if current().dual_level is None else self._array.view()
+        out: Tensor = wrap(array, self._metadata)
         if is_inference(self):
             autograd_meta(out).inference = True
         else:
@@ -341,7 +344,8 @@ class Tensor(Variable):
     @property
     def data(self) -> Tensor:
         """The same memory, without graph and without shared version counter."""
-        return wrap(self._array, self._metadata)  # type: ignore[no-any-return]
+        array = self._array if current().dual_level is None else self._array.view()
+        return wrap(array, self._metadata)  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -484,8 +488,12 @@ class Tensor(Variable):
         body = np.array2string(self._array, separator=", ", prefix="tensor(")
         edge = self.grad_fn
         if edge is not None:
-            return f"tensor({body}, grad_fn=<{edge.name()}>)"
-        return f"tensor({body}, requires_grad=True)" if self.requires_grad else f"tensor({body})"
+            body += f", grad_fn=<{edge.name()}>"
+        elif self.requires_grad:
+            body += ", requires_grad=True"
+        level = current().dual_level
+        tangent = None if level is None else tangent_of(self, level)
+        return f"tensor({body})" if tangent is None else f"tensor({body}, tangent={tangent!r})"
 
     __hash__ = object.__hash__
 

@@ -13,6 +13,7 @@ import warnings
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from asyncgrad.autograd.function_jvp import push_function
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.saved import SavedTensor, save
@@ -115,13 +116,15 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept.
+        """What `save_for_backward` kept; in `jvp`, what `save_for_forward` kept.
 
         Raises:
             RuntimeError: if it has been released, or changed in place.
         """
         if self._at_hand is not None:
             return self._at_hand
+        if self.saved_for_forward:
+            return self.saved_for_forward
         kept = self._kept
         if kept is FREED:
             refuse_freed(self)
@@ -453,7 +456,7 @@ class Function(metaclass=FunctionMeta):
         seen = None
         if recording and not cls.constants_on_ctx:
             seen = [a for a in args if isinstance(a, Variable) and requires_grad(a)]
-        install(found.replace(grad=False))
+        install(found.replace(grad=False, forward=False))
         try:
             with tracking(seen) as computed:
                 output = cls.forward(*args) if separate else cls.forward(ctx, *args)
@@ -477,7 +480,7 @@ class Function(metaclass=FunctionMeta):
         """The rest of `apply` where `forward` is a coroutine function."""
         separate = cls.setup_context is not Function.setup_context
         found = current()
-        install(found.replace(grad=False))
+        install(found.replace(grad=False, forward=False))
         try:
             with tracking(seen) as computed:
                 # Whoever awaits runs in its own context: nobody else sees the mode.
@@ -551,6 +554,10 @@ def _connected(
         else value
         for number, value in enumerate(outputs)
     )
+    modes = current()
+    if modes.dual_level is not None and modes.forward and not modes.inference:
+        push_function(ctx, ctx._forward_cls.jvp, args, outputs, results)
+    vars(ctx).pop("saved_for_forward", None)
     if recording:
         _keep(ctx, outputs)
         if computed:

@@ -249,6 +249,9 @@ def _graph_task(
             raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
     edges = []
     gradients = []
+    modes = current()
+    # In a level of forward mode gradients have tangents: only recorded functions push them.
+    recorded = RECORDED if create_graph or modes.dual_level is not None else None
     for place, root in enumerate(roots):
         if isinstance(root, Variable):
             edge = gradient_edge(root)
@@ -273,13 +276,12 @@ def _graph_task(
             array = _ones.get(metadata)
             if array is None:
                 array = _ones[metadata] = _one(metadata)
-            gradients.append(wrap(array, metadata) if create_graph else array)
+            gradients.append(array if recorded is None else wrap(array, metadata))
         else:
-            gradients.append(gradient if create_graph else gradient._array)
+            gradients.append(gradient._array if recorded is None else gradient)
         edges.append(edge)
     if create_graph and not grad:
         _warn_of_cycle()
-    modes = current()
     task = GraphTask(
         edges,
         gradients,
@@ -287,7 +289,7 @@ def _graph_task(
         create_graph=create_graph,
         inputs=inputs,
         accumulate=not grad,
-        recorded=RECORDED if create_graph else None,
+        recorded=recorded,
         context=copy_context(),
         parent=modes.graph_task,
     )

@@ -164,10 +164,11 @@ class GraphTask:
             gradients: the roots' gradients.
             owned: the gradients' arrays were made for this pass.
             keep_graph: saved values survive the pass.
-            create_graph: the pass records itself; `recorded` is the namespace to do it with.
+            create_graph: the pass records itself.
             inputs: run only what these stored edges need.
             accumulate: with `inputs`, run their nodes; otherwise capture what reaches them.
-            recorded: see `create_graph`.
+            recorded: the namespace of functions on tensors, where gradients are tensors: in a
+                pass that records itself or pushes tangents.
             context: what hooks and Functions run in.
             parent: the pass whose node started this one.
             collect: makes the result of the pass once its gradients are committed.
@@ -218,7 +219,7 @@ class GraphTask:
         #: Told of every node where somebody looks on; None otherwise.
         self.observer: Any = None
         #: Every node takes the long way: the pass records itself, is observed, or looks for NaN.
-        self.careful = create_graph
+        self.careful = recorded is not None
         self.collect = collect
         self.future: Any = None
         self.timer: Any = None

@@ -52,8 +52,10 @@ class Modes:
     node: Any = None
     #: Told of every node and slice of passes started here, or None.
     observer: Any = None
-    #: The level of forward-mode duals that is entered, or -1.
-    dual_level: int = -1
+    #: The innermost open level of forward mode, or None.
+    dual_level: Any = None
+    #: Within a level: operations push tangents forward.
+    forward: bool = True
     #: `backward()` and its kin block here even on a running loop.
     blocking: bool = False
     #: Kept for PyTorch's programs, which ask for it.
@@ -70,7 +72,7 @@ class Modes:
             and not self.inference
             and not self.anomaly
             and self.saved_hooks is None
-            and self.dual_level < 0
+            and self.dual_level is None
         )
         object.__setattr__(self, "plain", plain)
 

@@ -362,6 +362,9 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
             value = values[position]
             if where >= 0 and looks_into(value, array):
                 values[position] = value.copy()
+                level = current().dual_level
+                if level is not None:
+                    level.copy(value, values[position])
         node.saved = values[0] if len(values) == 1 else tuple(values)
         kept = [(g, v) for g, v in zip(guards, versions, strict=True) if g is not counter]
         node.guard = tuple([g for g, _ in kept])

@@ -39,7 +39,6 @@ class AutogradMeta:
         "post_accumulate",
         "requires_grad",
         "retains_grad",
-        "tangent",
         "view",
     )
 
@@ -61,8 +60,6 @@ class AutogradMeta:
         self.view: Any = None
         #: The tensor was made in inference mode.
         self.inference = False
-        #: The forward-mode derivative, with the level it belongs to, or None.
-        self.tangent: Any = None
         self.name: str | None = None
 
 

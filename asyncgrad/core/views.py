@@ -102,7 +102,6 @@ class View:
     retains_grad = False
     inference = False
     name = None
-    tangent = None
 
     def __init__(self, base: Variable, path: Any, version: int, creation: str | None) -> None:
         """Describe a view.

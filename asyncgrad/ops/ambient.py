@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.saved import pack
 from asyncgrad.core.variable import autograd_meta, is_inference
+from asyncgrad.ops.forward import push_tangents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,6 +64,8 @@ def in_modes(
         if not entry.view or is_inference(inputs[0]):
             autograd_meta(out).inference = True
         return out
+    if modes.dual_level is not None and modes.forward:
+        push_tangents(entry, inputs, attributes, out, modes)
     node = out._edge
     if node is not None:
         if modes.anomaly:

@@ -24,6 +24,7 @@ from asyncgrad.core.variable import (
 from asyncgrad.core.views import refuse_change
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.derivatives.in_place import Route
+from asyncgrad.ops.forward import carry, follow
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.plan import Plan
 from asyncgrad.ops.promotion import as_number, cast, category, constant
@@ -168,6 +169,9 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         if since is not None:
             keep_old_values(edge, tensor, since)
     tensor._array[...] = result._array
+    modes = current()
+    if modes.dual_level is not None and modes.forward:
+        carry(tensor, result)
     bump_version(tensor)
     if recorded:
         rebase(tensor, edge)
@@ -217,22 +221,11 @@ _OVERWRITTEN = Plan(ENTRIES["overwrite"], (0,), ())
 def _replay(view: View) -> Any:
     """The edge of a view, taken again from its base."""
     found = current()
-    install(found.replace(grad=True, inference=False, saved_hooks=None))
+    install(found.replace(grad=True, inference=False, saved_hooks=None, forward=False))
     try:
-        return _follow(view.base, view.path)._edge
+        return follow(view.base, view.path)._edge
     finally:
         install(found)
-
-
-def _follow(base: Any, path: Any) -> Any:
-    steps = []
-    while path is not None:
-        path, name, attributes = path
-        steps.append((name, attributes))
-    x = base
-    for name, attributes in reversed(steps):
-        x = getattr(R, name)(x, *attributes)
-    return x
 
 
 bind_replay(_replay)

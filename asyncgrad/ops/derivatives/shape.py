@@ -183,6 +183,7 @@ ENTRIES = (
         ("*xs",),
         ("dim",),
         pulls={"*xs": Part(("place", "shapes", "dim"), _cat_pull)},
+        pushes={"*xs": Part(("dim",), lambda F, ts, dim: F.cat(ts, dim))},
         fresh=False,
     ),
     linear(

@@ -1,0 +1,265 @@
+"""Forward mode: tensors with a tangent, as in `torch.autograd.forward_ad`.
+
+Everything that is computed from a dual tensor within a level carries a tangent: the derivative in
+the direction that was given. It costs one further computation for each operation, keeps nothing,
+and nothing at all outside of a level. A level belongs to the asyncio task or thread that opens it.
+Tangents can be differentiated by passes, and passes started in a level give gradients with
+tangents.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from asyncgrad.core.forward import Level
+from asyncgrad.core.modes import Mode, current, install
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.forward import closed, tangent_of
+from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.promotion import category
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level",
+    "is_fwd_grad_enabled", "make_dual", "set_fwd_grad_enabled", "unpack_dual",
+]  # fmt: skip
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What `unpack_dual` returns."""
+
+    #: The values, a view of the dual tensor without a tangent.
+    primal: Tensor
+    #: The tangent, None if there is none.
+    tangent: Tensor | None
+
+
+def enter_dual_level() -> int:
+    """Open the level of forward mode.
+
+    Returns:
+        Its number, 0.
+
+    Raises:
+        RuntimeError: if one is open; `asyncgrad.func.jvp` nests.
+    """
+    modes = current()
+    if modes.dual_level is not None:
+        raise AutogradError("Nested forward mode AD is not supported at the moment")
+    install(modes.replace(dual_level=Level()))
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """Close the level: its tangents are gone.
+
+    Args:
+        level: its number; the default is the open one.
+
+    Raises:
+        RuntimeError: if it is not the open one, or none is.
+    """
+    modes = current()
+    opened = modes.dual_level
+    if opened is None and level is None:
+        raise AutogradError("exit_dual_level: no dual level is open. Call enter_dual_level() first")
+    if opened is None or (level is not None and level != opened.depth):
+        raise AutogradError(
+            "Trying to exit a forward AD level that was not the last one that was created. This "
+            "is not supported."
+        )
+    install(modes.replace(dual_level=opened.outer))
+
+
+class dual_level(Mode):
+    """A level of forward mode for a block, or for each call of a decorated function.
+
+    Raises:
+        RuntimeError: on entry, if a level is open.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> import asyncgrad.autograd.forward_ad as fwAD
+        >>> with fwAD.dual_level():
+        ...     x = fwAD.make_dual(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 0.0]))
+        ...     print(fwAD.unpack_dual(x * x).tangent)
+        tensor([2., 0.])
+    """
+
+    def __init__(self) -> None:
+        """Open nothing before `__enter__`."""
+        super().__init__()
+
+    def __enter__(self) -> Any:
+        """Open the level; returns its number."""
+        found = current()
+        number = enter_dual_level()
+        self._found.append(found)
+        return number
+
+    def _again(self) -> Mode:
+        """A level for each call."""
+        return dual_level()
+
+
+class nested_level(Mode):
+    """A level within whatever levels are open: tangents have tangents, for derivatives of them."""
+
+    def __init__(self) -> None:
+        """Open nothing before `__enter__`."""
+        super().__init__()
+
+    def __enter__(self) -> Self:
+        """Open the level."""
+        found = current()
+        install(found.replace(dual_level=Level(found.dual_level), forward=True))
+        self._found.append(found)
+        return self
+
+
+class set_fwd_grad_enabled(Mode):
+    """Whether operations push tangents, from the call on; as a context manager, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        """Set the mode at once."""
+        super().__init__(forward=bool(mode))
+        self._before = current()
+        install(self._before.replace(forward=bool(mode)))
+
+    def __enter__(self) -> Self:
+        """The mode was set by the call."""
+        self._found.append(self._before)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Restore the mode, and leave a level that was opened within as it is."""
+        before = self._found.pop()
+        install(current().replace(forward=before.forward))
+
+
+_set_fwd_grad_enabled = set_fwd_grad_enabled
+
+
+def is_fwd_grad_enabled() -> bool:
+    """Whether operations push tangents here."""
+    modes = current()
+    return modes.forward and not modes.inference
+
+
+_is_fwd_grad_enabled = is_fwd_grad_enabled
+
+
+def _floating(what: str, tensor: Any) -> None:
+    if not isinstance(tensor, Variable):
+        raise TypeError(f"make_dual: {what} must be a Tensor, not {type(tensor).__name__}")
+    if category(tensor._metadata.dtype) < 2:
+        raise ValueError(
+            f"Expected {what} to be floating point or complex, but got: {tensor._metadata.dtype}"
+        )
+
+
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
+    """A view of a tensor that has a tangent.
+
+    Args:
+        tensor: the values, floating or complex.
+        tangent: the direction of the derivative, of the same shape. It is used as it is: what
+            changes the dual tensor in place changes it, too.
+        level: the number of the level; the default is the open one.
+
+    Returns:
+        The dual tensor, which shares the memory of `tensor` and leads to it in the graph.
+
+    Raises:
+        RuntimeError: if no level is open, the shapes differ, or one of the two has a tangent
+            already.
+        ValueError: if a dtype has no derivatives.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> import asyncgrad.autograd.forward_ad as fwAD
+        >>> with fwAD.dual_level():
+        ...     dual = fwAD.make_dual(ag.tensor(3.0), ag.tensor(1.0))
+        ...     print(fwAD.unpack_dual(dual * dual).tangent)
+        tensor(6.)
+    """
+    opened = current().dual_level
+    if opened is None or (level is not None and level < 0):
+        raise AutogradError(
+            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
+            "enter_dual_level() first."
+        )
+    if level is not None and level != opened.depth:
+        raise AutogradError(f"make_dual: level {level} is not open, but {opened.depth} is")
+    _floating("primal", tensor)
+    _floating("tangent", tangent)
+    if tangent_of(tensor, opened) is not None:
+        raise AutogradError(
+            f"Making a dual Tensor based on a Tensor that already has a forward gradient at the "
+            f"same level {opened.depth} is not supported."
+        )
+    if tangent_of(tangent, opened) is not None:
+        raise AutogradError(
+            f"Setting a forward grad that itself has a forward gradient at the same level "
+            f"{opened.depth} is not supported."
+        )
+    shape, given = tensor._metadata.shape, tangent._metadata.shape
+    if shape != given:
+        raise AutogradError(
+            f"Trying to set a forward gradient that has a different size than that of the "
+            f"original Tensor, this is not supported. Tensor is of size {list(shape)} while the "
+            f"given forward gradient is of size {list(given)}."
+        )
+    dual: Tensor = _alias(tensor, opened)
+    opened.set(dual._array, tangent)
+    return dual
+
+
+def _alias(tensor: Any, level: Level) -> Any:
+    """A view of all of a tensor without a tangent at a level, but with those around it."""
+    modes = current()
+    install(modes.replace(dual_level=level.outer))
+    try:
+        alias = RECORDED.reshape(tensor, tensor._metadata.shape)
+    finally:
+        install(modes)
+    level.set(alias._array, None)
+    return alias
+
+
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
+    """The values of a tensor and its tangent.
+
+    Args:
+        tensor: any tensor.
+        level: the number of the level; the default is the open one.
+
+    Returns:
+        A named tuple `(primal, tangent)`; the tangent is None where there is none, and outside of
+        a level.
+
+    Raises:
+        RuntimeError: if the level is not the open one.
+        TypeError: if `tensor` is none.
+    """
+    if not isinstance(tensor, Variable):
+        raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not "
+                        f"{type(tensor).__name__}")  # fmt: skip
+    modes = current()
+    opened = modes.dual_level
+    if opened is None or (level is not None and level < 0):
+        return UnpackedDualTensor(tensor, None)
+    if level is not None and level != opened.depth:
+        raise AutogradError(f"unpack_dual: level {level} is not open, but {opened.depth} is")
+    tangent = closed(tangent_of, tensor, opened) if is_fwd_grad_enabled() else None
+    return UnpackedDualTensor(_alias(tensor, opened), tangent)

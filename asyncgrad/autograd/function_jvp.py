@@ -1,0 +1,143 @@
+"""Tangents through custom Functions: `jvp` is called where an argument has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.variable import Variable, version_of, view_of
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.forward import change_tangent, tangent_of, zeros_like
+from asyncgrad.ops.promotion import category
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def push_function(
+    ctx: Any, jvp: Any, args: Sequence[Any], outputs: tuple[Any, ...], results: tuple[Any, ...]
+) -> None:
+    """Give the results of a Function their tangents at all open levels.
+
+    Args:
+        ctx: the Function's context.
+        jvp: what computes them.
+        args: the arguments of `forward`.
+        outputs: what `forward` has returned.
+        results: the same as the caller sees it.
+    """
+    given = [x for x in args if isinstance(x, Variable)]
+    for result in results:
+        if isinstance(result, Variable) and not any(result is x for x in given):
+            # Tangents belong to arrays: a result that is an argument's values needs one of its own.
+            result._array = result._array.view()
+    modes = current()
+    for level in modes.dual_level.chain():
+        install(modes.replace(dual_level=level.outer, forward=level.outer is not None))
+        try:
+            held = [tangent_of(x, level) if isinstance(x, Variable) else None for x in args]
+            if any(t is not None for t in held):
+                _push(ctx, jvp, args, outputs, results, held, level)
+        finally:
+            install(modes)
+
+
+def _push(
+    ctx: Any, jvp: Any, args: Any, outputs: Any, results: Any, held: list[Any], level: Any
+) -> None:
+    tangents = [
+        zeros_like(x)
+        if t is None
+        and ctx.materialize_grads
+        and isinstance(x, Variable)
+        and category(x._metadata.dtype) >= 2
+        else t
+        for x, t in zip(args, held, strict=True)
+    ]
+    versions = [None if t is None else version_of(t) for t in tangents]
+    returned = jvp(ctx, *tangents)
+    if not isinstance(returned, tuple):
+        returned = (returned,)
+    if len(returned) != len(results):
+        raise AutogradError(
+            f"Function's jvp returned an invalid number of forward gradients (expected "
+            f"{len(results)} but got {len(returned)})"
+        )
+    for place, (tangent, output, result) in enumerate(zip(returned, outputs, results, strict=True)):
+        if tangent is not None and not isinstance(tangent, Variable):
+            raise AutogradError(
+                f"expected Variable or None (got {type(tangent).__name__}) for grad output {place}."
+            )
+        differentiable = (
+            isinstance(result, Variable)
+            and category(result._metadata.dtype) >= 2
+            and not any(output is x for x in ctx.non_differentiable)
+        )
+        if not differentiable:
+            if tangent is not None:
+                raise AutogradError(
+                    f"Function's jvp returned a gradient at position {place}, but the "
+                    f"corresponding forward output is not a differentiable Tensor. You should "
+                    f"return None at that position instead."
+                )
+            continue
+        if tangent is not None and tangent._metadata.shape != result._metadata.shape:
+            raise AutogradError(
+                f"Trying to set a forward gradient that has a different size than that of the "
+                f"original Tensor, this is not supported. Tensor is of size "
+                f"{list(result._metadata.shape)} while the given forward gradient is of size "
+                f"{list(tangent._metadata.shape)}."
+            )
+        source = next((i for i, x in enumerate(args) if x is output), None)
+        if any(output is x for x in ctx.dirty_tensors):
+            assert source is not None
+            if held[source] is None:
+                if tangent is not None:
+                    change_tangent(result, tangent, level)
+            else:
+                _check_changed(tangent, held[source], versions[source])
+            continue
+        if tangent is not None:
+            _check_view(output, args, held, tangent)
+        level.set(result._array, tangent)
+
+
+def _check_changed(tangent: Any, held: Any, version: int | None) -> None:
+    """Raise unless the tangent of a changed argument was changed in place and returned."""
+    if version_of(held) == version:
+        raise AutogradError(
+            "An inplace custom Function is not modifying the forward mode gradients inplace. If "
+            "the forward is modifying an input inplace, then the jvp function must modify the "
+            "corresponding gradient inplace."
+        )
+    if tangent is not held:
+        raise AutogradError(
+            "An inplace custom Function is not returning the forward mode gradients as-is. If "
+            "the forward is modifying an input inplace, then the jvp function must modify the "
+            "gradient inplace and return it as-is."
+        )
+
+
+def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
+    """Raise unless the tangent of a view of an argument is a view of the argument's."""
+    base = _base(output)
+    source = next(
+        (i for i, x in enumerate(args) if isinstance(x, Variable) and _base(x) is base), None
+    )
+    if source is None or held[source] is None:
+        return
+    if view_of(tangent) is None:
+        raise AutogradError(
+            "A custom Function's forward is returning a view (or an input as-is) but the jvp is "
+            "not returning a view."
+        )
+    if _base(tangent) is not _base(held[source]):
+        raise AutogradError(
+            "A custom Function's forward is returning a view but the jvp is not returning a view "
+            "of the same base as the given grad input."
+        )
+
+
+def _base(x: Any) -> Any:
+    view = view_of(x)
+    return x if view is None else view.base

@@ -1,0 +1,167 @@
+"""Forward mode: the tangents of results, pushed forward by the entries of the table.
+
+Pushes compute with recorded functions, so a tangent can be differentiated like any other tensor.
+While they run the level is closed and those around it stay open: levels nest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.forward import UNKNOWN, Level
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.variable import view_of, wrap
+from asyncgrad.ops.namespace import RECORDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.modes import Modes
+    from asyncgrad.ops.entry import Entry
+
+
+def tangent_of(x: Any, level: Level) -> Any:
+    """A tensor's tangent at a level, None if it has none.
+
+    A view that was taken before its base had a tangent has its part of the base's.
+    """
+    tangent = level.get(x._array)
+    if tangent is not UNKNOWN:
+        return tangent
+    view = view_of(x)
+    if view is None or view.path is None:
+        return None
+    whole = level.get(view.base._array)
+    if whole is UNKNOWN or whole is None:
+        return None
+    tangent = follow(whole, view.path)
+    level.set(x._array, tangent)
+    return tangent
+
+
+def follow(base: Any, path: Any) -> Any:
+    """The view of a tensor at the end of a path."""
+    steps = []
+    while path is not None:
+        path, name, attributes = path
+        steps.append((name, attributes))
+    x = base
+    for name, attributes in reversed(steps):
+        x = getattr(RECORDED, name)(x, *attributes)
+    return x
+
+
+def push_tangents(
+    entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
+) -> None:
+    """Give the result of an operation its tangents at all open levels."""
+    array = out._array
+    changed = inputs[0]._array is array
+    if any(x._array is array for x in inputs[1:]):
+        return  # As that input has it.
+    for level in modes.dual_level.chain():
+        # From the outside in: an inner push reads the outer tangents of what it computes with.
+        install(modes.replace(dual_level=level.outer))
+        try:
+            tangents = [tangent_of(x, level) for x in inputs]
+            if all(t is None for t in tangents):
+                continue
+            tangent = _pushed(entry, inputs, attributes, out, tangents)
+            if changed:
+                change_tangent(inputs[0], tangent, level)
+            elif tangent is not None:
+                level.set(array, tangent if entry.view else _own(tangent, tangents))
+        finally:
+            install(modes)
+
+
+def _pushed(
+    entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, tangents: Any
+) -> Any:
+    """The tangent of an operation's result."""
+    values = {"out": out, "out_shape": out._metadata.shape}
+    values.update(zip(entry.attributes, attributes, strict=False))
+    if entry.inputs == ("*xs",):
+        push = entry.pushes["*xs"]
+        filled = [zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True)]
+        return push.function(RECORDED, filled, *[values[name] for name in push.names])
+    for key, x in zip(entry.inputs, inputs, strict=True):
+        values[key] = x
+        values[f"{key}_shape"] = x._metadata.shape
+        values[f"{key}_dtype"] = x._metadata.dtype
+    total = None
+    for key, tangent in zip(entry.inputs, tangents, strict=True):
+        push = entry.pushes.get(key)  # type: ignore[assignment]
+        if tangent is None or push is None:
+            continue
+        # Attributes at the end may have been left to their defaults.
+        names = [name for name in push.names if name in values]
+        pushed = push.function(RECORDED, tangent, *[values[name] for name in names])
+        total = pushed if total is None else RECORDED.add(total, pushed)
+    if total is not None and total._metadata.shape != out._metadata.shape:
+        total = RECORDED.expand(total, out._metadata.shape)
+    return total
+
+
+def _own(tangent: Any, others: list[Any]) -> Any:
+    """The tangent in memory of its own: those of inputs may change in place."""
+    if view_of(tangent) is not None or any(tangent is other for other in others):
+        return RECORDED.clone(tangent)
+    return tangent
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros as the tangent of a tensor."""
+    metadata = x._metadata
+    return wrap(metadata.F.xp.zeros(metadata.shape, dtype=metadata.dtype), metadata)
+
+
+def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
+    """Give a tensor that has been changed in place another tangent, in place.
+
+    The views of a tensor have the same views of its tangent, so they change with it.
+
+    Args:
+        tensor: what has been changed.
+        tangent: the tangent of its new values, or None.
+        level: at which level.
+    """
+    held = tangent_of(tensor, level)
+    if tangent is held:
+        return
+    if held is None:
+        view = view_of(tensor)
+        if view is None or view.path is None or level.get(view.base._array) is None:
+            level.set(tensor._array, RECORDED.clone(tangent))
+            return
+        whole = zeros_like(view.base)
+        level.set(view.base._array, whole)
+        held = tangent_of(tensor, level)
+        if level.get(tensor._array) is None:
+            held = follow(whole, view.path)
+            level.set(tensor._array, held)
+    if tangent is None:
+        held.zero_()
+    else:
+        held.copy_(tangent)
+
+
+def carry(tensor: Any, result: Any) -> None:
+    """Give a tensor that takes the values of a result in place the result's tangents."""
+    modes = current()
+    for level in modes.dual_level.chain():
+        install(modes.replace(dual_level=level.outer))
+        try:
+            change_tangent(tensor, tangent_of(result, level), level)
+        finally:
+            install(modes)
+
+
+def closed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function without pushing tangents."""
+    modes = current()
+    install(modes.replace(forward=False))
+    try:
+        return function(*arguments)
+    finally:
+        install(modes)
