@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad import autograd
+from asyncgrad.autograd import functional
 from asyncgrad.core.modes import Mode
 
-__all__ = ["backward", "blocking", "grad"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "backward", "blocking", "grad", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp",
+]  # fmt: skip
 
 
 def blocking() -> Mode:
@@ -30,3 +37,19 @@ def grad(*args: Any, **kwargs: Any) -> Any:
     with blocking():
         result = autograd.grad(*args, **kwargs)
     return dict(result) if isinstance(result, dict) else tuple(result)
+
+
+def _ended(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, ended when it returns."""
+
+    @functools.wraps(function)
+    def blocked(*args: Any, **kwargs: Any) -> Any:
+        with blocking():
+            return function(*args, **kwargs)
+
+    blocked.__doc__ = f"`asyncgrad.autograd.functional.{function.__name__}`, ended when it returns."
+    return blocked
+
+
+hessian, hvp, jacobian = map(_ended, (functional.hessian, functional.hvp, functional.jacobian))
+jvp, vhp, vjp = map(_ended, (functional.jvp, functional.vhp, functional.vjp))

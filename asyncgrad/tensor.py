@@ -37,7 +37,7 @@ from asyncgrad.ops.promotion import category
 from asyncgrad.ops.table import OPERATORS, REFLECTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
 __all__ = ["Tensor"]
 
@@ -482,6 +482,11 @@ class Tensor(Variable):
         if not self._metadata.shape:
             raise TypeError("iteration over a 0-d tensor")
         return (self[i] for i in range(self._metadata.shape[0]))
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        """The tensor itself: a result that is here may be awaited like one that is not yet."""
+        yield from ()
+        return self
 
     def __repr__(self) -> str:
         """The values, and how the tensor stands in the graph."""

@@ -1,6 +1,6 @@
 """PyTorch's `torch.autograd`, awaited."""
 
-from asyncgrad.autograd import anomaly_mode, forward_ad, function, graph
+from asyncgrad.autograd import anomaly_mode, forward_ad, function, functional, graph
 from asyncgrad.autograd import modes as grad_mode
 from asyncgrad.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from asyncgrad.autograd.function import Function
@@ -19,7 +19,7 @@ from asyncgrad.core.node import Node
 
 __all__ = [
     "Function", "Node", "Variable", "_unsafe_preserve_version_counter", "anomaly_mode", "backward",
-    "detect_anomaly", "enable_grad", "forward_ad", "function", "grad", "grad_mode", "graph",
-    "inference_mode", "is_multithreading_enabled", "no_grad", "request", "set_detect_anomaly",
-    "set_grad_enabled", "set_multithreading_enabled",
+    "detect_anomaly", "enable_grad", "forward_ad", "function", "functional", "grad", "grad_mode",
+    "graph", "inference_mode", "is_multithreading_enabled", "no_grad", "request",
+    "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from asyncgrad.scheduler.engine import Engine, engine, engine_of
 from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results, ended
 from asyncgrad.scheduler.inline import portal, run_inline
 from asyncgrad.scheduler.offload import cooperate, offload
+from asyncgrad.scheduler.program import Program, awaitable, call, run_program, waits
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -20,14 +21,19 @@ __all__ = [
     "FINISHED",
     "BackwardFuture",
     "Engine",
+    "Program",
     "Results",
+    "awaitable",
+    "call",
     "check_awaited",
     "cooperate",
     "engine",
     "offload",
     "portal",
     "run_inline",
+    "run_program",
     "start",
+    "waits",
 ]
 
 

@@ -1,0 +1,626 @@
+"""Jacobians, Hessians and their products with vectors: `torch.autograd.functional`.
+
+Each function may be awaited on a running loop and gives its result at once elsewhere. The user's
+function may be a coroutine function. Products of Jacobians with vectors are made of two passes:
+the first gives a function of its own gradients that is linear, the second transposes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.autograd.passes import grad
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import zeros, zeros_like
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.functions.shape import stack
+from asyncgrad.scheduler import call, run_program, waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+_STRATEGIES = ("forward-mode", "reverse-mode")
+
+
+# -- the public functions -------------------------------------------------------------------------
+
+
+def vjp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Any:
+    """The product of a vector with the Jacobian of a function.
+
+    Args:
+        func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
+        inputs: where the Jacobian is taken.
+        v: the vector, shaped like the outputs; may be left out for one output of one element.
+        create_graph: make the results differentiable.
+        strict: raise where an output does not depend on an input, instead of giving zeros.
+
+    Returns:
+        The function's outputs, and the product, shaped like the inputs.
+
+    Raises:
+        TypeError: if inputs or outputs are no tensors.
+        RuntimeError: if `v` does not fit, or `strict` finds an independence.
+
+    Example:
+        >>> x = ag.tensor([1.0, 2.0])
+        >>> y, product = ag.autograd.functional.vjp(lambda x: x * x, x, ag.tensor([1.0, 1.0]))
+        >>> product.tolist()
+        [2.0, 4.0]
+    """
+    _tuple_of(inputs, "inputs", "vjp")
+    return run_program(_vjp(func, inputs, v, create_graph, strict), waits=waits(func))
+
+
+def jvp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Any:
+    """The product of the Jacobian of a function with a vector.
+
+    Args:
+        func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
+        inputs: where the Jacobian is taken.
+        v: the vector, shaped like the inputs; may be left out for one input of one element.
+        create_graph: make the results differentiable.
+        strict: raise where an output does not depend on an input, instead of giving zeros.
+
+    Returns:
+        The function's outputs, and the product, shaped like the outputs.
+
+    Raises:
+        TypeError: if inputs or outputs are no tensors.
+        RuntimeError: if `v` does not fit, or `strict` finds an independence.
+    """
+    _tuple_of(inputs, "inputs", "jvp")
+    return run_program(_jvp(func, inputs, v, create_graph, strict), waits=waits(func))
+
+
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """The Jacobian of a function.
+
+    Args:
+        func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
+        inputs: where it is taken.
+        create_graph: make the result differentiable.
+        strict: raise where an output does not depend on an input, instead of giving zeros.
+        vectorize: compute all rows in one pass.
+        strategy: "reverse-mode", or "forward-mode", which takes `vectorize=True`.
+
+    Returns:
+        A tensor of the output's shape followed by the input's; a tuple of them for several inputs
+        or outputs, a tuple for each output of a tuple for each input for several of both.
+
+    Raises:
+        AssertionError: if there is no such strategy.
+        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
+        TypeError: if inputs or outputs are no tensors.
+        RuntimeError: if `strict` finds an independence, or comes with `vectorize`.
+    """
+    _check_strategy(strategy)
+    if strategy == "forward-mode":
+        if create_graph:
+            raise NotImplementedError(
+                'jacobian: create_graph=True and strategy="forward-mode" are not supported '
+                'together. Set create_graph=False or strategy="reverse-mode".'
+            )
+        _check_forward(strict, vectorize)
+    _tuple_of(inputs, "inputs", "jacobian")
+    program = _jacobian(func, inputs, create_graph, strict, vectorize, strategy)
+    return run_program(program, waits=waits(func))
+
+
+def hessian(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """The Hessian of a function of one element: the Jacobian of its Jacobian.
+
+    Args:
+        func: a function or coroutine function of tensors that returns one element.
+        inputs: where it is taken.
+        create_graph: make the result differentiable.
+        strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
+        vectorize: compute all rows in one pass.
+        outer_jacobian_strategy: "reverse-mode", or "forward-mode", which takes `vectorize=True`.
+
+    Returns:
+        A tensor of the input's shape twice; for several inputs a tuple of tuples.
+
+    Raises:
+        AssertionError: if there is no such strategy.
+        NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
+        TypeError: if inputs or output are no tensors.
+        RuntimeError: if the output has more than one element or `strict` finds an independence.
+    """
+    single, _ = _tuple_of(inputs, "inputs", "hessian")
+    _check_strategy(outer_jacobian_strategy)
+
+    async def gradient(*tensors: Any) -> Any:
+        out = await _jacobian(_scalar(func, strict), tensors, True, False, False)
+        _check_dependent(out, "jacobian", strict)
+        return out
+
+    async def program() -> Any:
+        rows = await _jacobian(
+            gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy
+        )
+        # The gradient is a tuple, whether or not the inputs are.
+        return rows[0] if single else rows
+
+    if outer_jacobian_strategy == "forward-mode":
+        if create_graph:
+            raise NotImplementedError(
+                'hessian: create_graph=True and outer_jacobian_strategy="forward-mode" are not '
+                "supported together. Set one of them otherwise."
+            )
+        _check_forward(strict, vectorize)
+    return run_program(program(), waits=waits(func))
+
+
+def vhp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Any:
+    """The product of a vector with the Hessian of a function of one element.
+
+    Args:
+        func: a function or coroutine function of tensors that returns one element.
+        inputs: where the Hessian is taken.
+        v: the vector, shaped like the inputs; may be left out for one input of one element.
+        create_graph: make the results differentiable.
+        strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
+
+    Returns:
+        The function's output, and the product, shaped like the inputs.
+
+    Raises:
+        TypeError: if inputs or output are no tensors.
+        RuntimeError: if the output has more than one element, `v` does not fit, or `strict` finds
+            an independence.
+    """
+    _tuple_of(inputs, "inputs", "vhp")
+    return run_program(_vhp(func, inputs, v, create_graph, strict), waits=waits(func))
+
+
+def hvp(
+    func: Callable[..., Any],
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
+) -> Any:
+    """The product of the Hessian of a function of one element with a vector.
+
+    The arguments and results are `vhp`'s, which takes one pass less: the two differ only where the
+    Hessian is not symmetric.
+    """
+    _tuple_of(inputs, "inputs", "hvp")
+    return run_program(_hvp(func, inputs, v, create_graph, strict), waits=waits(func))
+
+
+# -- the programs ---------------------------------------------------------------------------------
+
+
+async def _vjp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    single, given = _tuple_of(inputs, "inputs", "vjp")
+    with enable_grad():
+        tensors = _prepared(given, create_graph)
+        alone, outputs = await _outputs(func, tensors, "vjp", strict)
+        if v is None:
+            _check_one_element(outputs, "user-provided function returns")
+        else:
+            v = _vector(v, outputs, alone, create_graph, "vjp")
+    found = await _grad(outputs, tensors, v, create_graph)
+    product = _filled(found, tensors, strict, create_graph, _BACK)
+    return _finished(outputs, alone, create_graph), _finished(product, single, create_graph)
+
+
+async def _jvp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    _, given = _tuple_of(inputs, "inputs", "jvp")
+    single = not isinstance(inputs, tuple)
+    with enable_grad():
+        tensors = _prepared(given, create_graph)
+        if v is None:
+            _check_one_element(tensors, "input to the user-provided function is")
+        else:
+            v = _vector(v, tensors, single, create_graph, "jvp")
+        alone, outputs = await _outputs(func, tensors, "jvp", strict)
+        # The first pass is linear in these: their values do not matter.
+        dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
+        gradients = await _grad(outputs, tensors, dummies, True)
+        _check_dependent(gradients, "grad_inputs", strict)
+        found = await _grad(gradients, dummies, v, create_graph)
+    product = _filled(found, outputs, strict, create_graph, _BACK_TRICK)
+    return _finished(outputs, alone, create_graph), _finished(product, alone, create_graph)
+
+
+async def _jacobian(
+    func: Any,
+    inputs: Any,
+    create_graph: bool,
+    strict: bool,
+    vectorize: bool,
+    strategy: str = "reverse-mode",
+) -> Any:
+    single, given = _tuple_of(inputs, "inputs", "jacobian")
+    if strategy == "forward-mode":
+        return await _jacobian_forward(func, given, single)
+    with enable_grad():
+        tensors = _prepared(given, create_graph)
+        alone, outputs = await _outputs(func, tensors, "jacobian", strict)
+        if vectorize:
+            if strict:
+                raise AutogradError(
+                    "jacobian: strict=True and vectorize=True are not supported together. Set one "
+                    "of them to False."
+                )
+            rows = await _rows_at_once(outputs, tensors, create_graph)
+        else:
+            rows = tuple(
+                [
+                    await _rows(place, out, tensors, create_graph, strict)
+                    for place, out in enumerate(outputs)
+                ]
+            )
+    if not create_graph:
+        rows = tuple(tuple(block.detach() for block in row) for row in rows)
+    return _unpacked(rows, alone, single)
+
+
+async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: bool) -> Any:
+    """The derivatives of one output, a row at a time."""
+    blocks: list[list[Any]] = [[] for _ in tensors]
+    flat = out.reshape(-1)
+    for row in range(out.numel()):
+        found = await _grad((flat[row],), tensors, None, create_graph, retain_graph=True)
+        for where, (block, gradient, tensor) in enumerate(zip(blocks, found, tensors, strict=True)):
+            if strict and gradient is None:
+                raise AutogradError(
+                    f"Output {place} of the user-provided function is independent of input "
+                    f"{where}. This is not allowed in strict mode."
+                )
+            if strict and create_graph and not gradient.requires_grad:
+                raise AutogradError(
+                    f"The jacobian of the user-provided function is independent of input {place}. "
+                    f"This is not allowed in strict mode when create_graph=True."
+                )
+            block.append(zeros_like(tensor) if gradient is None else gradient)
+    return tuple(
+        stack(block).reshape(*out.shape, *tensor.shape)
+        if block
+        else zeros((*out.shape, *tensor.shape), dtype=tensor.dtype)
+        for block, tensor in zip(blocks, tensors, strict=True)
+    )
+
+
+async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
+    """The derivatives of all outputs by all inputs, from one pass over a batch of gradients."""
+    sizes = [out.numel() for out in outputs]
+    pairs = [(out, b) for out, b in zip(outputs, _basis(outputs), strict=True) if out.requires_grad]
+    found: Any = (None,) * len(tensors)
+    if pairs:
+        roots, batches = zip(*pairs, strict=True)
+        found = await grad(  # type: ignore[call-arg]
+            roots, tensors, batches, None, create_graph, allow_unused=True, is_grads_batched=True
+        )
+    columns = [
+        zeros((sum(sizes), *tensor.shape), dtype=tensor.dtype) if rows is None else rows
+        for rows, tensor in zip(found, tensors, strict=True)
+    ]
+    blocks = [
+        [
+            part.reshape(*out.shape, *tensor.shape)
+            for part, out in zip(column.split(sizes), outputs, strict=True)
+        ]
+        for column, tensor in zip(columns, tensors, strict=True)
+    ]
+    return tuple(zip(*blocks, strict=True))
+
+
+def _basis(tensors: Any) -> list[Any]:
+    """For each tensor a batch: the unit vectors of all tensors, as far as they lie in this one."""
+    total = sum(tensor.numel() for tensor in tensors)
+    batches = []
+    first = 0
+    for tensor in tensors:
+        size = tensor.numel()
+        batch = zeros((total, size), dtype=tensor.dtype)
+        batch[range(first, first + size), range(size)] = 1
+        batches.append(batch.reshape(total, *tensor.shape))
+        first += size
+    return batches
+
+
+async def _jacobian_forward(func: Any, given: Any, single: bool) -> Any:
+    """The Jacobian from products with all unit vectors of the inputs."""
+    with enable_grad():
+        tensors = _prepared(given, True)
+        alone, outputs = await _outputs(func, tensors, "jacobian", False)
+        dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
+        gradients = await _grad(outputs, tensors, dummies, True)
+        gradients = [
+            zeros_like(tensor) if gradient is None else gradient
+            for gradient, tensor in zip(gradients, tensors, strict=True)
+        ]
+        columns = await _rows_at_once(gradients, dummies, False)
+    rows = [
+        [
+            block.movedim(tuple(range(tensor.ndim)), tuple(range(out.ndim, out.ndim + tensor.ndim)))
+            for block, tensor in zip(column, tensors, strict=True)
+        ]
+        for column, out in zip(zip(*columns, strict=True), outputs, strict=True)
+    ]
+    return _unpacked(tuple(map(tuple, rows)), alone, single)
+
+
+async def _vhp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    single, given = _tuple_of(inputs, "inputs", "vhp")
+    with enable_grad():
+        tensors = _prepared(given, create_graph)
+        v = _hessian_vector(v, tensors, single, create_graph, "vhp")
+        out, gradients = await _gradient(func, tensors, "vhp", strict)
+    found = await _grad(gradients, tensors, v, create_graph)
+    product = _filled(found, tensors, strict, create_graph, _DOUBLE_BACK)
+    return _finished((out,), True, create_graph), _finished(product, single, create_graph)
+
+
+async def _hvp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    single, given = _tuple_of(inputs, "inputs", "hvp")
+    with enable_grad():
+        tensors = _prepared(given, create_graph)
+        v = _hessian_vector(v, tensors, single, create_graph, "hvp")
+        out, gradients = await _gradient(func, tensors, "hvp", strict)
+        dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
+        second = await _grad(gradients, tensors, dummies, True)
+        _check_dependent(second, "hessian", strict)
+        found = await _grad(second, dummies, v, create_graph)
+    product = _filled(found, tensors, strict, create_graph, _DOUBLE_BACK_TRICK)
+    return _finished((out,), True, create_graph), _finished(product, single, create_graph)
+
+
+# -- steps of a program ---------------------------------------------------------------------------
+
+
+async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bool, Any]:
+    """What the user's function returns: whether it is one tensor, and a tuple."""
+    found = await call(func, *tensors)
+    alone, outputs = _tuple_of(found, "outputs of the user-provided function", name)
+    _check_dependent(outputs, "outputs", strict)
+    return alone, outputs
+
+
+async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[Any, Any]:
+    """The one element that the user's function returns, and its differentiable gradient."""
+    alone, outputs = await _outputs(func, tensors, name, strict)
+    _check_scalar(alone, outputs, name)
+    gradients = await _grad(outputs, tensors, None, True)
+    _check_dependent(gradients, "jacobian", strict)
+    return outputs[0], gradients
+
+
+def _scalar(func: Any, strict: bool) -> Any:
+    """The user's function, which has to return one element."""
+
+    async def scalar(*tensors: Any) -> Any:
+        alone, outputs = await _outputs(func, tensors, "hessian", strict)
+        _check_scalar(alone, outputs, "hessian")
+        return outputs[0].squeeze()
+
+    return scalar
+
+
+async def _grad(
+    outputs: Sequence[Any],
+    tensors: Sequence[Any],
+    vectors: Any,
+    create_graph: bool,
+    retain_graph: bool | None = None,
+) -> Sequence[Any]:
+    """`grad` that passes over the outputs without a gradient, and gives None without any."""
+    vectors = (None,) * len(outputs) if vectors is None else vectors
+    pairs = [
+        (out, vector)
+        for out, vector in zip(outputs, vectors, strict=True)
+        if out is not None and out.requires_grad
+    ]
+    if not pairs:
+        return (None,) * len(tensors)
+    roots, gradients = zip(*pairs, strict=True)
+    found: Sequence[Any] = await grad(
+        roots, tensors, gradients, retain_graph, create_graph, allow_unused=True
+    )
+    return found
+
+
+def _tuple_of(value: Any, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
+    """Whether a value is one tensor, and it as a tuple.
+
+    Raises:
+        TypeError: if it is neither a tensor nor a tuple of tensors.
+    """
+    alone = not isinstance(value, tuple)
+    values = (value,) if alone else tuple(value)
+    for place, element in enumerate(values):
+        if not isinstance(element, Variable):
+            where = f"given {what} has" if alone else f"value at index {place} has"
+            raise TypeError(
+                f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but "
+                f"the {where} type {type(element)}."
+            )
+    return alone, values
+
+
+def _prepared(tensors: Any, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
+    """New tensors for the arguments: the function may hold the same ones as constants."""
+    return tuple(
+        tensor.reshape(tensor.shape)
+        if create_graph and tensor.requires_grad
+        else tensor.detach().requires_grad_(requires_grad)
+        for tensor in tensors
+    )
+
+
+def _vector(v: Any, like: Any, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:
+    """The vector of a product, shaped like some tensors."""
+    _, vectors = _tuple_of(v, "v", name)
+    if len(vectors) != len(like):
+        raise AutogradError(
+            "The given v should contain a single Tensor."
+            if alone
+            else f"v is a tuple of invalid length: should be {len(like)} but got {len(vectors)}."
+        )
+    for place, (vector, tensor) in enumerate(zip(vectors, like, strict=True)):
+        if vector.shape != tensor.shape:
+            raise AutogradError(
+                f"{'' if alone else f'Entry {place} in '}v has invalid size: should be "
+                f"{tensor.shape} but got {vector.shape}."
+            )
+    return _prepared(vectors, create_graph, requires_grad=False)
+
+
+def _hessian_vector(v: Any, tensors: Any, alone: bool, create_graph: bool, name: str) -> Any:
+    if v is None:
+        _check_one_element(tensors, "input to the user-provided function is")
+        return None
+    return _vector(v, tensors, alone, create_graph, name)
+
+
+def _unpacked(rows: Any, alone: bool, single: bool) -> Any:
+    """Blocks by output and input, without the tuples that were not there."""
+    if single:
+        rows = tuple(row[0] for row in rows)
+    return rows[0] if alone else rows
+
+
+def _finished(tensors: Any, alone: bool, create_graph: bool) -> Any:
+    """Results as the user gets them."""
+    if not create_graph:
+        tensors = tuple(tensor.detach() for tensor in tensors)
+    return tensors[0] if alone else tuple(tensors)
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+#: What `strict` says of a missing gradient and of one that is no function of the inputs.
+_JACOBIAN = "The jacobian of the user-provided function is independent of input {}."
+_HESSIAN = "The hessian of the user-provided function is independent of input {}."
+_BACK = ("The output of the user-provided function is independent of input {}.", _JACOBIAN)
+_BACK_TRICK = (
+    "The gradient with respect to the input is independent of entry {} in the grad_outputs when "
+    "using the double backward trick to compute forward mode gradients.",
+    _JACOBIAN,
+)
+_DOUBLE_BACK = (_JACOBIAN, _HESSIAN)
+_DOUBLE_BACK_TRICK = (
+    "The hessian of the user-provided function is independent of entry {} in the grad_jacobian.",
+    _HESSIAN,
+)
+_CONSTANT = {
+    "outputs": "Output {} of the user-provided function does not require gradients. The outputs "
+    "must be computed in a differentiable manner from the input when running in strict mode.",
+    "grad_inputs": "The gradient with respect to input {} is independent of the inputs of the "
+    "user-provided function. This is not allowed in strict mode.",
+    "jacobian": "While computing the hessian, found that the jacobian of the user-provided "
+    "function with respect to input {} is independent of the input. This is not allowed in strict "
+    "mode. The function has to be twice differentiable, and its jacobian to depend on the inputs.",
+    "hessian": "The hessian of the user-provided function with respect to input {} is independent "
+    "of the input. This is not allowed in strict mode. The function has to be thrice "
+    "differentiable, and its hessian to depend on the inputs.",
+}
+
+
+def _filled(
+    found: Any, like: Any, strict: bool, create_graph: bool, messages: tuple[str, str]
+) -> tuple[Any, ...]:
+    """Zeros for missing gradients, or what `strict` says of them."""
+    for place, gradient in enumerate(found):
+        if strict and gradient is None:
+            raise AutogradError(f"{messages[0].format(place)} This is not allowed in strict mode.")
+        if strict and create_graph and not gradient.requires_grad:
+            raise AutogradError(
+                f"{messages[1].format(place)} This is not allowed in strict mode when "
+                f"create_graph=True."
+            )
+    return tuple(
+        zeros_like(tensor) if gradient is None else gradient
+        for gradient, tensor in zip(found, like, strict=True)
+    )
+
+
+def _check_dependent(tensors: Any, what: str, strict: bool) -> None:
+    """Raise in strict mode for what does not depend on the inputs."""
+    for place, tensor in enumerate(tensors if strict else ()):
+        if tensor is None:
+            raise AutogradError(
+                f"The output of the user-provided function is independent of input {place}. This "
+                f"is not allowed in strict mode."
+            )
+        if not tensor.requires_grad:
+            raise AutogradError(_CONSTANT[what].format(place))
+
+
+def _check_one_element(tensors: Any, what: str) -> None:
+    if len(tensors) != 1 or tensors[0].numel() != 1:
+        raise AutogradError(
+            f"The vector v can only be None if the {what} a single Tensor with a single element."
+        )
+
+
+def _check_scalar(alone: bool, outputs: Any, name: str) -> None:
+    if not alone:
+        raise AutogradError(f"The function given to {name} should return a single Tensor")
+    if outputs[0].numel() != 1:
+        raise AutogradError(
+            f"The Tensor returned by the function given to {name} should contain a single element"
+        )
+
+
+def _check_strategy(strategy: str) -> None:
+    if strategy not in _STRATEGIES:
+        raise AssertionError(
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
+            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
+            'Otherwise, prefer to use "reverse-mode".'
+        )
+
+
+def _check_forward(strict: bool, vectorize: bool) -> None:
+    if strict:
+        raise AutogradError(
+            'strict=True and strategy="forward-mode" are not supported together. Set '
+            'strict=False or strategy="reverse-mode".'
+        )
+    if not vectorize:
+        raise NotImplementedError(
+            "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only "
+            "implemented for `vectorize=True`."
+        )

@@ -1,0 +1,132 @@
+"""Programs: calls made of several passes and a user's function, awaited or run to their end.
+
+A program is a coroutine. On a running loop it becomes a task, elsewhere the calling thread runs
+it: there its passes have ended when they are awaited, so that it never has to wait. Only a user's
+coroutine function waits; without a loop it is run on the portal's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.events import _get_running_loop
+from contextvars import copy_context
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.future import Results
+from asyncgrad.scheduler.inline import portal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+#: Programs that nobody else may hold: the loop itself refers to its tasks weakly.
+_running: set[Program] = set()
+
+
+class Program(asyncio.Task[Any]):
+    """What a call of several passes returns on a running loop: await it."""
+
+    def __iter__(self) -> Generator[Any, None, Any]:
+        """Refuse to be unpacked like the results it stands for."""
+        raise TypeError("await the call: `values = await asyncgrad.func.vjp(...)`")
+
+
+class ResultList(list[Any]):
+    """A list computed where no loop runs, which can be awaited, too."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        """The list itself."""
+        yield from ()
+        return self
+
+
+class ResultDict(dict[Any, Any]):
+    """A dictionary computed where no loop runs, which can be awaited, too."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, dict[Any, Any]]:
+        """The dictionary itself."""
+        yield from ()
+        return self
+
+
+def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
+    """Run a program on the running loop, or to its end where nobody could await it.
+
+    Args:
+        program: the coroutine.
+        waits: it calls a coroutine function of the user's.
+
+    Returns:
+        A `Program` on a running loop; elsewhere the result, which can be awaited, too.
+
+    Raises:
+        RuntimeError: if a program that has to end at once waits for something.
+    """
+    loop = _get_running_loop()
+    if loop is None:
+        if waits:
+            running = copy_context().run(portal().start_task_soon, _awaited, program)
+            return awaitable(running.result())
+    else:
+        modes = current()
+        if not modes.blocking and not modes.in_node:
+            task = Program(program, loop=loop)
+            _running.add(task)
+            task.add_done_callback(_running.discard)
+            return task
+    try:
+        program.send(None)
+    except StopIteration as stop:
+        return awaitable(stop.value)
+    program.close()
+    raise AutogradError(
+        "a blocking call met a coroutine that waits for something, which could only run on an "
+        "event loop: use await"
+    )
+
+
+async def _awaited(program: Coroutine[Any, Any, Any]) -> Any:
+    return await program
+
+
+def awaitable(value: Any) -> Any:
+    """A result that can be awaited, too; tensors can."""
+    kind = type(value)
+    if kind is tuple:
+        return Results(value)
+    if kind is list:
+        return ResultList(value)
+    return ResultDict(value) if kind is dict else value
+
+
+def waits(function: Any) -> bool:
+    """Whether a function is a coroutine function, or a transform of one."""
+    known = getattr(function, "_waits", None)
+    if known is not None:
+        return bool(known)
+    body = getattr(function, "forward", None) or type(function).__call__
+    return iscoroutinefunction(function) or iscoroutinefunction(body)
+
+
+async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a user's function from a program.
+
+    A plain function can't await: what it starts has to end before it returns.
+    """
+    program = getattr(function, "_program", None)
+    if program is not None:
+        return await program(*args, **kwargs)
+    if waits(function):
+        return await function(*args, **kwargs)
+    with Mode(blocking=True):
+        result = function(*args, **kwargs)
+    if isawaitable(result) and not isinstance(result, (Variable, tuple, list, dict)):
+        result = await result
+    return result
