@@ -51,5 +51,9 @@ def _ended(function: Callable[..., Any]) -> Callable[..., Any]:
     return blocked
 
 
-hessian, hvp, jacobian = map(_ended, (functional.hessian, functional.hvp, functional.jacobian))
-jvp, vhp, vjp = map(_ended, (functional.jvp, functional.vhp, functional.vjp))
+hessian = _ended(functional.hessian)
+hvp = _ended(functional.hvp)
+jacobian = _ended(functional.jacobian)
+jvp = _ended(functional.jvp)
+vhp = _ended(functional.vhp)
+vjp = _ended(functional.vjp)

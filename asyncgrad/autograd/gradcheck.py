@@ -1,0 +1,558 @@
+"""Gradients checked against finite differences: `torch.autograd.gradcheck`.
+
+A function with complex outputs is checked twice, through their real and their imaginary parts, and
+a complex input is perturbed along both axes: what is compared is PyTorch's convention, the
+gradient of a real number by the conjugate. In fast mode one random direction on each side stands
+for the whole Jacobian.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from asyncgrad.autograd.differences import as_tuple, close, directions, slopes, units, vector
+from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.functional import jvp
+from asyncgrad.autograd.passes import grad
+from asyncgrad.core.modes import Mode
+from asyncgrad.core.variable import Variable, requires_grad, wrap
+from asyncgrad.creation import zeros_like
+from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.scheduler import call, run_program, waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["GradcheckError", "gradcheck", "gradcheck_async", "gradgradcheck", "gradgradcheck_async"]
+
+_DOUBLE = frozenset({np.dtype("float64"), np.dtype("complex128")})
+
+
+class GradcheckError(RuntimeError):
+    """A gradient is not what finite differences say it is."""
+
+
+class _Options(NamedTuple):
+    """How to check."""
+
+    eps: float
+    atol: float
+    rtol: float
+    nondet_tol: float
+    check_undefined_grad: bool
+    check_grad_dtypes: bool
+    check_batched_grad: bool
+    check_forward_ad: bool
+    check_backward_ad: bool
+    fast_mode: bool
+    masked: bool
+
+
+class _Undefined(Function):
+    """The identity, with no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None
+
+
+# -- the public functions -------------------------------------------------------------------------
+
+
+def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
+    """Compare the gradients of a function with finite differences; block until it is done.
+
+    Args:
+        func: a function or coroutine function of the inputs that returns a tensor or a tuple.
+        inputs: a tensor or a tuple; those that require grad should be of double precision.
+        options: as in PyTorch, by name: `eps=1e-6` is the perturbation; `atol=1e-5`, `rtol=1e-3`
+            the tolerances; `raise_exception=True` raises where a check fails instead of giving
+            False; `nondet_tol=0.0` is how much two passes may differ;
+            `check_undefined_grad=True` leaves out gradients of outputs; `check_grad_dtypes=False`
+            compares dtypes; `check_batched_grad=False` compares with `is_grads_batched`;
+            `check_forward_ad=False`, `check_batched_forward_grad=False` and
+            `check_backward_ad=True` say which derivatives to check; `fast_mode=False` checks one
+            random direction; `masked=None` forgives rounding where gradients have to vanish.
+
+    Returns:
+        True; False where a check failed and `raise_exception` is False.
+
+    Raises:
+        GradcheckError: where a check fails.
+        ValueError: if no input requires grad.
+        AssertionError: if nothing is to be checked.
+        RuntimeError: if an input overlaps itself.
+
+    Example:
+        >>> x = ag.tensor([0.5, 1.0], dtype=ag.float64, requires_grad=True)
+        >>> ag.autograd.gradcheck(lambda x: x.sin() * x, x)
+        True
+    """
+    return bool(_blocking(_gradcheck(func, inputs, **options), func))
+
+
+async def gradcheck_async(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
+    """`gradcheck`, awaited: the loop goes on between its passes."""
+    return await _gradcheck(func, inputs, **options)
+
+
+def gradgradcheck(
+    func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, **options: Any
+) -> bool:
+    """Compare the second derivatives of a function with finite differences of its gradients.
+
+    Args:
+        func: a function or coroutine function of the inputs that returns a tensor or a tuple.
+        inputs: a tensor or a tuple; those that require grad should be of double precision.
+        grad_outputs: the gradients of the outputs; random ones if None.
+        options: those of `gradcheck`, but `check_fwd_over_rev=False` and
+            `check_rev_over_rev=True` in the place of `check_forward_ad` and `check_backward_ad`,
+            and `gen_non_contig_grad_outputs=False`, whether random ones skip memory.
+
+    Returns:
+        True; False where a check failed and `raise_exception` is False.
+
+    Raises:
+        GradcheckError: where a check fails.
+        ValueError: if no input requires grad.
+        AssertionError: if nothing is to be checked.
+    """
+    return bool(_blocking(_gradgradcheck(func, inputs, grad_outputs, **options), func))
+
+
+async def gradgradcheck_async(
+    func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, **options: Any
+) -> bool:
+    """`gradgradcheck`, awaited: the loop goes on between its passes."""
+    return await _gradgradcheck(func, inputs, grad_outputs, **options)
+
+
+def _blocking(program: Any, func: Any) -> Any:
+    with Mode(blocking=True):
+        return run_program(program, waits=waits(func))
+
+
+# -- the programs ---------------------------------------------------------------------------------
+
+
+async def _gradcheck(
+    func: Any,
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    if not (check_forward_ad or check_backward_ad):
+        raise AssertionError(
+            "Expected at least one of check_forward_ad or check_backward_ad to be True"
+        )
+    if check_batched_grad and not check_backward_ad:
+        raise AssertionError(
+            "Setting check_batched_grad=True requires check_backward_ad to be True"
+        )
+    if check_batched_forward_grad and not check_forward_ad:
+        raise AssertionError(
+            "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
+        )
+    options = _Options(
+        eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
+        check_forward_ad, check_backward_ad, fast_mode, bool(masked),
+    )  # fmt: skip
+    try:
+        await _check(func, as_tuple(inputs), options)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+async def _gradgradcheck(
+    func: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    *,
+    gen_non_contig_grad_outputs: bool = False,
+    check_undefined_grad: bool = True,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    **options: Any,
+) -> bool:
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError(
+            "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True"
+        )
+    for name, chosen in {
+        "check_undefined_grad": check_undefined_grad,
+        "check_batched_grad": check_batched_grad,
+    }.items():
+        if chosen and not check_rev_over_rev:
+            raise AssertionError(f"Setting {name}=True requires check_rev_over_rev to be True")
+    arguments = as_tuple(inputs)
+    if grad_outputs is None:
+        outputs = _differentiable(await call(func, *arguments))
+        vectors = tuple(_random_like(out, gen_non_contig_grad_outputs) for out in outputs)
+    else:
+        vectors = as_tuple(grad_outputs)
+    count = len(arguments)
+    wanted = _differentiable_places(arguments)
+    asked = _differentiable_places(vectors)
+
+    async def gradients(*given: Any) -> Any:
+        inputs, vectors = given[:count], given[count:]
+        for place in wanted:
+            inputs[place].requires_grad_()
+        for place in asked:
+            vectors[place].requires_grad_()
+        outputs = _differentiable(await call(func, *inputs))
+        found = await grad(
+            outputs,
+            [inputs[place] for place in wanted],
+            vectors,
+            create_graph=True,
+            allow_unused=True,
+        )
+        return tuple(gradient for gradient in found if gradient is not None)
+
+    return await _gradcheck(
+        gradients,
+        arguments + vectors,
+        check_undefined_grad=check_undefined_grad,
+        check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
+        **options,
+    )
+
+
+async def _check(func: Any, inputs: tuple[Any, ...], options: _Options) -> None:
+    """Every check that is asked for."""
+    _check_inputs(inputs)
+    found = as_tuple(await call(func, *inputs))
+    outputs = _differentiable(found)
+    if options.check_backward_ad:
+        if any(out.is_complex() for out in found):
+            for part in ("imaginary", "real"):
+                await _compare(_part_of(func, part), inputs, options, part, found)
+        else:
+            await _compare(func, inputs, options, "", found)
+    if options.check_forward_ad:
+        await _compare_forward(func, inputs, options)
+    if not options.check_backward_ad:
+        return
+    if options.check_batched_grad:
+        for place, out in enumerate(outputs):
+            await _check_batched(place, out, inputs)
+    await _check_linear(outputs, inputs, options)
+    if options.check_undefined_grad:
+        await _check_undefined(func, inputs)
+
+
+# -- Jacobians compared ---------------------------------------------------------------------------
+
+
+async def _compare(
+    func: Any, inputs: tuple[Any, ...], options: _Options, part: str, whole: Any
+) -> None:
+    """Reverse mode beside finite differences; `part` is what is seen of complex outputs."""
+    found = as_tuple(await call(func, *inputs))
+    outputs = _differentiable(found)
+    wanted = [inputs[place] for place in _differentiable_places(inputs)]
+    kept = [place for place, out in enumerate(found) if out.requires_grad]
+    if not outputs:
+        for x in wanted:
+            for column in await slopes(func, inputs, x, units(x), options.eps):
+                if any(array.any() for array in column):
+                    raise GradcheckError("Numerical gradient for function expected to be zero")
+        return
+    if options.fast_mode:
+        await _compare_fast(func, inputs, options, part, whole)
+        return
+    numerical = [await slopes(func, inputs, x, units(x), options.eps) for x in wanted]
+    for row, out in enumerate(outputs):
+        analytical = await _columns(out, wanted, options, [side for side, *_ in units(out)])
+        for column, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
+            near = _matrix([slope[kept[row]] for slope in numerical[column]], x, out)
+            if not close(exact, near, options.rtol, options.atol):
+                raise GradcheckError(_mismatch(part, whole, row, column, near, exact))
+
+
+async def _compare_fast(
+    func: Any, inputs: tuple[Any, ...], options: _Options, part: str, whole: Any
+) -> None:
+    """One random direction at each end."""
+    found = as_tuple(await call(func, *inputs))
+    outputs = _differentiable(found)
+    wanted = [inputs[place] for place in _differentiable_places(inputs)]
+    kept = [place for place, out in enumerate(found) if out.requires_grad]
+    random = np.random.default_rng(0)
+    right = [directions(x, random) for x in wanted]
+    left = [vector(out, random) for out in outputs]
+    numerical = [
+        await slopes(func, inputs, x, u, options.eps) for x, u in zip(wanted, right, strict=True)
+    ]
+    for row, (out, v) in enumerate(zip(outputs, left, strict=True)):
+        analytical = await _columns(out, wanted, options, [v])
+        for column, (ends, exact) in enumerate(zip(right, analytical, strict=True)):
+            (u,) = ends
+            pulled = exact.reshape(-1)
+            one = pulled.real @ u[0].reshape(-1)
+            if len(u) > 1:
+                one = one + 1j * (pulled.imag @ u[1].reshape(-1))
+            near = numerical[column][0][kept[row]].reshape(-1) @ v.reshape(-1)
+            scale = sum(float(side.sum()) for side in u) * float(v.sum())
+            if not close(one, near, options.rtol, options.atol * scale):
+                slow = options._replace(fast_mode=False)
+                message = _mismatch(part, whole, row, column, near, one)
+                try:
+                    await _compare(func, inputs, slow, part, whole)
+                except GradcheckError as error:
+                    raise GradcheckError(f"{message}In slow mode: {error}") from None
+                raise GradcheckError(
+                    f"{message}Fast gradcheck failed but element-wise differences are small: the "
+                    f"check might pass with fast_mode=False."
+                )
+
+
+async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: _Options) -> None:
+    """Forward mode beside finite differences."""
+    wanted = _differentiable_places(inputs)
+    random = np.random.default_rng(0)
+    for column, place in enumerate(wanted):
+        x = inputs[place]
+        along = directions(x, random) if options.fast_mode else units(x)
+        sides = [[factor * side] for d in along for factor, side in zip((1, 1j), d, strict=False)]
+        outputs = as_tuple(await call(func, *inputs))
+        found = await slopes(func, inputs, x, sides, options.eps)
+        for slope, (side,) in zip(found, sides, strict=True):
+            tangents = await _pushed(func, inputs, place, side)
+            for row, (near, tangent) in enumerate(zip(slope, tangents, strict=True)):
+                seen = outputs[row].requires_grad
+                if seen and not close(tangent, near, options.rtol, options.atol):
+                    raise GradcheckError(
+                        _mismatch("", (), row, column, near, tangent, "computed with forward mode ")
+                    )
+
+
+async def _pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
+    """The outputs' tangents for a tangent of one input."""
+
+    async def of_one(x: Any) -> Any:
+        return as_tuple(await call(func, *inputs[:place], x, *inputs[place + 1 :]))
+
+    x = inputs[place]
+    tangent = wrap(direction.astype(x.dtype), x._metadata)
+    _, tangents = await jvp(of_one, x, tangent)
+    return [tangent._array for tangent in tangents]
+
+
+async def _columns(out: Any, wanted: Sequence[Any], options: _Options, rows: list[Any]) -> Any:
+    """What passes from some gradients of an output give for each input, side by side."""
+    twice: list[list[Any]] = []
+    for _ in range(2):
+        found: list[list[Any]] = [[] for _ in wanted]
+        for row in rows:
+            vector = wrap(row.astype(out.dtype).reshape(out.shape), out._metadata)
+            gradients = await grad(out, wanted, vector, retain_graph=True, allow_unused=True)
+            for column, x, gradient in zip(found, wanted, gradients, strict=True):
+                if gradient is not None and gradient.shape != x.shape:
+                    raise GradcheckError("Analytical gradient has incorrect size")
+                if gradient is not None and gradient.dtype != x.dtype and options.check_grad_dtypes:
+                    raise GradcheckError("Gradient has dtype mismatch")
+                blank = np.zeros(x.shape, x.dtype)
+                column.append(blank if gradient is None else np.array(gradient.detach()._array))
+        twice.append(
+            [
+                np.stack([g.reshape(-1) for g in column], axis=1)
+                if column
+                else np.zeros((x.numel(), 0), x.dtype)
+                for column, x in zip(found, wanted, strict=True)
+            ]
+        )
+    for first, second in zip(*twice, strict=True):
+        if first.size and not np.max(np.abs(first - second)) <= options.nondet_tol:
+            raise GradcheckError(
+                f"Backward is not reentrant, i.e., running backward with same input and "
+                f"grad_output multiple times gives different values, although analytical gradient "
+                f"matches numerical gradient. The tolerance for nondeterminism was "
+                f"{options.nondet_tol}. Pass nondet_tol= if the function is not deterministic."
+            )
+    return twice[0]
+
+
+# -- further checks -------------------------------------------------------------------------------
+
+
+async def _check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
+    """A batch of gradients gives what they give one by one."""
+    wanted = [inputs[i] for i in _differentiable_places(inputs)]
+    vectors = [_random_like(out, False).detach() for _ in range(2)]
+    one_by_one = [
+        await grad(out, wanted, vector, retain_graph=True, allow_unused=True) for vector in vectors
+    ]
+    stacked = np.stack([vector._array for vector in vectors])
+    batch = wrap(stacked, out._metadata.F.metadata_of(stacked))
+    try:
+        together = await grad(  # type: ignore[call-arg]
+            out, wanted, batch, retain_graph=True, allow_unused=True, is_grads_batched=True
+        )
+    except RuntimeError as error:
+        raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+    for number, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
+        if found is None:
+            continue
+        right = np.stack([gradient.detach()._array for gradient in expected])
+        if not close(found.detach()._array, right, 1e-5, 1e-8):
+            raise GradcheckError(
+                f"gradcheck or gradgradcheck failed while testing batched gradient computation. "
+                f"For output {place} and input {number}: got\n{found}\nexpected\n{right}"
+            )
+
+
+async def _check_linear(outputs: Any, inputs: tuple[Any, ...], options: _Options) -> None:
+    """Gradients of zero give zeros, like the inputs."""
+    wanted = [inputs[place] for place in _differentiable_places(inputs)]
+    if not outputs:
+        return
+    for x, gradient in zip(wanted, await _from_zeros(outputs, wanted), strict=True):
+        if gradient is None:
+            continue
+        array = gradient.detach()._array
+        if (not close(array, 0 * array, 1e-5, 1e-8)) if options.masked else array.any():
+            raise GradcheckError("backward not multiplied by grad_output")
+        for what, wrong in {"dtype": "type", "device": "device", "shape": "size"}.items():
+            if getattr(gradient, what) != getattr(x, what):
+                raise GradcheckError(f"grad is incorrect {wrong}")
+
+
+async def _check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:
+    """Backward takes missing gradients, all of them or one at a time."""
+    wanted = [inputs[place] for place in _differentiable_places(inputs)]
+    count = len(_differentiable(await call(func, *inputs)))
+    for missing in [None, *range(count if count > 1 else 0)]:
+        outputs = [
+            _Undefined.apply(out) if missing in {None, place} else out
+            for place, out in enumerate(_differentiable(await call(func, *inputs)))
+        ]
+        if not outputs:
+            return
+        try:
+            gradients = await _from_zeros(outputs, wanted)
+        except RuntimeError as error:
+            raise GradcheckError(
+                f"Expected backward function to handle undefined output grads, got: {error}. Pass "
+                f"check_undefined_grad=False if they never occur."
+            ) from error
+        for gradient in gradients:
+            if gradient is not None and gradient.detach()._array.any():
+                raise GradcheckError(
+                    "Expected all input grads to be undefined or zero when all output grads are "
+                    "undefined or zero. Pass check_undefined_grad=False if they never occur."
+                )
+
+
+async def _from_zeros(outputs: Sequence[Any], wanted: Sequence[Any]) -> Any:
+    zeros = [zeros_like(out) for out in outputs]
+    return await grad(outputs, wanted, zeros, retain_graph=True, allow_unused=True)
+
+
+def _check_inputs(inputs: tuple[Any, ...]) -> None:
+    """Raise if nothing requires grad, or an input's elements share memory."""
+    wanted = _differentiable_places(inputs)
+    for place in wanted:
+        x = inputs[place]
+        if x.dtype not in _DOUBLE:
+            warnings.warn(
+                f"Input #{place} requires gradient and is not a double precision floating point "
+                f"or complex. This check will likely fail if all the inputs are not of double "
+                f"precision floating point or complex.",
+                stacklevel=2,
+            )
+        if any(n > 1 and not step for n, step in zip(x.shape, x._array.strides, strict=True)):
+            raise RuntimeError(
+                f"The {place}th input has a dimension with stride 0. gradcheck only supports "
+                f"inputs that are non-overlapping to be able to compute the numerical gradients "
+                f"correctly. You should call .contiguous on the input before passing it to "
+                f"gradcheck."
+            )
+    if not wanted:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
+
+
+# -- small parts ----------------------------------------------------------------------------------
+
+
+def _differentiable_places(inputs: tuple[Any, ...]) -> list[int]:
+    return [i for i, x in enumerate(inputs) if isinstance(x, Variable) and requires_grad(x)]
+
+
+def _differentiable(outputs: Any) -> tuple[Any, ...]:
+    return tuple(out for out in as_tuple(outputs) if out.requires_grad)
+
+
+def _part_of(func: Any, part: str) -> Any:
+    """The function with the real or the imaginary parts of its complex outputs."""
+    factor = 1 if part == "real" else -1j
+
+    async def seen(*inputs: Any) -> tuple[Any, ...]:
+        outputs = as_tuple(await call(func, *inputs))
+        return tuple(RECORDED.real(out * factor) if out.is_complex() else out for out in outputs)
+
+    return seen
+
+
+def _random_like(out: Any, gaps: bool) -> Any:
+    """A random gradient for an output, with gaps in its memory if asked for."""
+    random = np.random.default_rng()
+    values = random.uniform(-1, 1, (2, *out.shape))
+    array = (values[0] + 1j * values[1] if out.is_complex() else values[0]).astype(out.dtype)
+    if gaps and array.ndim:
+        array = np.repeat(array, 2, axis=-1)[..., ::2]
+    array = out._metadata.F.xp.asarray(array)
+    return wrap(array, out._metadata).requires_grad_()
+
+
+def _matrix(slopes_: list[Any], x: Any, out: Any) -> Any:
+    """Slopes by input element and output element."""
+    if not slopes_:
+        return np.zeros((x.numel(), out.numel()))
+    return np.stack([slope.reshape(-1) for slope in slopes_])
+
+
+def _mismatch(
+    part: str, whole: Any, row: int, column: int, near: Any, exact: Any, mode: str = ""
+) -> str:
+    complex_places = [out.is_complex() for out in whole if out.requires_grad]
+    prefix = ""
+    if part and complex_places[row]:
+        prefix = f"While considering the {part} part of complex outputs only, "
+    return (
+        f"{prefix}Jacobian {mode}mismatch for output {row} with respect to input {column},\n"
+        f"numerical:{near}\nanalytical:{exact}\n"
+    )
+
+
+# As in PyTorch, where the module is hidden behind its function.
+gradcheck.GradcheckError = GradcheckError  # type: ignore[attr-defined]
