@@ -41,6 +41,7 @@ from asyncgrad.ops.functions import convolution as _convolutions
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
+from asyncgrad.ops.functions import pooling as _pooling
 from asyncgrad.ops.functions import sort as _sorting
 from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
@@ -49,6 +50,7 @@ from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
@@ -83,6 +85,7 @@ __all__ += _convolutions.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__
 __all__ += _norms.__all__
+__all__ += _pooling.__all__
 __all__ += reduction.__all__
 __all__ += shape.__all__
 __all__ += _sorting.__all__

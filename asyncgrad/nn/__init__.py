@@ -21,9 +21,17 @@ from asyncgrad.nn.containers import (
     ParameterList,
     Sequential,
 )
+from asyncgrad.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from asyncgrad.nn.dropout import Dropout
 from asyncgrad.nn.embedding import Embedding
-from asyncgrad.nn.linear import Flatten, Identity, Linear
+from asyncgrad.nn.linear import Flatten, Identity, Linear, Unflatten
 from asyncgrad.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -39,14 +47,36 @@ from asyncgrad.nn.loss import (
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 
 __all__ = [
     "ELU",
     "GELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AvgPool1d",
+    "AvgPool2d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
@@ -62,6 +92,8 @@ __all__ = [
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MaxPool1d",
+    "MaxPool2d",
     "Module",
     "ModuleDict",
     "ModuleList",
@@ -78,6 +110,7 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Unflatten",
     "functional",
     "init",
     "utils",

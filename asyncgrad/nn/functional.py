@@ -13,7 +13,14 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.functions import activation, elementwise
 from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
 from asyncgrad.ops.functions.attention import attention
-from asyncgrad.ops.functions.convolution import avg_pool2d, conv1d, conv2d, max_pool2d
+from asyncgrad.ops.functions.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from asyncgrad.ops.functions.elementwise import sigmoid, tanh
 from asyncgrad.ops.functions.index import embedding, one_hot
 from asyncgrad.ops.functions.linalg import linear
@@ -30,18 +37,37 @@ from asyncgrad.ops.functions.loss import (
     smooth_l1_loss,
 )
 from asyncgrad.ops.functions.normalisation import batch_norm, layer_norm, rms_norm
+from asyncgrad.ops.functions.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 from asyncgrad.ops.functions.shape import pad
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
@@ -58,6 +84,7 @@ __all__ = [
     "linear",
     "log_softmax",
     "logsigmoid",
+    "max_pool1d",
     "max_pool2d",
     "mse_loss",
     "nll_loss",

@@ -8,7 +8,7 @@ from typing import Any
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-from asyncgrad.ops.functions.shape import flatten
+from asyncgrad.ops.functions.shape import flatten, unflatten
 
 
 class Identity(Module):
@@ -86,3 +86,36 @@ class Flatten(Module):
     def extra_repr(self) -> str:
         """The axes."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """An axis as several.
+
+    Args:
+        dim: the axis.
+        unflattened_size: the lengths of the new axes, of which one may be -1.
+
+    Raises:
+        TypeError: if these are no integer and no sequence of integers.
+    """
+
+    def __init__(self, dim: int, unflattened_size: Any) -> None:
+        super().__init__()
+        if not isinstance(dim, int):
+            raise TypeError(f"expected dim to be an int, but got {type(dim).__name__}")
+        if not isinstance(unflattened_size, (tuple, list)) or not all(
+            isinstance(size, int) for size in unflattened_size
+        ):
+            raise TypeError(
+                f"unflattened_size must be a tuple of ints, but got {unflattened_size!r}"
+            )
+        self.dim = dim
+        self.unflattened_size = unflattened_size
+
+    def forward(self, input: Any) -> Any:
+        """The input with more axes."""
+        return unflatten(input, self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """The axis and its new lengths."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

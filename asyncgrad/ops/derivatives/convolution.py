@@ -190,7 +190,8 @@ def _convolution_input(
         )
         return _convolution(xp, y, turned, geometry._replace(padding=padding))
     spread = [
-        n + before + after for n, (before, after) in zip(shape[2:], geometry.padding, strict=True)
+        n + before + max(0, after)
+        for n, (before, after) in zip(shape[2:], geometry.padding, strict=True)
     ]
     out = xp.zeros((shape[0], groups, shape[1] // groups, *spread), y.dtype)
     matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)

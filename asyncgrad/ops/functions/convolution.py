@@ -1,24 +1,29 @@
-"""Convolution and pooling."""
+"""Convolution."""
 
 from __future__ import annotations
 
 import operator
 from typing import Any
 
-from asyncgrad.core.variable import wrap
 from asyncgrad.ops.derivatives.convolution import Geometry
-from asyncgrad.ops.derivatives.pooling import Counts, Window, peak_indices
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand
 
 #: Of PyTorch's top level; all are functions of `nn.functional`.
-__all__ = ["conv1d", "conv2d"]
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
 
-def _for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
+def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
     """A number for each axis of the image, given as one for all or a sequence."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     try:
@@ -43,7 +48,7 @@ def _sides(
     """What is added before and after each axis."""
     ndim = len(kernel)
     if not isinstance(padding, str):
-        numbers = _for_each(name, "padding", padding, ndim)
+        numbers = for_each(name, "padding", padding, ndim)
         if min(numbers) < 0:
             raise RuntimeError(f"{name}: negative padding is not supported, got {padding}")
         return tuple((p, p) for p in numbers)
@@ -59,17 +64,17 @@ def _sides(
     return tuple((r // 2, r - r // 2) for r in reach)
 
 
-def _convolve(
+def _operands(
     name: str,
     ndim: int,
     input: Any,
     weight: Any,
     bias: Any,
     stride: Any,
-    padding: Any,
     dilation: Any,
     groups: int,
-) -> Any:
+) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
+    """The input, the weight, the strides and the dilations, checked as far as one can see them."""
     x = as_tensor_operand(input, name, 1)
     w = as_tensor_operand(weight, name, 2)
     shape, kernel = x._metadata.shape, w._metadata.shape
@@ -86,14 +91,40 @@ def _convolve(
                 f"{name}: Input type ({dtype}) and {what} type ({tensor._metadata.dtype}) should "
                 f"be the same. Convert one with .to()."
             )
-    strides = _for_each(name, "stride", stride, ndim)
-    dilations = _for_each(name, "dilation", dilation, ndim)
+    strides = for_each(name, "stride", stride, ndim)
+    dilations = for_each(name, "dilation", dilation, ndim)
     if min(strides) <= 0:
         raise RuntimeError(f"{name}: non-positive stride is not supported, got {stride}")
     if min(dilations) <= 0:
         raise RuntimeError(f"{name}: dilation should be greater than zero, got {dilation}")
     if groups <= 0:
         raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
+    return x, w, strides, dilations
+
+
+def _check_bias(name: str, bias: Any, weight: Any, outputs: int) -> None:
+    """Raise unless there is one element for each output channel."""
+    if bias is not None and bias._metadata.shape != (outputs,):
+        raise RuntimeError(
+            f"{name}: Given weight of size {list(weight._metadata.shape)}, expected bias to be "
+            f"1-dimensional with {outputs} elements, but got bias of size "
+            f"{list(bias._metadata.shape)}"
+        )
+
+
+def _convolve(
+    name: str,
+    ndim: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
+    shape, kernel = x._metadata.shape, w._metadata.shape
     channels = shape[-ndim - 1]
     if channels != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
         raise RuntimeError(
@@ -101,11 +132,7 @@ def _convolve(
             f"{kernel[1] * groups} channels and the weight's first axis to be a multiple of the "
             f"groups, but got input of size {list(shape)}"
         )
-    if bias is not None and bias._metadata.shape != kernel[:1]:
-        raise RuntimeError(
-            f"{name}: Given weight of size {list(kernel)}, expected bias to be 1-dimensional with "
-            f"{kernel[0]} elements, but got bias of size {list(bias._metadata.shape)}"
-        )
+    _check_bias(name, bias, w, kernel[0])
     sides = _sides(name, padding, kernel[2:], strides, dilations)
     geometry = Geometry(strides, sides, dilations, groups)
     if any(n <= 0 for n in geometry.out_shape(shape[-ndim:], kernel[2:])):
@@ -121,6 +148,59 @@ def _convolve(
         out = R.convolution(x, w, geometry)
     else:
         out = R.convolution_with_bias(x, w, bias, geometry)
+    return out if batched else R.reshape(out, out._metadata.shape[1:])
+
+
+def _convolve_transposed(
+    name: str,
+    ndim: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Any:
+    x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
+    shape, kernel = x._metadata.shape, w._metadata.shape
+    pads = for_each(name, "padding", padding, ndim)
+    extra = for_each(name, "output_padding", output_padding, ndim)
+    if min(pads) < 0 or min(extra) < 0:
+        raise RuntimeError(
+            f"{name}: negative padding is not supported, got padding={padding} and "
+            f"output_padding={output_padding}"
+        )
+    if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+        raise RuntimeError(
+            f"{name}: output padding must be smaller than either stride or dilation, but got "
+            f"output_padding={list(extra)}, stride={list(strides)}, dilation={list(dilations)}"
+        )
+    if shape[-ndim - 1] != kernel[0] or kernel[0] % groups:
+        raise RuntimeError(
+            f"{name}: Given transposed=1, weight of size {list(kernel)}, expected input to have "
+            f"{kernel[0]} channels, a multiple of groups={groups}, but got input of size "
+            f"{list(shape)}"
+        )
+    outputs = kernel[1] * groups
+    _check_bias(name, bias, w, outputs)
+    axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
+    image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
+    if min(image) <= 0:
+        raise RuntimeError(
+            f"{name}: Given input size per channel: {list(shape[-ndim:])}. Calculated output size "
+            f"per channel: {list(image)}. Output size is too small. Use less padding."
+        )
+    batched = len(shape) == ndim + 2
+    if not batched:
+        x = R.reshape(x, (1, *shape))
+    # The windows fit exactly: what `output_padding` adds is cut off by the padding after.
+    sides = tuple((p, p - e) for p, e in zip(pads, extra, strict=True))
+    geometry = Geometry(strides, sides, dilations, groups)
+    out = R.convolution_input(x, w, (x._metadata.shape[0], outputs, *image), geometry)
+    if bias is not None:
+        out = R.add(out, R.reshape(bias, (outputs,) + (1,) * ndim))
     return out if batched else R.reshape(out, out._metadata.shape[1:])
 
 
@@ -177,126 +257,145 @@ def conv2d(
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-def _window(
-    name: str,
-    x: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-) -> Window:
-    """The windows of a pooling of two axes, checked."""
-    shape = x._metadata.shape
-    kernel = _for_each(name, "kernel_size", kernel_size, 2)
-    strides = (
-        kernel
-        if stride is None or (isinstance(stride, (tuple, list)) and not stride)
-        else _for_each(name, "stride", stride, 2)
-    )
-    pads = _for_each(name, "padding", padding, 2)
-    dilations = _for_each(name, "dilation", dilation, 2)
-    if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
-        raise RuntimeError(
-            f"{name}: kernel size, stride and dilation should be greater than zero, but got "
-            f"{kernel}, {strides} and {dilations}"
-        )
-    if min(pads) < 0:
-        raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pads}")
-    if any(p > (d * (k - 1) + 1) // 2 for k, p, d in zip(kernel, pads, dilations, strict=True)):
-        raise RuntimeError(
-            f"{name}: pad should be at most half of effective kernel size, but got pad={pads}, "
-            f"kernel_size={kernel} and dilation={dilations}"
-        )
-    if len(shape) not in {3, 4} or 0 in shape[-3:]:
-        raise RuntimeError(
-            f"{name}: Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for "
-            f"input, but got: {list(shape)}"
-        )
-    image = shape[-2:]
-    out = tuple(
-        _pooled_length(*axis, ceil_mode)
-        for axis in zip(image, kernel, strides, pads, dilations, strict=True)
-    )
-    if min(out) <= 0:
-        raise RuntimeError(
-            f"{name}: Given input size: {list(shape[-3:])}. Calculated output size: {list(out)}. "
-            f"Output size is too small"
-        )
-    return Window(kernel, strides, pads, dilations, image, out)
-
-
-def _pooled_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
-    """How many windows fit; in ceil mode the last may reach beyond the end, but not begin there."""
-    free = n + 2 * p - d * (k - 1) - 1
-    length = (free + (s - 1 if ceil_mode else 0)) // s + 1
-    return length - 1 if ceil_mode and (length - 1) * s >= n + p else length
-
-
-def max_pool2d(
+def conv3d(
     input: Any,
-    kernel_size: Any,
-    stride: Any = None,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
+    groups: int = 1,
 ) -> Any:
-    """The greatest element of each window.
+    """A three-dimensional convolution (without turning the kernel round).
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last windows may reach beyond the end.
-        return_indices: return where the elements are in their planes, too.
+        input: of shape (n, channels, depth, rows, columns), or without n.
+        weight: of shape (outputs, channels / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: how far the kernel moves, a number or one for each axis.
+        padding: zeros on both sides, likewise; "same" for an output of the input's size, "valid"
+            for none.
+        dilation: how far apart the kernel's elements are.
+        groups: outputs of a group see the channels of that group only.
 
     Raises:
-        RuntimeError: if shapes or numbers do not fit.
+        RuntimeError: if shapes, dtypes or numbers do not fit.
     """
-    name = "max_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode)
-    if x._metadata.dtype.kind in "bc":
-        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
-    out = R.max_pool(x, window)
-    if not return_indices:
-        return out
-    F = x._metadata.F
-    indices = peak_indices(F.xp, x._array, out._array, window)
-    return out, wrap(indices, F.metadata_of(indices))
+    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
-def avg_pool2d(
+def conv_transpose1d(
     input: Any,
-    kernel_size: Any,
-    stride: Any = None,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
     padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
 ) -> Any:
-    """The mean of each window.
+    """The adjoint of `conv1d`: every element of the input spreads the kernel over the output.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
-        divisor_override: divide the sums by this number.
+        input: of shape (n, channels, length), or without n.
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: how far apart the kernels are put, a number or one for each axis.
+        padding: how much of the output is cut off on both sides.
+        output_padding: how much longer the output is at the end.
+        groups: outputs of a group see the channels of that group only.
+        dilation: how far apart the kernel's elements are.
 
     Raises:
-        RuntimeError: if shapes or numbers do not fit.
+        RuntimeError: if shapes, dtypes or numbers do not fit.
     """
-    name = "avg_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode)
-    if divisor_override == 0:
-        raise RuntimeError(f"{name}: divisor must be not zero")
-    if category(x._metadata.dtype) == 0 or x._metadata.is_complex:
-        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
-    return R.avg_pool(x, window, Counts(count_include_pad, divisor_override))
+    return _convolve_transposed(
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+def conv_transpose2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The adjoint of `conv2d`: every element of the input spreads the kernel over the output.
+
+    Args:
+        input: of shape (n, channels, rows, columns), or without n.
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: how far apart the kernels are put, a number or one for each axis.
+        padding: how much of the output is cut off on both sides.
+        output_padding: how much longer the output is at the end.
+        groups: outputs of a group see the channels of that group only.
+        dilation: how far apart the kernel's elements are.
+
+    Raises:
+        RuntimeError: if shapes, dtypes or numbers do not fit.
+    """
+    return _convolve_transposed(
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+def conv_transpose3d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """The adjoint of `conv3d`: every element of the input spreads the kernel over the output.
+
+    Args:
+        input: of shape (n, channels, depth, rows, columns), or without n.
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: how far apart the kernels are put, a number or one for each axis.
+        padding: how much of the output is cut off on both sides.
+        output_padding: how much longer the output is at the end.
+        groups: outputs of a group see the channels of that group only.
+        dilation: how far apart the kernel's elements are.
+
+    Raises:
+        RuntimeError: if shapes, dtypes or numbers do not fit.
+    """
+    return _convolve_transposed(
+        "conv_transpose3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )

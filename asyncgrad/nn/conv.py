@@ -1,0 +1,334 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import new_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+def for_each(value: Any, ndim: int) -> tuple[Any, ...]:
+    """A number for each axis of the image, given as one for all or a sequence."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
+
+
+class _Convolution(Module):
+    """What convolutions share, whether transposed or not."""
+
+    #: The number of axes of the image.
+    _ndim: int
+    #: The function of `nn.functional`.
+    _function: Callable[..., Any]
+    transposed: bool
+    in_channels: int
+    out_channels: int
+    bias: Any
+
+    def _prepare(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        output_padding: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        """Check the options, keep them and make the parameters."""
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups:
+            raise ValueError("out_channels must be divisible by groups")
+        ndim = self._ndim
+        stride = for_each(stride, ndim)
+        if isinstance(padding, str):
+            if padding not in {"same", "valid"}:
+                raise ValueError(
+                    f"Invalid padding string {padding!r}, should be one of 'same', 'valid'"
+                )
+            if padding == "same" and any(s != 1 for s in stride):
+                raise ValueError("padding='same' is not supported for strided convolutions")
+        else:
+            padding = for_each(padding, ndim)
+        if padding_mode not in _PADDING_MODES:
+            raise ValueError(
+                f"padding_mode must be one of {_PADDING_MODES}, but got padding_mode="
+                f"'{padding_mode}'"
+            )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = for_each(kernel_size, ndim)
+        self.stride = stride
+        self.padding = padding
+        self.dilation = for_each(dilation, ndim)
+        self.output_padding = for_each(output_padding, ndim)
+        self.groups = groups
+        self.padding_mode = padding_mode
+        first, second = (
+            (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        )
+        self.weight = new_parameter(
+            first, second // groups, *self.kernel_size, device=device, dtype=dtype
+        )
+        if bias:
+            self.bias = new_parameter(out_channels, device=device, dtype=dtype)
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        fan_in = math.prod(self.weight.shape[1:])
+        if self.bias is not None and fan_in:
+            bound = 1 / math.sqrt(fan_in)
+            init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """The sizes, and the options that are not the usual ones."""
+        ndim = self._ndim
+        parts = [
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        ]
+        if self.padding != (0,) * ndim:
+            parts.append(f"padding={self.padding}")
+        if self.dilation != (1,) * ndim:
+            parts.append(f"dilation={self.dilation}")
+        if self.output_padding != (0,) * ndim:
+            parts.append(f"output_padding={self.output_padding}")
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        if self.bias is None:
+            parts.append("bias=False")
+        if self.padding_mode != "zeros":
+            parts.append(f"padding_mode={self.padding_mode}")
+        return ", ".join(parts)
+
+
+class _Forwards(_Convolution):
+    """A convolution of images with any number of axes."""
+
+    transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self._prepare(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Any) -> Any:
+        """The convolution of an input of shape (n, in_channels, *image), or without n."""
+        convolve, padding = type(self)._function, self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._sides(), mode=self.padding_mode)
+            padding = 0
+        return convolve(
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+    def _sides(self) -> list[int]:
+        """What is added before and after each axis, the last first."""
+        if isinstance(self.padding, str):
+            reach = [
+                d * (k - 1) if self.padding == "same" else 0
+                for d, k in zip(self.dilation, self.kernel_size, strict=True)
+            ]
+            pairs = [(r // 2, r - r // 2) for r in reach]
+        else:
+            pairs = [(p, p) for p in self.padding]
+        return [side for pair in reversed(pairs) for side in pair]
+
+
+class _Transposed(_Convolution):
+    """The adjoint of a convolution of images with any number of axes."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if padding_mode != "zeros":
+            raise ValueError(
+                f'Only "zeros" padding mode is supported for {type(self).__name__}, got '
+                f"{padding_mode!r}"
+            )
+        self._prepare(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
+            groups, bias, padding_mode, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        """The adjoint, of an input of shape (n, in_channels, *image), or without n.
+
+        Args:
+            input: the image.
+            output_size: the size of the output, for which `output_padding` is chosen.
+
+        Raises:
+            ValueError: if no `output_padding` leads to that size.
+        """
+        extra = self.output_padding if output_size is None else self._extra(input, output_size)
+        convolve = type(self)._function
+        return convolve(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
+        )
+
+    def _extra(self, input: Any, output_size: Any) -> tuple[int, ...]:
+        """How much longer the output has to be than it would be at least."""
+        ndim = self._ndim
+        wanted = tuple(output_size)
+        if len(wanted) == input.ndim and len(wanted) > ndim:
+            wanted = wanted[-ndim:]
+        if len(wanted) != ndim:
+            raise ValueError(
+                f"{type(self).__name__}: for {input.ndim}D input, output_size must have {ndim} or "
+                f"{input.ndim} elements (got {len(wanted)})"
+            )
+        least = [
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, s, p, d, k in zip(
+                input.shape[-ndim:],
+                self.stride,
+                self.padding,
+                self.dilation,
+                self.kernel_size,
+                strict=True,
+            )
+        ]
+        for size, low, s in zip(wanted, least, self.stride, strict=True):
+            if not low <= size < low + s:
+                raise ValueError(
+                    f"requested an output size of {list(wanted)}, but valid sizes range from "
+                    f"{least} to {[m + s - 1 for m, s in zip(least, self.stride, strict=True)]} "
+                    f"(for an input of {list(input.shape[-ndim:])})"
+                )
+        return tuple(size - low for size, low in zip(wanted, least, strict=True))
+
+
+class Conv1d(_Forwards):
+    """A convolution of lines.
+
+    Args:
+        in_channels: the channels of the input.
+        out_channels: the channels of the output.
+        kernel_size: the size of the kernel, a number or one for each axis.
+        stride: how far the kernel moves, likewise.
+        padding: what is added on both sides, likewise; "same" for an output of the input's size,
+            "valid" for nothing.
+        dilation: how far apart the kernel's elements are.
+        groups: outputs of a group see the channels of that group only.
+        bias: with a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Raises:
+        ValueError: if the channels are not divisible by the groups, or an option is unknown.
+    """
+
+    _ndim = 1
+    _function = F.conv1d
+
+
+class Conv2d(_Forwards):
+    """A convolution of images. The arguments are those of `Conv1d`."""
+
+    _ndim = 2
+    _function = F.conv2d
+
+
+class Conv3d(_Forwards):
+    """A convolution of volumes. The arguments are those of `Conv1d`."""
+
+    _ndim = 3
+    _function = F.conv3d
+
+
+class ConvTranspose1d(_Transposed):
+    """The adjoint of a convolution of lines.
+
+    Args:
+        in_channels: the channels of the input.
+        out_channels: the channels of the output.
+        kernel_size: the size of the kernel, a number or one for each axis.
+        stride: how far apart the kernels are put, likewise.
+        padding: how much of the output is cut off on both sides.
+        output_padding: how much longer the output is at the end.
+        groups: outputs of a group see the channels of that group only.
+        bias: with a bias.
+        dilation: how far apart the kernel's elements are.
+        padding_mode: "zeros".
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Raises:
+        ValueError: if the channels are not divisible by the groups, or an option is unknown.
+    """
+
+    _ndim = 1
+    _function = F.conv_transpose1d
+
+
+class ConvTranspose2d(_Transposed):
+    """The adjoint of a convolution of images. The arguments are those of `ConvTranspose1d`."""
+
+    _ndim = 2
+    _function = F.conv_transpose2d
+
+
+class ConvTranspose3d(_Transposed):
+    """The adjoint of a convolution of volumes. The arguments are those of `ConvTranspose1d`."""
+
+    _ndim = 3
+    _function = F.conv_transpose3d

@@ -1,0 +1,240 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.conv import for_each
+from asyncgrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _MaxPool(Module):
+    """The greatest element of each window, for lines or images."""
+
+    _function: Callable[..., Any]
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.return_indices = return_indices
+        self.ceil_mode = ceil_mode
+
+    def forward(self, input: Any) -> Any:
+        """The peaks of an input of shape (n, channels, *image), or without n."""
+        return type(self)._function(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            ceil_mode=self.ceil_mode,
+            return_indices=self.return_indices,
+        )
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The greatest element of each window of a line.
+
+    Args:
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: how far apart a window's elements are.
+        return_indices: give where the elements are, too.
+        ceil_mode: the last windows may reach beyond the end.
+    """
+
+    _function = F.max_pool1d
+
+
+class MaxPool2d(_MaxPool):
+    """The greatest element of each window of an image. The arguments are those of `MaxPool1d`."""
+
+    _function = F.max_pool2d
+
+
+class AvgPool1d(Module):
+    """The mean of each window of a line.
+
+    Args:
+        kernel_size: the length of the window.
+        stride: how far it moves; its length if None.
+        padding: zeros on both sides.
+        ceil_mode: the last window may reach beyond the end.
+        count_include_pad: those zeros count.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = for_each(kernel_size, 1)
+        self.stride = for_each(kernel_size if stride is None else stride, 1)
+        self.padding = for_each(padding, 1)
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, input: Any) -> Any:
+        """The means of an input of shape (n, channels, length), or without n."""
+        return F.avg_pool1d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+        )
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(Module):
+    """The mean of each window of an image.
+
+    Args:
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: the last windows may reach beyond the end.
+        count_include_pad: those zeros count.
+        divisor_override: divide the sums by this number.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+        self.count_include_pad = count_include_pad
+        self.divisor_override = divisor_override
+
+    def forward(self, input: Any) -> Any:
+        """The means of an input of shape (n, channels, rows, columns), or without n."""
+        return F.avg_pool2d(
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+        )
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _AdaptiveAvgPool(Module):
+    """The means of windows that divide the input nearly evenly, for lines or images."""
+
+    _function: Callable[..., Any]
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, input: Any) -> Any:
+        """The means of an input of shape (n, channels, *image), or without n."""
+        return type(self)._function(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        """The number of windows."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """The means of `output_size` windows that divide a line nearly evenly."""
+
+    _function = F.adaptive_avg_pool1d
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """The means of windows that divide an image nearly evenly.
+
+    Args:
+        output_size: the number of windows, or one for rows and one for columns; None for as many
+            as there are elements.
+    """
+
+    _function = F.adaptive_avg_pool2d
+
+
+class _AdaptiveMaxPool(Module):
+    """The greatest elements of windows that divide the input nearly evenly."""
+
+    _function: Callable[..., Any]
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.return_indices = return_indices
+
+    def forward(self, input: Any) -> Any:
+        """The peaks of an input of shape (n, channels, *image), or without n."""
+        return type(self)._function(input, self.output_size, self.return_indices)
+
+    def extra_repr(self) -> str:
+        """The number of windows."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """The greatest elements of `output_size` windows that divide a line nearly evenly.
+
+    Args:
+        output_size: the number of windows.
+        return_indices: give where the elements are, too.
+    """
+
+    _function = F.adaptive_max_pool1d
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """The greatest elements of windows that divide an image nearly evenly.
+
+    Args:
+        output_size: the number of windows, or one for rows and one for columns; None for as many
+            as there are elements.
+        return_indices: give where the elements are in their planes, too.
+    """
+
+    _function = F.adaptive_max_pool2d
