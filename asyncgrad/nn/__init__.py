@@ -14,6 +14,7 @@ from asyncgrad.nn.activation import (
     Softplus,
     Tanh,
 )
+from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.containers import (
     ModuleDict,
     ModuleList,
@@ -57,6 +58,13 @@ from asyncgrad.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
 )
+from asyncgrad.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "ELU",
@@ -97,6 +105,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "NLLLoss",
     "Parameter",
     "ParameterDict",
@@ -110,6 +119,11 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
     "functional",
     "init",

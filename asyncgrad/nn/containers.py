@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from operator import index as as_index
 from typing import Any, Self
 
@@ -126,6 +127,19 @@ class ModuleList(Module):
         module = self[key]
         del self[key]
         return module
+
+    def __repr__(self) -> str:
+        """The modules, those in a row that look alike as one."""
+        if not len(self):
+            return f"{self._get_name()}()"
+        lines = []
+        first = 0
+        for words, alike in groupby(map(repr, self)):
+            count = len(list(alike))
+            place = f"{first}-{first + count - 1}): {count} x " if count > 1 else f"{first}): "
+            lines.append(f"({place}{words}".replace("\n", "\n  "))
+            first += count
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
 
 
 class ModuleDict(Module):

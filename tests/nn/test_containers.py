@@ -94,3 +94,14 @@ def test_parameter_containers():
     del named["w"]
     assert [key for key, _ in named.items()] == ["b"]
     assert len(named) == len(named.values()) == 1
+
+
+@pytest.mark.torch
+def test_lists_show_like_modules_once():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def make(nn):
+        alike = [nn.Sequential(nn.Linear(1, 2), nn.ReLU()) for _ in range(3)]
+        return nn.ModuleList([nn.Tanh(), *alike, nn.Tanh(), nn.ModuleList()])
+
+    assert repr(make(ag.nn)) == repr(make(torch.nn))

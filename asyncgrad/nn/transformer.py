@@ -1,0 +1,441 @@
+"""Transformers."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.creation import full
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.attention import MultiheadAttention
+from asyncgrad.nn.containers import ModuleList
+from asyncgrad.nn.dropout import Dropout
+from asyncgrad.nn.linear import Linear
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.norm import LayerNorm
+from asyncgrad.ops.functions.shape import triu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+
+def _activation(activation: Any) -> Any:
+    """A function, given by its name or as it is."""
+    if not isinstance(activation, str):
+        return activation
+    if activation not in {"relu", "gelu"}:
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return getattr(F, activation)
+
+
+def _copies(module: Module, count: int) -> ModuleList:
+    return ModuleList([copy.deepcopy(module) for _ in range(count)])
+
+
+def _is_causal(mask: Any, hint: bool | None, x: Any, batch_first: bool) -> bool:
+    """Whether a mask is the causal one, which need not be added to the scores."""
+    if hint is not None or mask is None:
+        return bool(hint)
+    length = x.shape[1 if batch_first and x.ndim == 3 else 0]
+    if mask.shape != (length, length):
+        return False
+    array = mask._array
+    later = np.triu(np.ones(array.shape, bool), 1)
+    hidden = later if array.dtype.kind == "b" else np.where(later, -np.inf, 0)
+    return bool((array == hidden).all())
+
+
+class TransformerEncoderLayer(Module):
+    """Attention of a sequence to itself, then a function of each element.
+
+    Args:
+        d_model: the features of an element.
+        nhead: the heads of the attention.
+        dim_feedforward: the features between the two linear maps of the function.
+        dropout: the probability of being dropped in training.
+        activation: what is between these maps: "relu", "gelu", a function or a module.
+        layer_norm_eps: what norms add to the variance.
+        batch_first: inputs are (batch, length, features) and not (length, batch, features).
+        norm_first: norms come before attention and function, and not after.
+        bias: linear maps and norms have biases.
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Raises:
+        RuntimeError: for an activation that is unknown.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where
+        )
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **where)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self,
+        src: Any,
+        src_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool = False,
+    ) -> Any:
+        """The sequence after this layer.
+
+        Args:
+            src: of shape (length, n, d_model), or as `batch_first` says.
+            src_mask: what may not be seen, as for `MultiheadAttention`.
+            src_key_padding_mask: which elements do not count, likewise.
+            is_causal: a hint that `src_mask` is the causal one.
+        """
+
+        def attend(x: Any) -> Any:
+            found, _ = self.self_attn(
+                x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal
+            )
+            return self.dropout1(found)
+
+        def change(x: Any) -> Any:
+            inner = self.dropout(self.activation(self.linear1(x)))
+            return self.dropout2(self.linear2(inner))
+
+        if self.norm_first:
+            src = src + attend(self.norm1(src))
+            return src + change(self.norm2(src))
+        src = self.norm1(src + attend(src))
+        return self.norm2(src + change(src))
+
+
+class TransformerDecoderLayer(Module):
+    """Attention of a sequence to itself, then to another, then a function of each element.
+
+    The arguments are those of `TransformerEncoderLayer`.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        where = {"device": device, "dtype": dtype}
+        heads = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **where}
+        self.self_attn = MultiheadAttention(d_model, nhead, **heads)
+        self.multihead_attn = MultiheadAttention(d_model, nhead, **heads)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **where)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **where)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+        self.dropout3 = Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        """The sequence after this layer.
+
+        Args:
+            tgt: of shape (length, n, d_model), or as `batch_first` says.
+            memory: the other sequence, likewise.
+            tgt_mask: what of itself it may not see, as for `MultiheadAttention`.
+            memory_mask: what of the other it may not see, likewise.
+            tgt_key_padding_mask: which elements do not count, likewise.
+            memory_key_padding_mask: which elements of the other do not count, likewise.
+            tgt_is_causal: a hint that `tgt_mask` is the causal one.
+            memory_is_causal: a hint that `memory_mask` is the causal one.
+        """
+
+        def attend(x: Any) -> Any:
+            found, _ = self.self_attn(
+                x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal
+            )
+            return self.dropout1(found)
+
+        def look(x: Any) -> Any:
+            found, _ = self.multihead_attn(
+                x,
+                memory,
+                memory,
+                memory_key_padding_mask,
+                False,
+                memory_mask,
+                is_causal=memory_is_causal,
+            )
+            return self.dropout2(found)
+
+        def change(x: Any) -> Any:
+            inner = self.dropout(self.activation(self.linear1(x)))
+            return self.dropout3(self.linear2(inner))
+
+        if self.norm_first:
+            tgt = tgt + attend(self.norm1(tgt))
+            tgt = tgt + look(self.norm2(tgt))
+            return tgt + change(self.norm3(tgt))
+        tgt = self.norm1(tgt + attend(tgt))
+        tgt = self.norm2(tgt + look(tgt))
+        return self.norm3(tgt + change(tgt))
+
+
+class TransformerEncoder(Module):
+    """A stack of encoder layers.
+
+    Args:
+        encoder_layer: the layer that is copied.
+        num_layers: how many copies there are.
+        norm: a norm of the result, or None.
+        enable_nested_tensor: accepted for PyTorch's sake, without effect.
+        mask_check: likewise.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers = _copies(encoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self,
+        src: Any,
+        mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool | None = None,
+    ) -> Any:
+        """The sequence after all layers; the arguments are those of a layer.
+
+        Without a hint it is looked up whether `mask` is the causal one.
+        """
+        causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
+        for layer in self.layers:
+            src = layer(
+                src,
+                src_mask=mask,
+                src_key_padding_mask=src_key_padding_mask,
+                is_causal=causal,
+            )
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """A stack of decoder layers.
+
+    Args:
+        decoder_layer: the layer that is copied.
+        num_layers: how many copies there are.
+        norm: a norm of the result, or None.
+    """
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = _copies(decoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        """The sequence after all layers; the arguments are those of a layer.
+
+        Without a hint it is looked up whether `tgt_mask` is the causal one.
+        """
+        causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
+        for layer in self.layers:
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=causal,
+                memory_is_causal=memory_is_causal,
+            )
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder of one sequence, and a decoder of another that looks at what comes out.
+
+    Args:
+        d_model: the features of an element.
+        nhead: the heads of attention.
+        num_encoder_layers: the layers of the encoder.
+        num_decoder_layers: the layers of the decoder.
+        dim_feedforward: as in `TransformerEncoderLayer`, like all that follow.
+        dropout: the probability of being dropped in training.
+        activation: what is between the linear maps.
+        custom_encoder: takes the place of the encoder.
+        custom_decoder: takes the place of the decoder.
+        layer_norm_eps: what norms add to the variance.
+        batch_first: inputs are (batch, length, features) and not (length, batch, features).
+        norm_first: norms come first.
+        bias: linear maps and norms have biases.
+        device: where the parameters are made.
+        dtype: their dtype.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = F.relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        options = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
+            norm_first, bias, device, dtype,
+        )  # fmt: skip
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*options), num_encoder_layers, norm()
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*options), num_decoder_layers, norm()
+        )
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+
+    def forward(
+        self,
+        src: Any,
+        tgt: Any,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        """What the decoder makes of `tgt` and of what the encoder makes of `src`.
+
+        Args:
+            src: of shape (length, n, d_model), or as `batch_first` says.
+            tgt: likewise.
+            src_mask: what the encoder may not see; masks are as for `MultiheadAttention`.
+            tgt_mask: what of `tgt` the decoder may not see.
+            memory_mask: what of the encoder's output the decoder may not see.
+            src_key_padding_mask: which elements of `src` do not count.
+            tgt_key_padding_mask: which elements of `tgt` do not count.
+            memory_key_padding_mask: which elements of the encoder's output do not count.
+            src_is_causal: a hint that `src_mask` is the causal one.
+            tgt_is_causal: a hint that `tgt_mask` is the causal one.
+            memory_is_causal: a hint that `memory_mask` is the causal one.
+
+        Raises:
+            RuntimeError: if batches or features differ.
+        """
+        batch_axis = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:
+            raise RuntimeError(
+                f"the batch number of src and tgt must be equal, but they are of shapes "
+                f"{src.shape} and {tgt.shape}"
+            )
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError(
+                f"the feature number of src and tgt must be equal to d_model={self.d_model}, but "
+                f"they are of shapes {src.shape} and {tgt.shape}"
+            )
+        memory = self.encoder(
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
+        )
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+        """The causal mask of a sequence: minus infinity above the diagonal, zeros elsewhere."""
+        mask: Tensor = triu(full((sz, sz), -math.inf, dtype=dtype), 1)
+        return mask if device is None else mask.to(device)
