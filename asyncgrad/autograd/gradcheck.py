@@ -290,10 +290,10 @@ async def _compare(
     numerical = [await slopes(func, inputs, x, units(x), options.eps) for x in wanted]
     for row, out in enumerate(outputs):
         analytical = await _columns(out, wanted, options, [side for side, *_ in units(out)])
-        for column, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
-            near = _matrix([slope[kept[row]] for slope in numerical[column]], x, out)
+        for number, (x, exact) in enumerate(zip(wanted, analytical, strict=True)):
+            near = _matrix([slope[kept[row]] for slope in numerical[number]], x, out)
             if not close(exact, near, options.rtol, options.atol):
-                raise GradcheckError(_mismatch(part, whole, row, column, near, exact))
+                raise GradcheckError(_mismatch(part, whole, row, number, near, exact))
 
 
 async def _compare_fast(

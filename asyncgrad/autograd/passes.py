@@ -182,7 +182,7 @@ def grad(
     def collect(task: GraphTask) -> Any:
         results: list[Any] = []
         captured: Any
-        for captured, facts in zip(task.captured, metadata, strict=True):
+        for captured, facts, dtype in zip(task.captured, metadata, wanted, strict=True):
             if captured is None:
                 if materialize_grads:
                     array = facts.F.xp.zeros(facts.shape, dtype=facts.dtype)
@@ -202,7 +202,6 @@ def grad(
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
-            dtype = wanted[place]
             if dtype is not None and captured is not None and captured._metadata.dtype != dtype:
                 assert task.context is not None
                 captured = task.context.run(cast, captured, dtype)

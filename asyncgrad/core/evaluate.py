@@ -21,7 +21,7 @@ from asyncgrad.core.saved import (
     unpack_steps,
     values_as_tensors,
 )
-from asyncgrad.core.variable import Variable, grad_dtype, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, wrap
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def evaluate(
     several = node.output_metadata.__class__ is tuple
     gradients = list(gradient) if several else [gradient]
     extras = node.extras
-    if node.__class__ is AccumulateGrad and node.variable._autograd.grad_dtype is not None:
+    if node.__class__ is AccumulateGrad and autograd_meta(node.variable).grad_dtype is not None:
         gradients[0] = _in_grad_dtype(task, node.variable, gradients[0])
     info = task.exec_info
     if info is not None:

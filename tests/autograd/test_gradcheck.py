@@ -132,7 +132,11 @@ PROGRAMS = {
     ),
     "single precision": lambda T: (lambda x: x * 2, (_input(T, 2, dtype="float32"),), {}),
     "empty": lambda T: (lambda x: x * 2, (_input(T, 0, 3),), {}),
-    "without axes": lambda T: (lambda x: x * x, (_input(T).reshape(()).detach().requires_grad_(),), {}),
+    "without axes": lambda T: (
+        lambda x: x * x,
+        (_input(T).reshape(()).detach().requires_grad_(),),
+        {},
+    ),
     "masked": lambda T: (lambda x: x * 2, (_input(T, 2),), {"masked": True}),
     "dtypes": lambda T: (lambda x: x * 2, (_input(T, 2),), {"check_grad_dtypes": True}),
 }  # fmt: skip
