@@ -171,9 +171,6 @@ def grad(
     tensors = _inputs(inputs, "grad")
     keys = tuple(inputs) if type(inputs) is dict else None
     edges = [_differentiable_edge(tensor) for tensor in tensors]
-    wanted = [
-        grad_dtype(edge.variable) if edge.__class__ is AccumulateGrad else None for edge in edges
-    ]
     metadata = [
         tensor._metadata if isinstance(tensor, Variable) else metadata_at(tensor)
         for tensor in tensors
@@ -182,7 +179,7 @@ def grad(
     def collect(task: GraphTask) -> Any:
         results: list[Any] = []
         captured: Any
-        for captured, facts, dtype in zip(task.captured, metadata, wanted, strict=True):
+        for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
             if captured is None:
                 if materialize_grads:
                     array = facts.F.xp.zeros(facts.shape, dtype=facts.dtype)
@@ -202,15 +199,24 @@ def grad(
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
-            if dtype is not None and captured is not None and captured._metadata.dtype != dtype:
-                assert task.context is not None
-                captured = task.context.run(cast, captured, dtype)
+            if edge.__class__ is AccumulateGrad and captured is not None:
+                meta: Any = edge.variable._autograd
+                if meta.grad_dtype is not None or captured._metadata is not facts:
+                    captured = _in_dtype(captured, grad_dtype(edge.variable), task)
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
     task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
     task.collect = collect
     return _start(task, priority, deadline)
+
+
+def _in_dtype(captured: Any, dtype: Any, task: GraphTask) -> Any:
+    """A leaf's gradient in the dtype that it asks for, None for any."""
+    if dtype is None or captured._metadata.dtype == dtype:
+        return captured
+    assert task.context is not None
+    return task.context.run(cast, captured, dtype)
 
 
 def _differentiable_edge(tensor: Any) -> Any:

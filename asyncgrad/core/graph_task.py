@@ -294,27 +294,32 @@ class GraphTask:
             node = stack.pop()
             while node is not None:
                 following = node.following
-                visited, node = node, None
+                node = None
                 child: Any
                 if following.__class__ is tuple:
-                    if not following and info is not None and not info.should_execute(visited):
-                        self.all_requested = False
-                        return True
                     for edge in following:
                         if edge is not None:
                             child = edge.node if edge.__class__ is Edge else edge
                             if child in dependencies:
                                 dependencies[child] += 1
-                            else:
-                                dependencies[child] = 1
+                                continue
+                            dependencies[child] = 1
+                            if child.following:
                                 stack.append(child)
+                            elif info is not None and not info.should_execute(child):
+                                self.all_requested = False
+                                return True
                 elif following is not None:
                     child = following.node if following.__class__ is Edge else following
                     if child in dependencies:
                         dependencies[child] += 1
                     else:
                         dependencies[child] = 1
-                        node = child
+                        if child.following:
+                            node = child
+                        elif info is not None and not info.should_execute(child):
+                            self.all_requested = False
+                            return True
                 steps -= 1
                 if not steps:
                     if node is not None:

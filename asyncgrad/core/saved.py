@@ -376,7 +376,7 @@ def check_version(node: Node) -> None:
     guards, versions = node.guard, node.version
     if guards.__class__ is not tuple:
         guards, versions = (guards,), (versions,)
-    for guard, version in zip(guards, versions, strict=True):
+    for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.__class__ is VersionCounter and guard.value != version:
             refuse_modified(node, node.output_metadata, guard.value, version)
 

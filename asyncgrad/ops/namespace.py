@@ -88,6 +88,7 @@ class Raw:
             return add(value, gradient, gradient), True
         return add(value, gradient), True
 
+    @quiet
     def add_into(self, target: Any, gradient: Any) -> None:
         """Add to an array in place."""
         self.xp.add(target, gradient, out=target, casting="same_kind")
@@ -114,6 +115,7 @@ class Raw:
         kept[...] = gradient
         return kept
 
+    @quiet
     def in_dtype(self, gradient: Any, dtype: Any) -> Any:
         """A gradient in another dtype; a real one takes the real part."""
         if gradient.dtype.kind == "c" and dtype.kind != "c":

@@ -579,13 +579,8 @@ def end_pass(task: GraphTask, *, wait: bool) -> bool:
         False, with nothing changed, where another pass holds a leaf and `wait` is false.
     """
     try:
-        if task.staged:
-            token = hush()
-            try:
-                if not task.commit(wait=wait):
-                    return False
-            finally:
-                unhush(token)
+        if task.staged and not task.commit(wait=wait):
+            return False
         task.succeed()
     except BaseException as error:
         task.fail_at_end(error)
