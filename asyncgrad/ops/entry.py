@@ -58,6 +58,9 @@ class Entry:
     node: str = ""
     #: A faster way to the gradient on arrays alone: `kernel(xp, g, saved)`.
     kernel: Callable[..., Any] | None = None
+    #: The gradients by several inputs in one call, `together(F, g, wanted, ...)` with the names of
+    #: the wanted inputs and all that the pulls need; it answers with a tuple.
+    together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, from the shapes of the inputs; None for an elementwise function.
     cost: Callable[..., int] | None = None
 
@@ -152,6 +155,7 @@ def operation(
     *,
     pulls: Mapping[str, Callable[..., Any]] | None = None,
     pushes: Mapping[str, Callable[..., Any]] | None = None,
+    together: Callable[..., Any] | None = None,
     **more: Any,
 ) -> Entry:
     """A function written out: pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
@@ -163,14 +167,24 @@ def operation(
         attributes: the names of the attributes that follow them.
         pulls: how the gradient goes back, for each differentiable input.
         pushes: how a tangent goes forward.
+        together: takes the place of `pulls`: the gradients by all inputs.
         more: fields of `Entry`.
     """
+    names = tuple(inputs.split())
+    parts = {key: part(rule) for key, rule in (pulls or {}).items()}
     return Entry(
         name,
         forward,
-        tuple(inputs.split()),
+        names,
         tuple(attributes.split()),
-        pulls={key: part(rule) for key, rule in (pulls or {}).items()},
+        pulls=parts if together is None else {key: _alone(together, key) for key in names},
         pushes={key: part(rule) for key, rule in (pushes or {}).items()},
+        together=together,
         **more,
     )
+
+
+def _alone(together: Callable[..., Any], key: str) -> Part:
+    """The pull of one input, made of that of all."""
+    names = tuple(inspect.signature(together).parameters)[3:]
+    return Part(names, lambda F, g, *values: together(F, g, (key,), *values)[0])

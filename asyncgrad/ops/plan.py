@@ -63,6 +63,8 @@ class Plan:
             and all(part and len(part.names) == 1 for part in parts.values())
         ):
             run = _pair(parts.values(), self.names)
+        if entry.together is not None and len(pulls) > 1:
+            run = _in_one(entry.together, tuple([entry.inputs[place] for place in wanted]))
         if entry.kernel is not None and not broadcast:
             run = _fused(entry.kernel, run)
         self.rule = Rule(
@@ -209,6 +211,11 @@ def _pair(parts: Iterable[Any], names: tuple[str, ...]) -> Callable[..., Any]:
         return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
     i, j = [names.index(part.names[0]) for part in parts]
     return lambda F, g, saved: (first(F, g, saved[i]), second(F, g, saved[j]))
+
+
+def _in_one(rule: Callable[..., Any], wanted: tuple[str, ...]) -> Callable[..., Any]:
+    """The gradients by all inputs at once."""
+    return lambda F, g, saved: rule(F, g, wanted, *saved)
 
 
 def _fused(kernel: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:

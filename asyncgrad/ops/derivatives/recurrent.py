@@ -1,0 +1,484 @@
+"""Recurrent layers: one entry for a whole sequence in one direction.
+
+The part of the inputs (`z`, their product with the layer's weight, for all steps) is made outside,
+in one product. What is left goes step by step: the state times `w`. The kernels keep what they find
+on the way in the list `kept`, so that the way back has little to do at each step; the rules beside
+them go the whole way again, with functions that can be differentiated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.derivatives.linalg import product_cost
+from asyncgrad.ops.entry import Entry, operation
+from asyncgrad.ops.fused import silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def _stacked(F: Any, parts: list[Any]) -> Any:
+    """The parts along a new first axis."""
+    return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
+
+
+def _total(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _previous(product: Any, states: Any, first: Any, gradients: Any) -> Any:
+    """The sum over all steps of a product of their gradients and the states before them."""
+    steps, _, width = gradients.shape
+    total = product(gradients[0].T, first)
+    if steps > 1:
+        before = states[: steps - 1].reshape(-1, first.shape[1])
+        total += product(gradients[1:].reshape(-1, width).T, before)
+    return total
+
+
+# -- the plain cell: h' = f(z + h w') -------------------------------------------------------------
+
+
+def _plain(activation: str) -> Entry:
+    """The entry of the plain layer with an activation."""
+    is_tanh = activation == "tanh"
+
+    def slope(F: Any, out: Any) -> Any:
+        return 1 - out * out if is_tanh else F.step(out)
+
+    @silent
+    def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
+        out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
+        weight = w.T
+        for t in range(len(z)):
+            state = out[t]
+            xp.dot(h, weight, state)
+            state += z[t]
+            if is_tanh:
+                xp.tanh(state, state)
+            else:
+                xp.maximum(state, 0, out=state)
+            h = state
+        return out
+
+    @silent
+    def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
+        through = 1 - out * out if is_tanh else (out > 0).astype(out.dtype)
+        back = xp.zeros_like(h)
+        for t in range(len(out) - 1, -1, -1):
+            back += g[t]
+            through[t] *= back
+            xp.dot(through[t], w, back)
+        made = {"z": through, "h": back}
+        if "w" in wanted:
+            made["w"] = _previous(xp.dot, out, h, through)
+        return tuple([made[key] for key in wanted])
+
+    def rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any) -> Any:
+        states = [h]
+        for t in range(z.shape[0]):
+            states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
+        parts, weights = [], []
+        back = None
+        for t in range(len(states) - 2, -1, -1):
+            back = g[t] if back is None else back + g[t]
+            part = back * slope(F, states[t + 1])
+            back = part @ w
+            parts.append(part)
+            weights.append(F.adjoint(part) @ states[t])
+        made = {"z": lambda: _stacked(F, parts[::-1]), "h": lambda: back}
+        made["w"] = lambda: _total(weights)
+        return tuple([made[key]() for key in wanted])
+
+    def together(
+        F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, out: Any
+    ) -> Any:
+        return kernel(F.xp, g, wanted, h, w, out) if F.fused else rule(F, g, wanted, z, h, w)
+
+    def push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any) -> Any:
+        turned = F.adjoint(w)
+        found = []
+        moved = tangent if key == "h" else F.zeros_of(h)
+        for t in range(z.shape[0]):
+            part = moved @ turned
+            if key == "z":
+                part = part + tangent[t]
+            elif key == "w":
+                part = part + h @ F.adjoint(tangent)
+            h = getattr(F, activation)(z[t] + h @ turned)
+            moved = part * slope(F, h)
+            found.append(moved)
+        return _stacked(F, found)
+
+    return operation(
+        f"rnn_{activation}",
+        forward,
+        "z h w",
+        pushes={
+            "z": lambda F, t, z, h, w: push(F, "z", t, z, h, w),
+            "h": lambda F, t, z, h, w: push(F, "h", t, z, h, w),
+            "w": lambda F, t, z, h, w: push(F, "w", t, z, h, w),
+        },
+        together=together,
+        cost=_cost,
+    )
+
+
+# -- the cell with a long memory ------------------------------------------------------------------
+
+
+def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
+    """A number for each gate, as a row that fits the gates side by side."""
+    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
+
+
+@silent
+def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
+    """The states after all steps, and the last memory."""
+    steps, batch, width = z.shape
+    size = width // 4
+    # Half of a tanh of half of it, plus a half, is the logistic function: one call for all gates.
+    scale = _per_gate(xp, (0.5, 0.5, 1, 0.5), z)
+    shift = _per_gate(xp, (0.5, 0.5, 0, 0.5), z)
+    gates = z * scale
+    weight = (w * scale[:, None]).T
+    out = xp.empty((steps + 1, batch, size), z.dtype)
+    cells, tops = xp.empty((2, steps, batch, size), z.dtype)
+    part, scratch = xp.empty((batch, width), z.dtype), xp.empty((batch, size), z.dtype)
+    for t in range(steps):
+        gate, cell, top = gates[t], cells[t], tops[t]
+        xp.dot(h, weight, part)
+        gate += part
+        xp.tanh(gate, gate)
+        gate *= scale
+        gate += shift
+        xp.multiply(gate[:, size : 2 * size], c, cell)
+        xp.multiply(gate[:, :size], gate[:, 2 * size : 3 * size], scratch)
+        cell += scratch
+        xp.tanh(cell, top)
+        h, c = out[t], cell
+        xp.multiply(gate[:, 3 * size :], top, h)
+    out[steps] = c
+    if not kept:
+        kept += (gates, cells, tops)
+    return out
+
+
+@silent
+def _lstm_kernel(
+    xp: Any, g: Any, wanted: tuple[str, ...], h: Any, c: Any, w: Any, out: Any, kept: Any
+) -> Any:
+    gates, cells, tops = kept
+    steps, batch, width = gates.shape
+    size = width // 4
+    shape = (steps, batch, 4, size)
+    gate = gates.reshape(shape)
+    # What does not depend on the gradient is made for all steps at once.
+    parts = _per_gate(xp, (1, 1, 0, 1), gates) - gates
+    parts *= gates
+    parts += _per_gate(xp, (0, 0, 1, 0), gates)
+    part = parts.reshape(shape)
+    part[:, :, 0] *= gate[:, :, 2]
+    part[0, :, 1] *= c
+    part[1:, :, 1] *= cells[:-1]
+    part[:, :, 2] *= gate[:, :, 0]
+    part[:, :, 3] *= tops
+    through = tops * tops
+    xp.subtract(1, through, through)
+    through *= gate[:, :, 3]
+    back = xp.zeros((batch, size), gates.dtype)
+    memory = g[steps].copy()
+    for t in range(steps - 1, -1, -1):
+        back += g[t]
+        step, slopes = through[t], part[t]
+        step *= back
+        memory += step
+        slopes[:, :3] *= memory[:, None]
+        slopes[:, 3] *= back
+        memory *= gate[t, :, 1]
+        xp.dot(parts[t], w, back)
+    made = {"z": parts, "h": back, "c": memory}
+    if "w" in wanted:
+        made["w"] = _previous(xp.dot, out, h, parts)
+    return tuple([made[key] for key in wanted])
+
+
+def _lstm_steps(F: Any, z: Any, h: Any, c: Any, w: Any) -> Iterator[tuple[Any, ...]]:
+    """For each step the state and memory before, the gates, the memory's tanh and the state."""
+    size = h.shape[-1]
+    turned = F.adjoint(w)
+    for t in range(z.shape[0]):
+        a = z[t] + h @ turned
+        i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
+        j = F.tanh(a[:, 2 * size : 3 * size])
+        new = f * c + i * j
+        top = F.tanh(new)
+        yield h, c, i, f, j, o, top
+        h, c = o * top, new
+
+
+def _lstm_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, c: Any, w: Any) -> Any:
+    rows = list(_lstm_steps(F, z, h, c, w))
+    memory = g[len(rows)]
+    back = None
+    parts, weights = [], []
+    for t in range(len(rows) - 1, -1, -1):
+        state, before, i, f, j, o, top = rows[t]
+        back = g[t] if back is None else back + g[t]
+        memory = memory + back * o * (1 - top * top)
+        part = F.cat(
+            [
+                memory * j * i * (1 - i),
+                memory * before * f * (1 - f),
+                memory * i * (1 - j * j),
+                back * top * o * (1 - o),
+            ],
+            1,
+        )
+        parts.append(part)
+        weights.append(F.adjoint(part) @ state)
+        memory = memory * f
+        back = part @ w
+    made: dict[str, Callable[[], Any]] = {
+        "z": lambda: _stacked(F, parts[::-1]),
+        "h": lambda: back,
+        "c": lambda: memory,
+        "w": lambda: _total(weights),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _lstm_together(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    z: Any,
+    h: Any,
+    c: Any,
+    w: Any,
+    out: Any,
+    kept: Any,
+) -> Any:
+    if F.fused:
+        return _lstm_kernel(F.xp, g, wanted, h, c, w, out, kept)
+    return _lstm_rule(F, g, wanted, z, h, c, w)
+
+
+def _lstm_push(F: Any, key: str, tangent: Any, z: Any, h: Any, c: Any, w: Any) -> Any:
+    turned = F.adjoint(w)
+    size = h.shape[-1]
+    moved = tangent if key == "h" else F.zeros_of(h)
+    memory = tangent if key == "c" else F.zeros_of(c)
+    found = []
+    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, z, h, c, w)):
+        part = moved @ turned
+        if key == "z":
+            part = part + tangent[t]
+        elif key == "w":
+            part = part + state @ F.adjoint(tangent)
+        ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
+        memory = (
+            tf * f * (1 - f) * before
+            + f * memory
+            + ti * i * (1 - i) * j
+            + i * tj * (1 - j * j)
+        )
+        moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
+        found.append(moved)
+    return _stacked(F, [*found, memory])
+
+
+# -- the gated cell -------------------------------------------------------------------------------
+
+
+@silent
+def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
+    """The states after all steps."""
+    steps, batch, width = z.shape
+    size = width // 3
+    scale = _per_gate(xp, (0.5, 0.5, 1), z)
+    gates = z * scale
+    weight = (w * scale[:, None]).T
+    bias = b * scale
+    out, news = xp.empty((2, steps, batch, size), z.dtype)
+    part, scratch = xp.empty((batch, width), z.dtype), xp.empty((batch, size), z.dtype)
+    for t in range(steps):
+        gate, state, new = gates[t], out[t], news[t]
+        xp.dot(h, weight, part)
+        part += bias
+        two = gate[:, : 2 * size]
+        two += part[:, : 2 * size]
+        xp.tanh(two, two)
+        two *= 0.5
+        two += 0.5
+        new[...] = part[:, 2 * size :]
+        last = gate[:, 2 * size :]
+        xp.multiply(gate[:, :size], new, scratch)
+        last += scratch
+        xp.tanh(last, last)
+        xp.subtract(h, last, state)
+        state *= gate[:, size : 2 * size]
+        state += last
+        h = state
+    if not kept:
+        kept += (gates, news)
+    return out
+
+
+@silent
+def _gru_kernel(
+    xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any, kept: Any
+) -> Any:
+    gates, news = kept
+    steps, batch, width = gates.shape
+    size = width // 3
+    shape = (steps, batch, 3, size)
+    reset, update, last = (gates.reshape(shape)[:, :, k] for k in range(3))
+    # By the state's part of the gates, before the gradient comes in; then the inputs' last one.
+    parts = xp.empty_like(gates)
+    part = parts.reshape(shape)
+    inner = (1 - last * last) * (1 - update)
+    part[:, :, 0] = inner * news * reset * (1 - reset)
+    part[0, :, 1] = h
+    part[1:, :, 1] = out[:-1]
+    part[:, :, 1] -= last
+    part[:, :, 1] *= update * (1 - update)
+    part[:, :, 2] = inner * reset
+    back = xp.zeros((batch, size), gates.dtype)
+    product = xp.empty_like(back)
+    for t in range(steps - 1, -1, -1):
+        back += g[t]
+        part[t] *= back[:, None]
+        inner[t] *= back
+        xp.dot(parts[t], w, product)
+        back *= update[t]
+        back += product
+    made = {"h": back}
+    if "w" in wanted:
+        made["w"] = _previous(xp.dot, out, h, parts)
+    if "b" in wanted:
+        made["b"] = parts.reshape(-1, width).sum(axis=0)
+    if "z" in wanted:
+        part[:, :, 2] = inner
+        made["z"] = parts
+    return tuple([made[key] for key in wanted])
+
+
+def _gru_steps(F: Any, z: Any, h: Any, w: Any, b: Any) -> Iterator[tuple[Any, ...]]:
+    """For each step the state before, the gates and the state's part of the new values."""
+    size = h.shape[-1]
+    turned = F.adjoint(w)
+    for t in range(z.shape[0]):
+        a, part = z[t], h @ turned + b
+        r, u = (F.sigmoid(a[:, k] + part[:, k]) for k in (slice(0, size), slice(size, 2 * size)))
+        q = part[:, 2 * size :]
+        n = F.tanh(a[:, 2 * size :] + r * q)
+        yield h, r, u, n, q
+        h = n + u * (h - n)
+
+
+def _gru_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, b: Any) -> Any:
+    rows = list(_gru_steps(F, z, h, w, b))
+    back = None
+    parts, weights, biases = [], [], []
+    for t in range(len(rows) - 1, -1, -1):
+        state, r, u, n, q = rows[t]
+        back = g[t] if back is None else back + g[t]
+        inner = back * (1 - u) * (1 - n * n)
+        reset = inner * q * r * (1 - r)
+        update = back * (state - n) * u * (1 - u)
+        part = F.cat([reset, update, inner * r], 1)
+        parts.append(F.cat([reset, update, inner], 1))
+        weights.append(F.adjoint(part) @ state)
+        biases.append(F.sum(part, (0,), False))
+        back = back * u + part @ w
+    made: dict[str, Callable[[], Any]] = {
+        "z": lambda: _stacked(F, parts[::-1]),
+        "h": lambda: back,
+        "w": lambda: _total(weights),
+        "b": lambda: _total(biases),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _gru_together(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    z: Any,
+    h: Any,
+    w: Any,
+    b: Any,
+    out: Any,
+    kept: Any,
+) -> Any:
+    if F.fused:
+        return _gru_kernel(F.xp, g, wanted, h, w, out, kept)
+    return _gru_rule(F, g, wanted, z, h, w, b)
+
+
+def _gru_push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any, b: Any) -> Any:
+    turned = F.adjoint(w)
+    size = h.shape[-1]
+    moved = tangent if key == "h" else F.zeros_of(h)
+    found = []
+    for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
+        part = moved @ turned
+        if key == "w":
+            part = part + state @ F.adjoint(tangent)
+        elif key == "b":
+            part = part + tangent
+        tr, tu, tq = (part[:, k * size : (k + 1) * size] for k in range(3))
+        tn = r * tq
+        if key == "z":
+            tr = tr + tangent[t][:, :size]
+            tu = tu + tangent[t][:, size : 2 * size]
+            tn = tn + tangent[t][:, 2 * size :]
+        tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
+        moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
+        found.append(moved)
+    return _stacked(F, found)
+
+
+def _cost(z: Any, h: Any, *rest: Any) -> int:
+    steps = z._metadata.shape[0]
+    products = z._metadata.size * h._metadata.shape[-1]
+    return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
+
+
+ENTRIES = (
+    _plain("tanh"),
+    _plain("relu"),
+    operation(
+        "lstm",
+        _lstm,
+        "z h c w",
+        "kept",
+        pushes={
+            "z": lambda F, t, z, h, c, w: _lstm_push(F, "z", t, z, h, c, w),
+            "h": lambda F, t, z, h, c, w: _lstm_push(F, "h", t, z, h, c, w),
+            "c": lambda F, t, z, h, c, w: _lstm_push(F, "c", t, z, h, c, w),
+            "w": lambda F, t, z, h, c, w: _lstm_push(F, "w", t, z, h, c, w),
+        },
+        together=_lstm_together,
+        cost=_cost,
+    ),
+    operation(
+        "gru",
+        _gru,
+        "z h w b",
+        "kept",
+        pushes={
+            "z": lambda F, t, z, h, w, b: _gru_push(F, "z", t, z, h, w, b),
+            "h": lambda F, t, z, h, w, b: _gru_push(F, "h", t, z, h, w, b),
+            "w": lambda F, t, z, h, w, b: _gru_push(F, "w", t, z, h, w, b),
+            "b": lambda F, t, z, h, w, b: _gru_push(F, "b", t, z, h, w, b),
+        },
+        together=_gru_together,
+        cost=_cost,
+    ),
+)

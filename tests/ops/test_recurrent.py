@@ -1,0 +1,66 @@
+"""The recurrent entries of the table."""
+
+from __future__ import annotations
+
+import adjoint
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.ops.namespace import RECORDED as R
+
+STEPS, BATCH, SIZE = 4, 3, 2
+RANDOM = np.random.default_rng(0)
+#: By entry: the gates, and whether there is a memory and a bias.
+LAYERS = {"rnn_tanh": (1, 0, 0), "rnn_relu": (1, 0, 0), "lstm": (4, 1, 0), "gru": (3, 0, 1)}
+
+
+def inputs(name, steps=STEPS):
+    gates, memory, bias = LAYERS[name]
+    shapes = [(steps, BATCH, gates * SIZE), (BATCH, SIZE)]
+    shapes += [(BATCH, SIZE)] * memory + [(gates * SIZE, SIZE)] + [(gates * SIZE,)] * bias
+    return [RANDOM.standard_normal(shape) for shape in shapes]
+
+
+def attributes(name):
+    return ([],) if name in {"lstm", "gru"} else ()
+
+
+@pytest.mark.parametrize("steps", [STEPS, 1])
+@pytest.mark.parametrize("name", LAYERS)
+def test_entries_keep_the_tables_promises(name, steps):
+    """The kernels give what the rules give: `check_entry` computes both."""
+    adjoint.check_entry(name, tuple(inputs(name, steps)), attributes(name))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_do_not_depend_on_which_are_wanted(name):
+    values = inputs(name)
+    weight = None
+    every = None
+    for wanted in [None, *range(len(values))]:
+        leaves = [
+            ag.from_numpy(x).requires_grad_(wanted is None or place == wanted)
+            for place, x in enumerate(values)
+        ]
+        out = getattr(R, name)(*leaves, *attributes(name))
+        if weight is None:
+            weight = ag.from_numpy(RANDOM.standard_normal(out.shape))
+        (out * weight).sum().backward()
+        if wanted is None:
+            every = leaves
+        else:
+            np.testing.assert_array_equal(leaves[wanted].grad.numpy(), every[wanted].grad.numpy())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_graphs_can_be_kept(name):
+    """The kernels leave what they are given as it is."""
+    leaves = [ag.from_numpy(x).requires_grad_() for x in inputs(name)]
+    out = (getattr(R, name)(*leaves, *attributes(name)) ** 2).sum()
+    first = ag.grad(out, leaves, retain_graph=True)
+    second = ag.grad(out, leaves, retain_graph=True)
+    recorded = ag.grad(out, leaves, create_graph=True)
+    for a, b, c in zip(first, second, recorded, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        np.testing.assert_allclose(a.numpy(), c.detach().numpy(), rtol=1e-10, atol=1e-12)
