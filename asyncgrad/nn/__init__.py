@@ -15,6 +15,7 @@ from asyncgrad.nn.activation import (
     Tanh,
 )
 from asyncgrad.nn.attention import MultiheadAttention
+from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from asyncgrad.nn.containers import (
     ModuleDict,
     ModuleList,
@@ -58,17 +59,16 @@ from asyncgrad.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
 )
-from asyncgrad.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from asyncgrad.nn.recurrent import GRU, LSTM, RNN
+from asyncgrad.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
+from asyncgrad.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
     "ELU",
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool1d",
@@ -90,10 +90,12 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "HuberLoss",
     "Identity",
     "KLDivLoss",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -111,6 +113,7 @@ __all__ = [
     "ParameterDict",
     "ParameterList",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "Sequential",
     "SiLU",

@@ -90,13 +90,14 @@ def _plain(activation: str) -> Entry:
             back = part @ w
             parts.append(part)
             weights.append(F.adjoint(part) @ states[t])
-        made = {"z": lambda: _stacked(F, parts[::-1]), "h": lambda: back}
-        made["w"] = lambda: _total(weights)
+        made: dict[str, Callable[[], Any]] = {
+            "z": lambda: _stacked(F, parts[::-1]),
+            "h": lambda: back,
+            "w": lambda: _total(weights),
+        }
         return tuple([made[key]() for key in wanted])
 
-    def together(
-        F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, out: Any
-    ) -> Any:
+    def together(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, out: Any) -> Any:
         return kernel(F.xp, g, wanted, h, w, out) if F.fused else rule(F, g, wanted, z, h, w)
 
     def push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any) -> Any:
@@ -138,7 +139,10 @@ def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
 
 @silent
 def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
-    """The states after all steps, and the last memory."""
+    """The states after all steps, and the last memory.
+
+    A single step takes a state of any size, too: one that has been projected.
+    """
     steps, batch, width = z.shape
     size = width // 4
     # Half of a tanh of half of it, plus a half, is the logistic function: one call for all gates.
@@ -200,7 +204,7 @@ def _lstm_kernel(
         slopes[:, :3] *= memory[:, None]
         slopes[:, 3] *= back
         memory *= gate[t, :, 1]
-        xp.dot(parts[t], w, back)
+        back = xp.dot(parts[t], w)
     made = {"z": parts, "h": back, "c": memory}
     if "w" in wanted:
         made["w"] = _previous(xp.dot, out, h, parts)
@@ -208,8 +212,8 @@ def _lstm_kernel(
 
 
 def _lstm_steps(F: Any, z: Any, h: Any, c: Any, w: Any) -> Iterator[tuple[Any, ...]]:
-    """For each step the state and memory before, the gates, the memory's tanh and the state."""
-    size = h.shape[-1]
+    """For each step the state and memory before, the gates and the memory's tanh."""
+    size = c.shape[-1]
     turned = F.adjoint(w)
     for t in range(z.shape[0]):
         a = z[t] + h @ turned
@@ -270,7 +274,7 @@ def _lstm_together(
 
 def _lstm_push(F: Any, key: str, tangent: Any, z: Any, h: Any, c: Any, w: Any) -> Any:
     turned = F.adjoint(w)
-    size = h.shape[-1]
+    size = c.shape[-1]
     moved = tangent if key == "h" else F.zeros_of(h)
     memory = tangent if key == "c" else F.zeros_of(c)
     found = []
@@ -282,10 +286,7 @@ def _lstm_push(F: Any, key: str, tangent: Any, z: Any, h: Any, c: Any, w: Any) -
             part = part + state @ F.adjoint(tangent)
         ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
         memory = (
-            tf * f * (1 - f) * before
-            + f * memory
-            + ti * i * (1 - i) * j
-            + i * tj * (1 - j * j)
+            tf * f * (1 - f) * before + f * memory + ti * i * (1 - i) * j + i * tj * (1 - j * j)
         )
         moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
         found.append(moved)
@@ -445,7 +446,7 @@ def _gru_push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any, b: Any) ->
 
 
 def _cost(z: Any, h: Any, *rest: Any) -> int:
-    steps = z._metadata.shape[0]
+    steps = int(z._metadata.shape[0])
     products = z._metadata.size * h._metadata.shape[-1]
     return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
 

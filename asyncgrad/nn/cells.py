@@ -1,0 +1,233 @@
+"""Recurrent cells, and how they run over a sequence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from asyncgrad.creation import zeros
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import new_parameter
+from asyncgrad.ops.functions.shape import reshape, stack
+from asyncgrad.ops.namespace import RECORDED as R
+
+#: For each kind of cell, how many gates it has.
+GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) -> Any:
+    """Run a cell over a sequence.
+
+    Args:
+        mode: the kind of cell.
+        x: of shape (length, n, input_size).
+        state: the tensors it starts from, of shape (n, size).
+        weights: by the beginnings of their names: `weight_ih`, `weight_hh`, and `bias_ih`,
+            `bias_hh`, `weight_hr` if there are any.
+
+    Returns:
+        The states after all steps, and the tensors it ends with.
+    """
+    w, bias, second = weights["weight_hh"], weights.get("bias_ih"), weights.get("bias_hh")
+    h = state[0]
+    if mode == "GRU":
+        z = F.linear(x, weights["weight_ih"], bias)
+        out = R.gru(z, h, w, zeros(len(w), dtype=w.dtype) if second is None else second, [])
+        return out, (out[-1],)
+    z = F.linear(x, weights["weight_ih"], None if bias is None else bias + second)
+    if mode != "LSTM":
+        out = R.rnn_tanh(z, h, w) if mode == "RNN_TANH" else R.rnn_relu(z, h, w)
+        return out, (out[-1],)
+    c = state[1]
+    projection = weights.get("weight_hr")
+    if projection is None:
+        both = R.lstm(z, h, c, w, [])
+        return both[:-1], (both[-2], both[-1])
+    states = []
+    for t in range(z.shape[0]):
+        h, c = R.lstm(z[t : t + 1], h, c, w, [])
+        h = F.linear(h, projection)
+        states.append(h)
+    return stack(states), (h, c)
+
+
+def reset(module: Module, hidden_size: int) -> None:
+    """Draw all parameters anew: uniform, within one over the root of the state's size."""
+    bound = 1 / math.sqrt(hidden_size) if hidden_size > 0 else 0
+    for parameter in module.parameters():
+        init.uniform_(parameter, -bound, bound)
+
+
+def check_nonlinearity(nonlinearity: str, error: type[Exception]) -> None:
+    """Raise for an unknown one; PyTorch's layers and cells have classes of their own for that."""
+    if nonlinearity not in {"tanh", "relu"}:
+        raise error(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
+
+
+class _Cell(Module):
+    """One step of a recurrent layer."""
+
+    bias_ih: Any
+    bias_hh: Any
+
+    def __init__(
+        self, mode: str, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any
+    ) -> None:
+        super().__init__()
+        self._mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        width = GATES[mode] * hidden_size
+
+        def new(*shape: int) -> Any:
+            return new_parameter(*shape, device=device, dtype=dtype)
+
+        self.weight_ih = new(width, input_size)
+        self.weight_hh = new(width, hidden_size)
+        self.register_parameter("bias_ih", new(width) if bias else None)
+        self.register_parameter("bias_hh", new(width) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew: uniform, within one over the root of the state's size."""
+        reset(self, self.hidden_size)
+
+    def _step(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, ...]:
+        """The tensors after the step."""
+        name = self._get_name()
+        if input.ndim not in {1, 2}:
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")
+        batched = input.ndim == 2
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"{name}: input has inconsistent input_size: got {input.shape[-1]}, expected "
+                f"{self.input_size}"
+            )
+        x = reshape(input, (1, *((1,) * (not batched)), *input.shape))
+        if hx is None:
+            count = 2 if self._mode == "LSTM" else 1
+            hx = (zeros(x.shape[1], self.hidden_size, dtype=x.dtype),) * count
+        else:
+            for place, part in enumerate(hx):
+                if part.ndim not in {1, 2}:
+                    raise ValueError(
+                        f"{name}: Expected hx[{place}] to be 1D or 2D, got {part.ndim}D instead"
+                    )
+            hx = tuple(part if batched else reshape(part, (1, *part.shape)) for part in hx)
+        for place, part in enumerate(hx):
+            if part.shape != (x.shape[1], self.hidden_size):
+                raise RuntimeError(
+                    f"{name}: Expected hx[{place}] size {(x.shape[1], self.hidden_size)}, got "
+                    f"{part.shape}"
+                )
+            if part.dtype != x.dtype or self.weight_hh.dtype != x.dtype:
+                raise RuntimeError(
+                    f"{name}: expected input, hx and weights to have the same dtype, but got "
+                    f"{x.dtype}, {part.dtype} and {self.weight_hh.dtype}. Convert them with .to()."
+                )
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights = {key: getattr(self, key) for key in names}
+        _, last = advance(self._mode, x, hx, weights)
+        return tuple(part if batched else part[0] for part in last)
+
+    def extra_repr(self) -> str:
+        """The sizes, and the options that are not the usual ones."""
+        words = f"{self.input_size}, {self.hidden_size}"
+        if self.bias is not True:
+            words += f", bias={self.bias}"
+        if self._mode == "RNN_RELU":
+            words += ", nonlinearity=relu"
+        return words
+
+
+class RNNCell(_Cell):
+    """A plain cell: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
+
+    Args:
+        input_size: the features of the input.
+        hidden_size: the size of the state.
+        bias: with biases.
+        nonlinearity: "tanh" or "relu".
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Raises:
+        RuntimeError: for another nonlinearity.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        check_nonlinearity(nonlinearity, RuntimeError)
+        mode = f"RNN_{nonlinearity.upper()}"
+        super().__init__(mode, input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
+
+        Raises:
+            RuntimeError: if shapes or dtypes do not fit.
+            ValueError: for other numbers of axes.
+        """
+        return self._step(input, None if hx is None else (hx,))[0]
+
+
+class GRUCell(_Cell):
+    """A gated cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__("GRU", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """The state after an input of shape (n, input_size), or without n; `hx` is that before.
+
+        Raises:
+            RuntimeError: if shapes or dtypes do not fit.
+            ValueError: for other numbers of axes.
+        """
+        return self._step(input, None if hx is None else (hx,))[0]
+
+
+class LSTMCell(_Cell):
+    """A cell with a memory. The arguments are those of `RNNCell`, without `nonlinearity`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__("LSTM", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+        """State and memory after an input of shape (n, input_size), or without n.
+
+        Args:
+            input: one step of the sequence.
+            hx: state and memory before.
+
+        Raises:
+            RuntimeError: if shapes or dtypes do not fit.
+            ValueError: for other numbers of axes.
+        """
+        state, memory = self._step(input, None if hx is None else tuple(hx))
+        return state, memory

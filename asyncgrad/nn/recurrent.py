@@ -1,0 +1,335 @@
+"""Recurrent layers."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.creation import zeros
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import new_parameter
+from asyncgrad.ops.functions.shape import cat, flip, reshape, stack, transpose
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+
+class _Recurrent(Module):
+    """Layers of recurrent cells, one above the other, in one direction or both."""
+
+    #: The kind of cell.
+    mode: str
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj_size: int,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        _check_options(hidden_size, num_layers, dropout, proj_size)
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        width, out = GATES[mode] * hidden_size, proj_size or hidden_size
+        for layer in range(num_layers):
+            below = input_size if layer == 0 else out * (1 + bidirectional)
+            for ending in self._endings(layer):
+                shapes: dict[str, tuple[int, ...]]
+                shapes = {"weight_ih": (width, below), "weight_hh": (width, out)}
+                if bias:
+                    shapes |= {"bias_ih": (width,), "bias_hh": (width,)}
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
+                for name, shape in shapes.items():
+                    parameter = new_parameter(*shape, device=device, dtype=dtype)
+                    self.register_parameter(name + ending, parameter)
+        self.reset_parameters()
+
+    def _endings(self, layer: int) -> tuple[str, ...]:
+        """How the names of a layer's parameters end, for each direction."""
+        first = f"_l{layer}"
+        return (first, f"{first}_reverse") if self.bidirectional else (first,)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew: uniform, within one over the root of the state's size."""
+        reset(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: parameters need not lie together. For PyTorch's sake."""
+
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The parameters of each layer and direction."""
+        return [
+            [self._parameters[name] for name in self._parameters if name.endswith(ending)]
+            for layer in range(self.num_layers)
+            for ending in self._endings(layer)
+        ]
+
+    def _sequence(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
+        """The outputs, and the tensors that the layers end with."""
+        self._check_input(input)
+        batched = input.ndim == 3
+        x = input if batched else reshape(input, (input.shape[0], 1, input.shape[1]))
+        if batched and self.batch_first:
+            x = transpose(x, 0, 1)
+        if not x.shape[0]:
+            raise RuntimeError(
+                f"{self._get_name()}: Expected sequence length to be larger than 0 in RNN"
+            )
+        hx = self._first_state(x, hx, batched)
+        directions = 1 + self.bidirectional
+        last: list[tuple[Any, ...]] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction, ending in enumerate(self._endings(layer)):
+                state = tuple(part[layer * directions + direction] for part in hx)
+                weights = {
+                    name: self._parameters[name + ending]
+                    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+                    if name + ending in self._parameters
+                }
+                out, state = advance(self.mode, flip(x, (0,)) if direction else x, state, weights)
+                outputs.append(flip(out, (0,)) if direction else out)
+                last.append(state)
+            x = outputs[0] if len(outputs) == 1 else cat(outputs, 2)
+            if self.dropout and self.training and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout)
+        final = tuple(stack(parts) for parts in zip(*last, strict=True))
+        if not batched:
+            return x[:, 0], tuple(part[:, 0] for part in final)
+        return (transpose(x, 0, 1) if self.batch_first else x), final
+
+    def _check_input(self, input: Tensor) -> None:
+        """Raise unless the input fits."""
+        if input.ndim not in {2, 3}:
+            raise ValueError(
+                f"{self._get_name()}: Expected input to be 2D or 3D, got {input.ndim}D instead"
+            )
+        weight = self.weight_ih_l0
+        if input.dtype != weight.dtype:
+            raise ValueError(
+                f"{self._get_name()}: input must have the type {weight.dtype}, got type "
+                f"{input.dtype}. Convert it with .to()."
+            )
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"{self._get_name()}: input.size(-1) must be equal to input_size. Expected "
+                f"{self.input_size}, got {input.shape[-1]}"
+            )
+
+    def _first_state(self, x: Any, hx: tuple[Any, ...] | None, batched: bool) -> tuple[Any, ...]:
+        """The tensors to start from, with a batch axis: zeros unless given."""
+        sizes = [self.proj_size or self.hidden_size]
+        if self.mode == "LSTM":
+            sizes.append(self.hidden_size)
+        lead = self.num_layers * (1 + self.bidirectional)
+        if hx is None:
+            return tuple(zeros(lead, x.shape[1], size, dtype=x.dtype) for size in sizes)
+        for place, (part, size) in enumerate(zip(hx, sizes, strict=True)):
+            if part.ndim != (3 if batched else 2):
+                raise RuntimeError(
+                    f"For {'batched 3-D' if batched else 'unbatched 2-D'} input, hx should also "
+                    f"be {3 if batched else 2}-D but got {part.ndim}-D tensor"
+                )
+            wanted = (lead, x.shape[1], size) if batched else (lead, size)
+            if part.shape != wanted:
+                raise RuntimeError(
+                    f"{self._get_name()}: Expected hidden[{place}] size {wanted}, got {part.shape}"
+                )
+            if part.dtype != x.dtype:
+                raise ValueError(
+                    f"{self._get_name()}: hx must have the type {x.dtype}, got type {part.dtype}. "
+                    f"Convert it with .to()."
+                )
+        if batched:
+            return hx
+        return tuple(reshape(part, (lead, 1, part.shape[1])) for part in hx)
+
+    def extra_repr(self) -> str:
+        """The sizes, and the options that are not the usual ones."""
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        if self.proj_size:
+            parts.append(f"proj_size={self.proj_size}")
+        if self.num_layers != 1:
+            parts.append(f"num_layers={self.num_layers}")
+        if self.bias is not True:
+            parts.append(f"bias={self.bias}")
+        if self.batch_first is not False:
+            parts.append(f"batch_first={self.batch_first}")
+        if self.dropout:
+            parts.append(f"dropout={self.dropout}")
+        if self.bidirectional is not False:
+            parts.append(f"bidirectional={self.bidirectional}")
+        return ", ".join(parts)
+
+
+def _check_options(hidden_size: int, num_layers: int, dropout: float, proj_size: int) -> None:
+    """Raise for options that can't be."""
+    if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        raise ValueError(
+            "dropout should be a number in range [0, 1] representing the probability of an element "
+            "being zeroed"
+        )
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            f"dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
+            f"expects num_layers greater than 1, but got dropout={dropout} and num_layers=1",
+            stacklevel=4,
+        )
+    for name, value in (("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+        if value <= 0:
+            raise ValueError(f"{name} must be greater than zero, got {value}")
+    if proj_size < 0:
+        raise ValueError("proj_size should be a positive integer or zero to disable projections")
+    if proj_size >= hidden_size:
+        raise ValueError(
+            f"proj_size has to be smaller than hidden_size, got {proj_size} and {hidden_size}"
+        )
+
+
+class RNN(_Recurrent):
+    """Layers of plain cells: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
+
+    Args:
+        input_size: the features of the input.
+        hidden_size: the size of the state.
+        num_layers: how many layers there are, one above the other.
+        nonlinearity: "tanh" or "relu".
+        bias: with biases.
+        batch_first: inputs are (n, length, features) and not (length, n, features).
+        dropout: the probability of being dropped between layers, in training.
+        bidirectional: each layer also runs backwards over the sequence.
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Raises:
+        ValueError: if an option can't be.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        check_nonlinearity(nonlinearity, ValueError)
+        super().__init__(
+            f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
+            dropout, bidirectional, 0, device, dtype,
+        )  # fmt: skip
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """The states of the last layer for all steps, and the last states of all layers.
+
+        Args:
+            input: of shape (length, n, input_size), or as `batch_first` says, or without n.
+            hx: the states to start from, of shape (layers * directions, n, hidden_size); zeros if
+                None.
+
+        Raises:
+            RuntimeError: if shapes do not fit.
+            ValueError: for other numbers of axes or dtypes.
+        """
+        out, (last,) = self._sequence(input, None if hx is None else (hx,))
+        return out, last
+
+
+class GRU(_Recurrent):
+    """Layers of gated cells: a part of the state is reset, a part renewed.
+
+    The arguments are those of `RNN`, without `nonlinearity`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """The states of the last layer for all steps, and the last states of all layers.
+
+        The arguments and errors are those of `RNN.forward`.
+        """
+        out, (last,) = self._sequence(input, None if hx is None else (hx,))
+        return out, last
+
+
+class LSTM(_Recurrent):
+    """Layers of cells with a memory beside the state.
+
+    The arguments are those of `RNN`, without `nonlinearity`, and `proj_size`: the size of the state
+    if it is to be smaller than the memory's, `hidden_size`; or 0.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, tuple[Any, Any]]:
+        """The states of the last layer for all steps, and all layers' last states and memories.
+
+        Args:
+            input: of shape (length, n, input_size), or as `batch_first` says, or without n.
+            hx: the states and the memories to start from, of shapes (layers * directions, n,
+                proj_size or hidden_size) and (layers * directions, n, hidden_size); zeros if None.
+
+        Raises:
+            RuntimeError: if shapes do not fit.
+            ValueError: for other numbers of axes or dtypes.
+        """
+        out, (state, memory) = self._sequence(input, None if hx is None else tuple(hx))
+        return out, (state, memory)
