@@ -2,7 +2,7 @@
 
 import numpy as _np
 
-from asyncgrad import autograd, errors, linalg, nn, optim, sync
+from asyncgrad import autograd, errors, linalg, nn, optim, random, sync
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -17,45 +17,45 @@ from asyncgrad.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
-from asyncgrad.creation import (
-    Generator,
-    arange,
-    as_tensor,
-    default_generator,
-    from_numpy,
-    full,
-    manual_seed,
-    ones,
-    ones_like,
-    rand,
-    randint,
-    randn,
-    randperm,
-    tensor,
-    zeros,
-    zeros_like,
-)
 from asyncgrad.ops import return_types
+from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
 from asyncgrad.ops.functions import convolution as _convolutions
+from asyncgrad.ops.functions import creation as _creation
+from asyncgrad.ops.functions import data as _data
+from asyncgrad.ops.functions import dtypes as _dtypes
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
 from asyncgrad.ops.functions import pooling as _pooling
+from asyncgrad.ops.functions import random as _draws
 from asyncgrad.ops.functions import sort as _sorting
 from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.creation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.promotion import default_dtype as get_default_dtype
 from asyncgrad.ops.promotion import set_default_dtype
+from asyncgrad.random import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
@@ -64,21 +64,87 @@ from asyncgrad.trace import trace
 float16, float32, float64 = map(_np.dtype, ("float16", "float32", "float64"))
 complex64, complex128 = map(_np.dtype, ("complex64", "complex128"))
 int8, int16, int32, int64 = map(_np.dtype, ("int8", "int16", "int32", "int64"))
-uint8, bool = map(_np.dtype, ("uint8", "bool"))
+uint8, uint16, uint32, uint64 = map(_np.dtype, ("uint8", "uint16", "uint32", "uint64"))
+bool = _np.dtype("bool")
+half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
+short, int, long = int16, int32, int64
+e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
+
+
+def __getattr__(name: str) -> object:
+    """The dtype that only an extra has."""
+    if name == "bfloat16":
+        return _needs_bfloat16("asyncgrad.bfloat16")
+    raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
 
 
 __version__ = "0.1.0"
 __all__ = [
-    "BackwardFuture", "Generator", "Tensor", "arange", "as_tensor", "autograd", "blocking",
-    "bool", "complex64", "complex128", "cooperate", "default_generator", "enable_grad", "engine",
-    "errors", "float16", "float32", "float64", "from_numpy", "full", "get_default_dtype", "grad",
-    "inference_mode", "int8", "int16", "int32", "int64", "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "linalg", "manual_seed",
-    "nn", "no_grad", "offload", "ones", "ones_like", "optim", "rand", "randint", "randn",
-    "randperm", "request", "return_types", "set_anomaly_enabled", "set_default_dtype",
-    "set_grad_enabled", "sync", "tensor", "trace", "uint8", "zeros", "zeros_like",
+    "BackwardFuture",
+    "Generator",
+    "Tensor",
+    "autograd",
+    "blocking",
+    "bool",
+    "cdouble",
+    "cfloat",
+    "complex64",
+    "complex128",
+    "cooperate",
+    "default_generator",
+    "double",
+    "enable_grad",
+    "engine",
+    "errors",
+    "float16",
+    "float32",
+    "float64",
+    "get_default_dtype",
+    "get_rng_state",
+    "grad",
+    "half",
+    "inf",
+    "inference_mode",
+    "initial_seed",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "linalg",
+    "long",
+    "manual_seed",
+    "nan",
+    "newaxis",
+    "nn",
+    "no_grad",
+    "offload",
+    "optim",
+    "pi",
+    "random",
+    "request",
+    "return_types",
+    "seed",
+    "set_anomaly_enabled",
+    "set_default_dtype",
+    "set_grad_enabled",
+    "set_rng_state",
+    "short",
+    "sync",
+    "trace",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
 ]  # fmt: skip
 __all__ += activation.__all__
+__all__ += _creation.__all__
+__all__ += _data.__all__
+__all__ += _draws.__all__
+__all__ += _dtypes.__all__
 __all__ += elementwise.__all__
 __all__ += index.__all__
 __all__ += _convolutions.__all__

@@ -410,13 +410,16 @@ class Tensor(Variable):
 
     # -- values -----------------------------------------------------------------------------------
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The elements as an array that shares the tensor's memory.
 
+        Args:
+            force: give the values of a tensor that requires grad, too.
+
         Raises:
-            RuntimeError: if the tensor requires grad.
+            RuntimeError: if the tensor requires grad, unless forced.
         """
-        if requires_grad(self):
+        if not force and requires_grad(self):
             raise AutogradError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."
@@ -450,11 +453,34 @@ class Tensor(Variable):
 
     def __float__(self) -> float:
         """The one element."""
-        return float(self.item())
+        return float(self._real_number())
 
     def __int__(self) -> int:
+        """The one element, cut off at the point."""
+        return int(self._real_number())
+
+    def __complex__(self) -> complex:
         """The one element."""
-        return int(self.item())
+        return complex(self._one_number())
+
+    def _one_number(self) -> Any:
+        if self._metadata.size != 1:
+            raise ValueError(
+                f"only one element tensors can be converted to Python scalars, got shape "
+                f"{self._metadata.shape}. Reduce or index it first."
+            )
+        return self.item()
+
+    def _real_number(self) -> Any:
+        number = self._one_number()
+        if isinstance(number, complex):
+            if number.imag:
+                raise AutogradError(
+                    f"value cannot be converted to type double without overflow: {number}. Take "
+                    f"its real part first."
+                )
+            return number.real
+        return number
 
     def __bool__(self) -> bool:
         """Whether the one element is not zero."""

@@ -42,6 +42,8 @@ class Modes:
     saved_hooks_disabled: str | None = None
     #: Where new tensors are made, or None for the CPU.
     device: Any = None
+    #: Where random numbers come from, or None for the process' default generator.
+    generator: Any = None
     #: The current stream of each device that is not in its default one.
     streams: Any = None
     #: The pass that is running the present node, or None.

@@ -31,7 +31,14 @@ from asyncgrad.nn.conv import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from asyncgrad.nn.dropout import Dropout
+from asyncgrad.nn.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from asyncgrad.nn.embedding import Embedding
 from asyncgrad.nn.linear import Flatten, Identity, Linear, Unflatten
 from asyncgrad.nn.loss import (
@@ -73,6 +80,7 @@ __all__ = [
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
+    "AlphaDropout",
     "AvgPool1d",
     "AvgPool2d",
     "BCELoss",
@@ -88,7 +96,11 @@ __all__ = [
     "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "Embedding",
+    "FeatureAlphaDropout",
     "Flatten",
     "GRUCell",
     "HuberLoss",

@@ -8,8 +8,8 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
 
 
-class Dropout(Module):
-    """In training mode, zeroes elements at random and scales the others up; else does nothing.
+class _Dropout(Module):
+    """What all kinds of dropout have: a probability, and whether they overwrite.
 
     Args:
         p: the probability of being zeroed.
@@ -26,10 +26,54 @@ class Dropout(Module):
         self.p = p
         self.inplace = inplace
 
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """In training mode, zeroes elements at random and scales the others up; else does nothing."""
+
     def forward(self, input: Any) -> Any:
         """The input, in training mode with holes."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        """The options."""
-        return f"p={self.p}, inplace={self.inplace}"
+
+class Dropout1d(_Dropout):
+    """In training mode, zeroes whole channels of shape (length,) at random."""
+
+    def forward(self, input: Any) -> Any:
+        """The input, in training mode with channels missing."""
+        return F.dropout1d(input, self.p, self.training, self.inplace)
+
+
+class Dropout2d(_Dropout):
+    """In training mode, zeroes whole channels of shape (height, width) at random."""
+
+    def forward(self, input: Any) -> Any:
+        """The input, in training mode with channels missing."""
+        return F.dropout2d(input, self.p, self.training, self.inplace)
+
+
+class Dropout3d(_Dropout):
+    """In training mode, zeroes whole channels of shape (depth, height, width) at random."""
+
+    def forward(self, input: Any) -> Any:
+        """The input, in training mode with channels missing."""
+        return F.dropout3d(input, self.p, self.training, self.inplace)
+
+
+class AlphaDropout(_Dropout):
+    """In training mode, dropout that keeps mean 0 and variance 1, for networks of `SELU`."""
+
+    def forward(self, input: Any) -> Any:
+        """The input, in training mode with holes."""
+        return F.alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """`AlphaDropout` of whole channels."""
+
+    def forward(self, input: Any) -> Any:
+        """The input, in training mode with channels missing."""
+        return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

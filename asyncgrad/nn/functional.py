@@ -6,10 +6,6 @@ import functools
 import warnings
 from typing import Any
 
-import numpy as np
-
-from asyncgrad.creation import default_generator
-from asyncgrad.errors import AutogradError
 from asyncgrad.ops.functions import activation, elementwise
 from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
 from asyncgrad.ops.functions.attention import attention
@@ -20,6 +16,14 @@ from asyncgrad.ops.functions.convolution import (
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
+)
+from asyncgrad.ops.functions.dropout import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
 )
 from asyncgrad.ops.functions.elementwise import sigmoid, tanh
 from asyncgrad.ops.functions.index import embedding, one_hot
@@ -50,13 +54,13 @@ from asyncgrad.ops.functions.pooling import (
 from asyncgrad.ops.functions.shape import pad
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, category
 
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
+    "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
@@ -71,9 +75,13 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "elu_",
     "embedding",
+    "feature_alpha_dropout",
     "gelu",
     "huber_loss",
     "kl_div",
@@ -153,37 +161,6 @@ def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """The logarithm of the softmax along `dim`."""
     return activation.log_softmax(input, _chosen_dim("log_softmax", input, dim), dtype)
-
-
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Zeros at random, with probability `p`; what stays is divided by `1 - p`.
-
-    Args:
-        input: a floating or complex tensor.
-        p: the probability.
-        training: False leaves everything as it is.
-        inplace: overwrite the input.
-
-    Raises:
-        ValueError: if `p` is no probability.
-        RuntimeError: for a dtype that is not floating.
-    """
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-    x = as_tensor_operand(input, "dropout", 1)
-    if not training or p == 0 or not x._metadata.size:
-        return input
-    if category(x._metadata.dtype) < 2:
-        raise AutogradError(
-            f"dropout: result type float can't be cast to the desired output type "
-            f"{x._metadata.dtype}. Convert the tensor with .to() first."
-        )
-    if p == 1:
-        out = R.mul_scalar(x, 0.0)
-    else:
-        mask = default_generator.draw("random", x._metadata.shape, dtype=np.float32) >= p
-        out = R.dropout(x, mask, 1 / (1 - p))
-    return assign(input, out, "dropout_") if inplace else out
 
 
 def scaled_dot_product_attention(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from asyncgrad.core.variable import Variable, bump_version
-from asyncgrad.creation import default_generator
+from asyncgrad.ops.generator import source_of
 
 if TYPE_CHECKING:
-    from asyncgrad.creation import Generator
+    from asyncgrad.ops.generator import Generator
 
 _T = TypeVar("_T", bound=Variable)
 
@@ -30,7 +30,7 @@ def _fill(tensor: _T, values: Any) -> _T:
 
 
 def _draw(generator: Generator | None, method: str, *args: Any) -> Any:
-    return (generator or default_generator).draw(method, *args)
+    return source_of(generator).draw(method, *args)
 
 
 def constant_(tensor: _T, val: float) -> _T:

@@ -16,6 +16,7 @@ from asyncgrad.ops.derivatives import (
     loss,
     normalisation,
     pooling,
+    random,
     recurrent,
     reduction,
     shape,
@@ -63,6 +64,7 @@ CHAPTERS = (
     loss,
     normalisation,
     in_place,
+    random,
 )
 ENTRIES: dict[str, Entry] = {entry.name: entry for c in CHAPTERS for entry in c.ENTRIES}
 

@@ -3,10 +3,14 @@
 from asyncgrad.ops.functions import (
     activation,
     conversion,
+    creation,
+    data,
+    dtypes,
     elementwise,
     index,
     linalg,
     loss,
+    random,
     reduction,
     shape,
     sort,
@@ -25,4 +29,8 @@ CHAPTERS = (
     linalg,
     activation,
     loss,
+    creation,
+    data,
+    dtypes,
+    random,
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import Device
+from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_device, as_dtype, as_memory_format
 from asyncgrad.ops.promotion import as_tensor_operand, cast
@@ -126,13 +127,12 @@ def _conversion(name: str, dtype: str) -> Callable[..., Any]:
 
 
 def bfloat16(input: Any, memory_format: Any = None) -> Any:
-    """The tensor as bfloat16, which the package ml_dtypes provides."""
-    try:
-        dtype = np.dtype("bfloat16")
-    except TypeError:
-        raise TypeError(
-            "bfloat16(): NumPy has no bfloat16. Install ml_dtypes and import it first."
-        ) from None
+    """The tensor as bfloat16, which the package ml_dtypes provides.
+
+    Raises:
+        ImportError: if ml_dtypes is not installed.
+    """
+    dtype = needs_bfloat16("bfloat16()")
     as_memory_format("bfloat16", memory_format)
     return cast(as_tensor_operand(input, "bfloat16", 1), dtype)
 

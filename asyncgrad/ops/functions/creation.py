@@ -1,0 +1,528 @@
+"""Tensors from shapes, and of numbers in a row."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.leaves import (
+    fitting,
+    from_host,
+    leaf,
+    new_shape,
+    place_of,
+    sequence_shape,
+)
+from asyncgrad.ops.places import as_dtype, as_memory_format
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    default_complex_dtype,
+    default_dtype,
+    number_dtype,
+)
+
+__all__ = [
+    "arange",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "logspace",
+    "ones",
+    "ones_like",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+    "zeros_like",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
+IN_PLACE = ()
+
+_INT64 = np.dtype("int64")
+
+
+def _dtype(name: str, dtype: Any) -> Any:
+    return default_dtype() if dtype is None else as_dtype(name, dtype)
+
+
+# -- of one value ---------------------------------------------------------------------------------
+
+
+def zeros(
+    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """A tensor of zeros.
+
+    Args:
+        sizes: the shape, as one sequence or as several numbers.
+        size: the shape, by name.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the shape is not made of integers.
+        RuntimeError: if it is negative, or a dtype without gradients is to require them.
+    """
+    place = place_of("zeros", device)
+    array = place.xp.zeros(new_shape("zeros", sizes, size), dtype=_dtype("zeros", dtype))
+    return leaf("zeros", array, place, requires_grad)
+
+
+def ones(
+    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """A tensor of ones; see `zeros`."""
+    place = place_of("ones", device)
+    array = place.xp.ones(new_shape("ones", sizes, size), dtype=_dtype("ones", dtype))
+    return leaf("ones", array, place, requires_grad)
+
+
+def empty(
+    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Any:  # fmt: skip
+    """A tensor with any values; see `zeros`."""
+    as_memory_format("empty", memory_format)
+    place = place_of("empty", device)
+    array = place.xp.empty(new_shape("empty", sizes, size), dtype=_dtype("empty", dtype))
+    return leaf("empty", array, place, requires_grad)
+
+
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """A tensor with any values whose elements lie in memory as the strides say.
+
+    Args:
+        size: the shape.
+        stride: for each axis, how many elements further in memory the next one is.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        RuntimeError: if there is no stride for each axis, or a stride is negative.
+    """
+    name = "empty_strided"
+    shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
+    if len(shape) != len(strides):
+        raise RuntimeError(
+            f"{name}: dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+            f"({len(strides)})"
+        )
+    place, dtype = place_of(name, device), _dtype(name, dtype)
+    length = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    memory = place.xp.empty(length if all(shape) else 0, dtype=dtype)
+    array = place.xp.lib.stride_tricks.as_strided(
+        memory, shape, [step * dtype.itemsize for step in strides]
+    )
+    return leaf(name, array, place, requires_grad)
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """A tensor with one value everywhere.
+
+    Args:
+        size: the shape.
+        fill_value: the value: a number, or a tensor without dimensions.
+        dtype: the dtype; the number's if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the shape or the value is none.
+        RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
+            require them.
+    """
+    place = place_of("full", device)
+    return _filled("full", sequence_shape("full", size), fill_value, dtype, place, requires_grad)
+
+
+def _filled(
+    name: str, shape: Any, value: Any, dtype: Any, place: Any, requires_grad: bool, like: Any = None
+) -> Any:
+    number = _number(name, "fill_value", value)
+    wanted = number_dtype(number) if dtype is None else as_dtype(name, dtype)
+    fitted = _fitted(name, number, wanted)
+    if like is None:
+        array = place.xp.full(shape, fitted, dtype=wanted)
+    else:
+        array = place.xp.empty_like(like, dtype=wanted)
+        array[...] = fitted
+    return leaf(name, array, place, requires_grad)
+
+
+def _fitted(name: str, number: Any, dtype: Any) -> Any:
+    """A number as an array without dimensions of a dtype."""
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
+        number = float(number)
+    return fitting(name, np.asarray(number), dtype)
+
+
+def _number(name: str, what: str, value: Any) -> Any:
+    """A Python number, or that of a tensor without dimensions."""
+    if isinstance(value, Variable) and not value._metadata.shape:
+        return value._array.item()
+    number = as_number(value)
+    if number is None:
+        raise TypeError(f"{name}(): argument '{what}' must be Number, not {type(value).__name__}")
+    return number
+
+
+# -- like others ----------------------------------------------------------------------------------
+
+
+def _like(
+    name: str, input: Any, dtype: Any, device: Any, memory_format: Any
+) -> tuple[Any, Any, Any]:
+    """An uninitialised array laid out like a tensor, its dtype and its device."""
+    x = as_tensor_operand(input, name, 1)
+    as_memory_format(name, memory_format)
+    place = place_of(name, device, x)
+    dtype = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
+    if place is x._metadata.device:
+        return place.xp.empty_like(x._array, dtype=dtype), dtype, place
+    return place.xp.empty(x._metadata.shape, dtype=dtype), dtype, place
+
+
+def empty_like(
+    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Any:  # fmt: skip
+    """Any values, in the shape, layout, dtype and place of another tensor.
+
+    Args:
+        input: the other tensor.
+        dtype: another dtype.
+        device: another place.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+        memory_format: for PyTorch's programs.
+
+    Raises:
+        TypeError: if the input is no tensor.
+        RuntimeError: if a dtype without gradients is to require them.
+    """
+    array, _, place = _like("empty_like", input, dtype, device, memory_format)
+    return leaf("empty_like", array, place, requires_grad)
+
+
+def zeros_like(
+    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Any:  # fmt: skip
+    """Zeros in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    array, _, place = _like("zeros_like", input, dtype, device, memory_format)
+    array[...] = 0
+    return leaf("zeros_like", array, place, requires_grad)
+
+
+def ones_like(
+    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Any:  # fmt: skip
+    """Ones in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    array, _, place = _like("ones_like", input, dtype, device, memory_format)
+    array[...] = 1
+    return leaf("ones_like", array, place, requires_grad)
+
+
+def full_like(
+    input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Any:  # fmt: skip
+    """One value everywhere, in the shape, layout, dtype and place of another tensor.
+
+    See `empty_like`.
+    """
+    array, dtype, place = _like("full_like", input, dtype, device, memory_format)
+    number = _number("full_like", "fill_value", fill_value)
+    array[...] = _fitted("full_like", number, dtype)
+    return leaf("full_like", array, place, requires_grad)
+
+
+def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
+    """The dtype and the device of a new tensor: those of another one unless given."""
+    x = as_tensor_operand(input, name, 1)
+    return {
+        "dtype": x._metadata.dtype if dtype is None else dtype,
+        "device": place_of(name, device, x),
+    }
+
+
+def new_zeros(
+    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """Zeros of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_zeros", input, dtype, device)
+    return zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
+
+
+def new_ones(
+    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """Ones of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_ones", input, dtype, device)
+    return ones(*sizes, size=size, requires_grad=requires_grad, **beside)
+
+
+def new_empty(
+    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """Any values of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_empty", input, dtype, device)
+    return empty(*sizes, size=size, requires_grad=requires_grad, **beside)
+
+
+def new_full(
+    input: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """One value everywhere, of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_full", input, dtype, device)
+    return full(size, fill_value, requires_grad=requires_grad, **beside)
+
+
+# -- in a row -------------------------------------------------------------------------------------
+
+
+def arange(
+    *bounds: Any, start: Any = None, end: Any = None, step: Any = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """Numbers from `start` up to `end`, which is left out.
+
+    Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
+
+    Args:
+        bounds: see above.
+        start: the first number; 0 if there is none.
+        end: where to stop.
+        step: how far it is to the next one; 1 if there is none.
+        dtype: the dtype; the default one if None and a number is floating, else int64.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if a bound is no number.
+        RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    if len(bounds) > 3:
+        raise TypeError(f"arange() received an invalid combination of arguments: {bounds}")
+    names = ("end",) if len(bounds) == 1 and end is None else ("start", "end", "step")
+    given = {"start": start, "end": end, "step": step}
+    for key, value in zip(names, bounds, strict=False):
+        if given[key] is not None:
+            raise TypeError(f"arange() got multiple values for argument {key!r}")
+        given[key] = value
+    if given["end"] is None:
+        raise TypeError('arange() missing 1 required positional arguments: "end"')
+    numbers = [
+        _real("arange", key, default if given[key] is None else given[key])
+        for key, default in (("start", 0), ("end", None), ("step", 1))
+    ]
+    floating = any(isinstance(number, float) for number in numbers)
+    if dtype is None:
+        wanted = default_dtype() if floating else _INT64
+    else:
+        wanted = as_dtype("arange", dtype)
+    if category(wanted) in {0, 3}:
+        raise NotImplementedError(f'"arange" not implemented for {wanted}')
+    array = _steps(numbers[0], numbers[1], numbers[2], wanted)
+    return from_host("arange", array, place_of("arange", device), requires_grad)
+
+
+def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
+    if not all(map(math.isfinite, (start, end))):
+        raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
+    if step == 0:
+        raise RuntimeError("arange: step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError(
+            f"arange: upper bound and lower bound inconsistent with step sign: from {start} to "
+            f"{end} by {step}"
+        )
+    if category(dtype) == 1:
+        start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ValueError(f"arange: step must be nonzero in {dtype}")
+        return np.arange(start, end, step, dtype=_INT64).astype(dtype, copy=False)
+    count = math.ceil((end - start) / step)
+    return (start + step * np.arange(count, dtype=np.float64)).astype(dtype, copy=False)
+
+
+def _real(name: str, what: str, value: Any) -> Any:
+    number = _number(name, what, value)
+    if isinstance(number, complex):
+        raise RuntimeError(
+            f"{name}: value cannot be converted to type double without overflow: {what}={number}"
+        )
+    return number
+
+
+def linspace(
+    start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """Numbers at equal distances from `start` to `end`, both of which are included.
+
+    Args:
+        start: the first: a number, or a tensor without dimensions.
+        end: the last, likewise.
+        steps: how many there are.
+        dtype: the dtype; the default one, or the complex one that goes with it, if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if `steps` is no integer.
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
+        NotImplementedError: for booleans.
+    """
+    array = _line("linspace", start, end, steps, dtype, None)
+    return from_host("linspace", array, place_of("linspace", device), requires_grad)
+
+
+def logspace(
+    start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """Powers of `base` with exponents at equal distances from `start` to `end`; see `linspace`."""
+    array = _line("logspace", start, end, steps, dtype, base)
+    return from_host("logspace", array, place_of("logspace", device), requires_grad)
+
+
+def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) -> Any:
+    """Numbers in a row, or powers of a base with such exponents."""
+    try:
+        count = operator.index(steps)
+    except TypeError:
+        raise TypeError(
+            f"{name}(): argument 'steps' must be int, not {type(steps).__name__}"
+        ) from None
+    for what, bound in (("start", start), ("end", end)):
+        if isinstance(bound, Variable) and bound._metadata.shape:
+            raise RuntimeError(
+                f"{name} only supports 0-dimensional start and end tensors, but got {what} with "
+                f"{len(bound._metadata.shape)} dimension(s)."
+            )
+    if count < 0:
+        raise RuntimeError(f"{name}: number of steps must be non-negative, got {count}")
+    first, last = _number(name, "start", start), _number(name, "end", end)
+    is_complex = isinstance(first, complex) or isinstance(last, complex)
+    if dtype is None:
+        wanted = default_complex_dtype() if is_complex else default_dtype()
+    else:
+        wanted = as_dtype(name, dtype)
+    if is_complex and category(wanted) < 3:
+        raise RuntimeError(
+            f"{name}(): inferred dtype {default_complex_dtype()} can't be safely cast to passed "
+            f"dtype {wanted}"
+        )
+    if category(wanted) == 0:
+        raise NotImplementedError(f'"{name}" not implemented for bool')
+    # From both ends, so that the last number is exactly the end.
+    step = (last - first) / (count - 1) if count > 1 else 0.0
+    places = np.arange(count, dtype=np.float64)
+    values = np.where(
+        places < count // 2 + (count == 1), first + step * places, last - step * places[::-1]
+    )
+    with np.errstate(all="ignore"):
+        if base is not None:
+            values = np.power(complex(base) if is_complex else float(base), values)
+        return values.astype(wanted, copy=False)
+
+
+def eye(
+    n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """A matrix with ones on the diagonal and zeros elsewhere.
+
+    Args:
+        n: how many rows there are.
+        m: how many columns; as many if None.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the numbers are no integers.
+        RuntimeError: if they are negative.
+    """
+    rows = _count("eye", "n", n)
+    columns = rows if m is None else _count("eye", "m", m)
+    place = place_of("eye", device)
+    array = place.xp.eye(rows, columns, dtype=_dtype("eye", dtype))
+    return leaf("eye", array, place, requires_grad)
+
+
+def _count(name: str, what: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name}(): argument '{what}' must be int, not {type(value).__name__}"
+        ) from None
+    if number < 0:
+        raise RuntimeError(f"{name}: {what} must be greater or equal to 0, got {number}")
+    return number
+
+
+def tril_indices(
+    row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
+) -> Any:
+    """The places on and below a diagonal of a matrix, row by row.
+
+    Args:
+        row: how many rows the matrix has.
+        col: how many columns.
+        offset: which diagonal; larger is further to the right.
+        dtype: int64 if None, or int32.
+        device: where it is made; the default device if None.
+
+    Returns:
+        A tensor of shape (2, places): the rows and the columns.
+
+    Raises:
+        RuntimeError: if the numbers are negative.
+        NotImplementedError: for dtypes that are no indices.
+    """
+    return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
+
+
+def triu_indices(
+    row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
+) -> Any:
+    """The places on and above a diagonal of a matrix, row by row; see `tril_indices`."""
+    return _triangle("triu_indices", np.triu_indices, row, col, offset, dtype, device)
+
+
+def _triangle(
+    name: str, places: Any, row: Any, col: Any, offset: Any, dtype: Any, device: Any
+) -> Any:
+    wanted = _INT64 if dtype is None else as_dtype(name, dtype)
+    rows, columns = _count(name, "row", row), _count(name, "col", col)
+    if wanted not in {_INT64, np.dtype("int32")}:
+        raise NotImplementedError(f'"{name}" not implemented for {wanted}. Indices are int64.')
+    array = np.stack(places(rows, operator.index(offset), columns)).astype(wanted, copy=False)
+    return from_host(name, array, place_of(name, device))

@@ -1,0 +1,261 @@
+"""Tensors of data: numbers, nested sequences of them, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import requires_grad as requires_grad_of
+from asyncgrad.devices import CPU
+from asyncgrad.ops.functions.conversion import to
+from asyncgrad.ops.functions.shape import clone
+from asyncgrad.ops.leaves import fitting, from_host, leaf, place_of
+from asyncgrad.ops.places import as_dtype
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    number_dtype,
+    promote_dtypes,
+)
+
+__all__ = ["as_tensor", "asarray", "from_numpy", "scalar_tensor", "tensor"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("new_tensor",)
+IN_PLACE = ()
+
+_NUMBERS = frozenset({bool, int, float, complex})
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """A tensor with a copy of some data: numbers, nested sequences of them, an array or a tensor.
+
+    Args:
+        data: the values. Python floats become the default dtype, arrays keep theirs.
+        dtype: the dtype; taken from the data if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+        pin_memory: for PyTorch's programs.
+
+    Raises:
+        ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
+        TypeError: if the data are no numbers.
+        RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
+            them.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> ag.tensor([[1.0, 2.0]])
+        tensor([[1., 2.]])
+    """
+    return _made("tensor", data, dtype, device, requires_grad)
+
+
+def _made(name: str, data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    place = place_of(name, device)
+    wanted = None if dtype is None else as_dtype(name, dtype)
+    if isinstance(data, Variable):
+        found = data.detach()  # type: ignore[attr-defined]
+        if device is not None:
+            found = to(found, place)
+        metadata = found._metadata
+        with np.errstate(over="ignore", invalid="ignore"):
+            copied = metadata.F.xp.array(found._array, dtype=wanted)
+        return leaf(name, copied, metadata.device, requires_grad)
+    array = _array_of(name, data, wanted)
+    return from_host(name, array, place, requires_grad)
+
+
+def _array_of(name: str, data: Any, wanted: Any) -> Any:
+    """A new array of numbers, sequences or an array, in the dtype wanted or else their own."""
+    if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__array__"):
+        data = np.asarray(data)
+    if isinstance(data, (np.ndarray, np.generic)):
+        _check_numbers(name, data)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(data, dtype=wanted)
+    found: set[Any] = set()
+    plain = _plain(name, data, found)
+    try:
+        array = np.array(plain)
+    except ValueError:
+        raise ValueError(
+            f"{name}: expected sequences of one length at each dim. Make the nested sequences "
+            f"equally long."
+        ) from None
+    if array.dtype.kind == "O" or array.dtype == np.uint64:
+        if wanted is None or wanted.kind in "bi":
+            raise ValueError(
+                f"{name}: Overflow when unpacking long long: an integer has more than 64 bits"
+            )
+        return array.astype(wanted)
+    if wanted is None:
+        # Without elements it is as if they were floats.
+        types = list(found) or [number_dtype(0.0)]
+        wanted = types[0]
+        for other in types[1:]:
+            wanted = promote_dtypes(wanted, other)
+    if array.dtype.kind == "c" and category(wanted) < 3:
+        raise TypeError(f"{name}: must be real number, not complex, for dtype {wanted}")
+    return fitting(name, array, wanted)
+
+
+def _plain(name: str, data: Any, found: set[Any]) -> Any:
+    """Data with Python's numbers in the place of tensors and arrays, and what dtypes they had."""
+    if type(data) in _NUMBERS:
+        found.add(number_dtype(data))
+        return data
+    if isinstance(data, Variable):
+        if data._metadata.size != 1:
+            raise ValueError(
+                f"{name}: only one element tensors can be converted to Python scalars, got shape "
+                f"{data._metadata.shape}. Use asyncgrad.stack()."
+            )
+        found.add(data._metadata.dtype)
+        return data._array.item()
+    if isinstance(data, (np.ndarray, np.generic)):
+        _check_numbers(name, data)
+        found.add(data.dtype)
+        return data
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"{name}: invalid data type '{type(data).__name__}'. Numbers are needed.")
+    if (number := as_number(data)) is not None:
+        found.add(number_dtype(number))
+        return number
+    if not isinstance(data, Sequence):
+        raise RuntimeError(
+            f"{name}: Could not infer dtype of {type(data).__name__}. Numbers are needed."
+        )
+    kinds = set(map(type, data))
+    if kinds <= _NUMBERS:
+        found.update(number_dtype(kind()) for kind in kinds)
+        return data
+    return [_plain(name, part, found) for part in data]
+
+
+def _check_numbers(name: str, array: Any) -> None:
+    """Raise for an array whose elements a tensor can't have."""
+    if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
+        raise TypeError(
+            f"{name}: can't convert np.ndarray of type {array.dtype}. The supported kinds are "
+            f"bool, integer, floating and complex."
+        )
+    if not array.dtype.isnative:
+        raise ValueError(
+            f"{name}: given numpy array has byte order different from the native byte order. "
+            f"Convert it with .astype({array.dtype.newbyteorder('=')!r})."
+        )
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """A tensor of some data, sharing their memory where they are an array of the dtype.
+
+    Args:
+        data: see `tensor`. A tensor is returned as it is, or converted and recorded.
+        dtype: the dtype; taken from the data if None.
+        device: where it has to be; tensors stay where they are if None.
+
+    Raises:
+        ValueError: see `tensor`.
+        TypeError: see `tensor`.
+        RuntimeError: see `tensor`.
+    """
+    if isinstance(data, Variable):
+        return to(data, device, data._metadata.dtype if dtype is None else dtype)
+    place = place_of("as_tensor", device)
+    if isinstance(data, np.ndarray) and place is CPU:
+        wanted = data.dtype if dtype is None else as_dtype("as_tensor", dtype)
+        if data.dtype == wanted:
+            return from_numpy(data)
+    return _made("as_tensor", data, dtype, device, False)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Any:
+    """A tensor of an object, sharing its memory if it can and may.
+
+    Args:
+        obj: a tensor, an array, a buffer (of the default dtype if none is given), or data as for
+            `tensor`.
+        dtype: the dtype; taken from the object if None.
+        device: where it has to be.
+        copy: True always copies, False never does.
+        requires_grad: the result is to require gradients. If False, what is returned is a
+            tensor's own history or none.
+
+    Raises:
+        ValueError: if `copy` is False and the memory can't be shared.
+        TypeError: see `tensor`.
+        RuntimeError: see `tensor`.
+    """
+    wanted = None if dtype is None else as_dtype("asarray", dtype)
+    if isinstance(obj, Variable):
+        out = as_tensor(obj, wanted, device)
+        if copy is False and out is not obj:
+            raise ValueError(
+                f"asarray: can't alias tensor with dtype '{obj._metadata.dtype}' on "
+                f"{obj._metadata.device} as '{out._metadata.dtype}' on {out._metadata.device}."
+            )
+        out = clone(out) if copy and out is obj else out
+        if requires_grad and not requires_grad_of(out):
+            out = out.detach().requires_grad_()
+        return out
+    if isinstance(obj, (bytes, bytearray, memoryview)):
+        obj = np.frombuffer(obj, wanted or number_dtype(0.0))
+        copy = True if copy is None and not obj.flags.writeable else copy
+    if not isinstance(obj, np.ndarray):
+        if copy is False:
+            raise ValueError("asarray: can't alias arbitrary sequence into a tensor.")
+        return _made("asarray", obj, wanted, device, requires_grad)
+    out = _made("asarray", obj, wanted, device, False) if copy else as_tensor(obj, wanted, device)
+    if copy is False and not np.shares_memory(out._array, obj) and obj.size:
+        raise ValueError(
+            f"asarray: can't alias tensor with dtype '{obj.dtype}' into dtype '{wanted}'."
+        )
+    return out.requires_grad_() if requires_grad else out
+
+
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
+    """A tensor that shares an array's memory.
+
+    Raises:
+        TypeError: if it is no array, or one of a dtype without arithmetic.
+        ValueError: if its bytes are in foreign order.
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    _check_numbers("from_numpy", ndarray)
+    return leaf("from_numpy", ndarray.view(np.ndarray), CPU)
+
+
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """A tensor without dimensions of a number; of the default dtype if none is given."""
+    dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
+    return _made("scalar_tensor", s, dtype, device, requires_grad)
+
+
+def new_tensor(
+    input: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """A tensor with a copy of some data, of this tensor's dtype and on its device."""
+    x = as_tensor_operand(input, "new_tensor", 1)
+    dtype = x._metadata.dtype if dtype is None else dtype
+    return _made("new_tensor", data, dtype, place_of("new_tensor", device, x), requires_grad)

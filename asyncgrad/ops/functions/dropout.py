@@ -1,0 +1,247 @@
+"""Elements or channels that are zeroed at random in training."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.generator import source_of
+from asyncgrad.ops.in_place import assign
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, category
+
+if TYPE_CHECKING:
+    from asyncgrad.ops.generator import Generator
+
+__all__ = [
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
+]
+
+_FLOAT32 = np.dtype("float32")
+#: What a self-normalising network's activation tends to: `-scale * alpha` of `selu`.
+_ALPHA = 1.7580993408473766
+
+
+def dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Any:
+    """Zeros at random, with probability `p`; what stays is divided by `1 - p`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: where the choice comes from; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for a dtype that is not floating.
+    """
+    return _dropped("dropout", input, p, training, inplace, generator)
+
+
+def dropout1d(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Any:
+    """Whole channels are zeroed at random.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        p: see `dropout`.
+        training: see `dropout`.
+        inplace: see `dropout`.
+        generator: see `dropout`.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for another shape, or a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "dropout1d", 1)
+    ndim = len(x._metadata.shape)
+    if ndim not in {2, 3}:
+        raise AutogradError(
+            f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that "
+            f"dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension."
+        )
+    channels = 1 if ndim == 2 else 2
+    return _dropped("dropout1d", input, p, training, inplace, generator, channels)
+
+
+def dropout2d(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Any:
+    """Whole channels are zeroed at random.
+
+    Args:
+        input: of shape (n, channels, height, width); the first two axes are those of channels.
+        p: see `dropout`.
+        training: see `dropout`.
+        inplace: see `dropout`.
+        generator: see `dropout`.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for fewer than two axes, or a dtype that is not floating.
+    """
+    _warn_about_axes("dropout2d", input, (3, 4), "2 spatial dimensions")
+    return _dropped("dropout2d", input, p, training, inplace, generator, 2)
+
+
+def dropout3d(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Any:
+    """Whole channels are zeroed at random.
+
+    Args:
+        input: of shape (n, channels, depth, height, width) or (channels, depth, height, width).
+        p: see `dropout`.
+        training: see `dropout`.
+        inplace: see `dropout`.
+        generator: see `dropout`.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for fewer than two axes, or a dtype that is not floating.
+    """
+    ndim = _warn_about_axes("dropout3d", input, (4, 5), "3 spatial dimensions")
+    return _dropped("dropout3d", input, p, training, inplace, generator, 1 if ndim == 4 else 2)
+
+
+def alpha_dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Any:
+    """Dropout that keeps mean 0 and variance 1, for networks of `selu`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: where the choice comes from; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for a dtype that is not floating.
+    """
+    return _dropped("alpha_dropout", input, p, training, inplace, generator, alpha=True)
+
+
+def feature_alpha_dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Any:
+    """`alpha_dropout` of whole channels, the first two axes; see there."""
+    name = "feature_alpha_dropout"
+    return _dropped(name, input, p, training, inplace, generator, 2, alpha=True)
+
+
+def _warn_about_axes(name: str, input: Any, expected: tuple[int, ...], what: str) -> int:
+    ndim = len(as_tensor_operand(input, name, 1)._metadata.shape)
+    if ndim not in expected:
+        warnings.warn(
+            f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
+            f"an error in a future release. {name} exists to provide channel-wise dropout on "
+            f"inputs with {what} and a channel dimension.",
+            stacklevel=3,
+        )
+    return ndim
+
+
+def _dropped(
+    name: str,
+    input: Any,
+    p: float,
+    training: bool,
+    inplace: bool,
+    generator: Generator | None,
+    channels: int | None = None,
+    *,
+    alpha: bool = False,
+) -> Any:
+    """Dropout of elements, or of what the first axes count.
+
+    Args:
+        name: the function, for errors.
+        input: its input.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: where the choice comes from.
+        channels: how many of the first axes have a choice of their own; all if None.
+        alpha: keep mean and variance.
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    x = as_tensor_operand(input, name, 1)
+    metadata = x._metadata
+    shape = metadata.shape
+    if not training or p == 0 or not metadata.size:
+        return input
+    if category(metadata.dtype) < 2:
+        raise AutogradError(
+            f"{name}: result type float can't be cast to the desired output type "
+            f"{metadata.dtype}. Convert the tensor with .to() first."
+        )
+    if channels is not None and len(shape) < 2:
+        raise AutogradError(
+            f"{name}: Feature dropout requires at least 2 dimensions in the input, got {shape}"
+        )
+    if p == 1:
+        out = R.mul_scalar(x, 0.0)
+    else:
+        chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
+        mask = source_of(generator).uniform(chosen, _FLOAT32) >= p
+        mask = np.broadcast_to(mask, shape)
+        if metadata.device is not CPU:
+            mask = metadata.F.xp.asarray(mask)
+        out = _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
+    return assign(input, out, f"{name}_") if inplace else out
+
+
+def _self_normalised(x: Any, mask: Any, p: float) -> Any:
+    """What stays, scaled, and the lowest activation elsewhere; then shifted back to mean 0."""
+    scale = 1 / ((_ALPHA**2 * p + 1) * (1 - p)) ** 0.5
+    F = x._metadata.F
+    shift = (mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p
+    offset = F.as_array(shift.astype(x._metadata.dtype))
+    return R.add(R.dropout(x, mask, scale), wrap(offset, F.metadata_of(offset)))

@@ -1,0 +1,159 @@
+"""Questions about dtypes and tensors that have no gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.places import as_dtype
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    default_dtype,
+    promote_dtypes,
+    result_dtype,
+)
+
+__all__ = [
+    "can_cast",
+    "finfo",
+    "iinfo",
+    "is_complex",
+    "is_floating_point",
+    "is_nonzero",
+    "is_tensor",
+    "numel",
+    "promote_types",
+    "result_type",
+]
+METHODS = ("is_nonzero",)
+IN_PLACE = ()
+
+
+class finfo:
+    """The limits of a floating dtype, or of the parts of a complex one.
+
+    Args:
+        type: the dtype; the default one if None.
+
+    Raises:
+        TypeError: if it is neither floating nor complex.
+    """
+
+    __slots__ = (
+        "bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny",
+    )  # fmt: skip
+
+    def __init__(self, type: Any = None) -> None:
+        """Look them up."""
+        dtype = default_dtype() if type is None else as_dtype("finfo", type)
+        if category(dtype) < 2:
+            raise TypeError(
+                f"finfo() requires a floating point input type, got {dtype}. Use iinfo()."
+            )
+        found = floating_info(dtype)
+        self.bits = int(found.bits)
+        self.dtype = found.dtype.name
+        self.eps = float(found.eps)
+        self.max = float(found.max)
+        self.min = float(found.min)
+        self.resolution = float(found.resolution)
+        self.smallest_normal = self.tiny = float(found.smallest_normal)
+
+    def __repr__(self) -> str:
+        """All of them."""
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
+            f"dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """The limits of an integer dtype.
+
+    Args:
+        type: the dtype.
+
+    Raises:
+        TypeError: if it is no integer dtype.
+    """
+
+    __slots__ = ("bits", "dtype", "max", "min")
+
+    def __init__(self, type: Any) -> None:
+        """Look them up."""
+        dtype = as_dtype("iinfo", type)
+        if category(dtype) != 1:
+            raise TypeError(f"iinfo() requires an integer input type, got {dtype}. Use finfo().")
+        found = np.iinfo(dtype)
+        self.bits = int(found.bits)
+        self.dtype = dtype.name
+        self.max = int(found.max)
+        self.min = int(found.min)
+
+    def __repr__(self) -> str:
+        """All of them."""
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether PyTorch's promotion may turn one dtype into another: never to a lower category."""
+    return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
+
+
+def promote_types(type1: Any, type2: Any) -> Any:
+    """The smallest dtype that both dtypes can be turned into."""
+    return promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2))
+
+
+def _type(name: str, dtype: Any) -> Any:
+    return as_dtype(name, dtype)
+
+
+def result_type(tensor1: Any, tensor2: Any) -> Any:
+    """The dtype of an operation on two operands: tensors or numbers.
+
+    Raises:
+        TypeError: for other operands.
+    """
+    for operand in (tensor1, tensor2):
+        if not isinstance(operand, Variable) and as_number(operand) is None:
+            raise TypeError(
+                f"result_type() received an invalid combination of arguments: "
+                f"{type(operand).__name__} is neither a Tensor nor a number"
+            )
+    return result_dtype(tensor1, tensor2)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor."""
+    return isinstance(obj, Variable)
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether a tensor's dtype is a real floating one."""
+    return category(as_tensor_operand(input, "is_floating_point", 1)._metadata.dtype) == 2
+
+
+def is_complex(input: Any) -> bool:
+    """Whether a tensor's dtype is complex."""
+    return bool(as_tensor_operand(input, "is_complex", 1)._metadata.is_complex)
+
+
+def is_nonzero(input: Any) -> bool:
+    """Whether the one element of a tensor is not zero.
+
+    Raises:
+        RuntimeError: if there is not exactly one.
+    """
+    return bool(as_tensor_operand(input, "is_nonzero", 1))
+
+
+def numel(input: Any) -> int:
+    """How many elements a tensor has."""
+    return int(as_tensor_operand(input, "numel", 1)._metadata.size)
