@@ -94,6 +94,8 @@ def _pushed(
         push = entry.pushes.get(key)  # type: ignore[assignment]
         if tangent is None or push is None:
             continue
+        if entry.broadcasts and tangent._metadata.shape != out._metadata.shape:
+            tangent = RECORDED.expand(tangent, out._metadata.shape)
         # Attributes at the end may have been left to their defaults.
         names = [name for name in push.names if name in values]
         pushed = push.function(RECORDED, tangent, *[values[name] for name in names])

@@ -119,9 +119,9 @@ def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
         return number_door(entry, single)
     if entry.attributes or entry.cost is not None or not entry.pulls:
         return single
-    if name == "abs":
+    if name in {"abs", "real"}:
         # Real for complex numbers.
-        return lambda input: single(as_tensor_operand(input, "abs", 1))
+        return lambda input: single(as_tensor_operand(input, name, 1))
     usual = accept_any(name) if name in _ANY_DTYPE else accept_floating(name)
     return unary_door(entry, single, _ACCEPTS.get(name, usual))
 

@@ -1,6 +1,7 @@
 """PyTorch as the oracle: its own samples of a function's arguments, through both libraries.
 
     oracle.check("cumsum")           values, dtypes, shapes, structure, first and second derivatives
+    oracle.check_forward("cumsum")   tangents, in forward mode
     oracle.check_in_place("cumsum")  the same of `cumsum_`, if PyTorch has it
     oracle.check_errors("cumsum")    what PyTorch refuses is refused, with the same class
 
@@ -20,12 +21,17 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.autograd import forward_ad
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_methods_invocations import op_db
+
+    # The first dual tensor compiles decompositions, and warns.
+    with torch.autograd.forward_ad.dual_level():
+        torch.autograd.forward_ad.make_dual(torch.ones(1), torch.ones(1))
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -417,6 +423,83 @@ def _compare_gradients(
                 np.zeros(shape, dtype) if ours is None else array_of(ours),
                 _near(dtype, tolerance) * factor,
             )
+
+
+def check_forward(
+    name: str,
+    function: Callable[..., Any] | None = None,
+    *,
+    dtypes: tuple[str, ...] = ("float64", "complex128"),
+    limit: int = 12,
+    skip: Mapping[str, Callable[[Any], bool]] | None = None,
+    tolerance: float | None = None,
+) -> int:
+    """Compare a function's tangents with PyTorch's over PyTorch's samples.
+
+    Each sample is run with a tangent for every input, and once more with one for the first alone.
+
+    Returns:
+        How many samples there were: none where PyTorch has no forward mode.
+    """
+    ours = function or resolve(name)
+    checked = 0
+    for op in infos(name):
+        backward = {dtype_name(dtype) for dtype in op.supported_backward_dtypes("cpu")}
+        for dtype in dtypes:
+            if dtype not in backward or not op.supports_forward_ad:
+                continue
+            found = samples(op, dtype, requires_grad=True, limit=limit, skip=skip)
+            for place, sample in enumerate(found):
+                what = f"{name} [{op.variant_test_name}] for {dtype}, sample {place}, forward mode"
+                with _about(what, sample):
+                    _compare_tangents(op.op, ours, sample, None, tolerance)
+                    _compare_tangents(op.op, ours, sample, 1, tolerance)
+                checked += 1
+    return checked
+
+
+def _compare_tangents(
+    theirs: Any, ours: Any, sample: Any, some: int | None, tolerance: float | None
+) -> None:
+    """The tangents of one call's results, with tangents for some of the leaves."""
+    twins = Twins(copy=True)
+    pairs = twins.of([sample.input, *sample.args])
+    keywords = twins.of(sample.kwargs)
+    leaves = twins.leaves[:some]
+    if not leaves:
+        return
+    tangents = _weights([theirs for theirs, _ in leaves], 3)
+    results = []
+    for side, (F, call) in enumerate(((torch.autograd.forward_ad, theirs), (forward_ad, ours))):
+        with _quiet(), F.dual_level():
+            duals = {
+                id(leaf[side]): F.make_dual(leaf[side].detach(), tangent[side].detach())
+                for leaf, tangent in zip(leaves, tangents, strict=True)
+            }
+            args, kwargs = _replaced(duals, pairs[side]), _replaced(duals, keywords[side])
+            out = tensors_of(call(*args, **kwargs), (torch.Tensor, ag.Tensor)[side])
+            results.append([F.unpack_dual(x).tangent for x in out])
+            shapes = [(x.shape, dtype_name(x.dtype)) for x in out]
+    for place, (expected, found) in enumerate(zip(*results, strict=True)):
+        shape, dtype = shapes[place]
+        if found is not None:
+            assert found.shape == shape, f"shape of tangent {place}"
+            assert dtype_name(found.dtype) == dtype, f"dtype of tangent {place}"
+        with _about("tangent", f"output {place}"):
+            _compare_arrays(
+                np.zeros(shape, dtype) if expected is None else array_of(expected),
+                np.zeros(shape, dtype) if found is None else array_of(found),
+                _near(dtype, tolerance),
+            )
+
+
+def _replaced(duals: dict[int, Any], value: Any) -> Any:
+    """Arguments with dual tensors in the place of leaves."""
+    if isinstance(value, dict):
+        return {key: _replaced(duals, part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_replaced(duals, part) for part in value])
+    return duals.get(id(value), value)
 
 
 def check_in_place(
