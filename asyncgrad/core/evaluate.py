@@ -229,18 +229,20 @@ def _accumulate(
     task: GraphTask, node: AccumulateGrad, gradient: Any, owned: bool
 ) -> Generator[Any, Any, None]:
     """Stage a leaf's gradient, or commit it at once where hooks wait for it."""
-    if gradient is None:
-        return
     variable = node.variable
     meta = variable._autograd
     hooks = None if meta is None else meta.post_accumulate
     if not hooks:
-        task.staged.append((variable, gradient, owned))
+        if gradient is not None:
+            task.staged.append((variable, gradient, owned))
         return
-    commit([(variable, gradient, owned)], task.recorded, wait=True)
+    if gradient is not None:
+        commit([(variable, gradient, owned)], task.recorded, wait=True)
     for hook in tuple(hooks.values()):
         result = yield from awaited(hook(variable))
         if result is not None and result is not variable:
+            if not isinstance(result, Variable):
+                raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
             raise AutogradError(
                 f"hooks registered with register_post_accumulate_grad_hook should return None, "
                 f"but {_name(hook)!r} returned {type(result).__name__}"

@@ -240,6 +240,7 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
                 fresh=entry.fresh,
                 places=wanted,
                 arity=len(inputs),
+                names=("shapes", *entry.attributes),
             )
             node.following = (
                 edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])

@@ -54,6 +54,8 @@ class Entry:
     passes: bool = False
     #: Numbers of outputs: 1, or None where it depends on the call.
     outputs: int | None = 1
+    #: How many inputs the node has, where numbers count as such; None for those of `inputs`.
+    arity: int | None = None
     #: PyTorch's name of the node.
     node: str = ""
     #: A faster way to the gradient on arrays alone: `kernel(xp, g, saved)`.

@@ -77,7 +77,7 @@ class Plan:
             unpack=self.unpack if self.arrays else None,
             attributes=self.attributes if len(self.arrays) < len(names) else None,
             places=wanted,
-            arity=len(entry.inputs),
+            arity=entry.arity or len(entry.inputs),
             names=self.names,
             arrays=self.arrays,
         )

@@ -306,6 +306,7 @@ ENTRIES = (
         lambda F, g, scalar: F.mul_scalar(g, _conjugate(scalar)),
         attributes=("scalar",),
         node="MulBackward0",
+        arity=2,
     ),
     linear(
         "div_scalar",
@@ -313,6 +314,7 @@ ENTRIES = (
         lambda F, g, scalar: F.div_scalar(g, _conjugate(scalar)),
         attributes=("scalar",),
         node="DivBackward0",
+        arity=2,
     ),
     operation(
         "rdiv_scalar",
@@ -333,6 +335,7 @@ ENTRIES = (
         fresh=False,
         passes=True,
         node="AddBackward0",
+        arity=2,
     ),
     operation(
         "sub_scalar",
@@ -344,6 +347,7 @@ ENTRIES = (
         fresh=False,
         passes=True,
         node="SubBackward0",
+        arity=2,
     ),
     operation(
         "rsub_scalar",
