@@ -2,7 +2,7 @@
 
 import numpy as _np
 
-from asyncgrad import autograd, errors, linalg, nn, optim, random, sync
+from asyncgrad import autograd, errors, linalg, nn, optim, random, sync, utils
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -139,6 +139,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "utils",
 ]  # fmt: skip
 __all__ += activation.__all__
 __all__ += _creation.__all__

@@ -170,7 +170,8 @@ class save_to_disk(saved_tensors_hooks):
         """Choose the directory, the system's for temporary files if None."""
 
         async def unpack(file: _File) -> Any:
-            return wrap(await asyncio.to_thread(file.read), file.metadata)
+            # The thread may hold what it was given for longer than the file is to be there.
+            return wrap(await asyncio.to_thread(np.load, file.path), file.metadata)
 
         def pack(tensor: Any) -> Any:
             # Copied at once: the tensor may change before the coroutine gets its turn.
@@ -183,20 +184,16 @@ class save_to_disk(saved_tensors_hooks):
 class _File:
     """An array in a file, which goes with it."""
 
-    __slots__ = ("__weakref__", "_path", "metadata")
+    __slots__ = ("__weakref__", "metadata", "path")
 
     def __init__(self, array: Any, metadata: Any, directory: Any) -> None:
         """Write the array."""
         handle, name = tempfile.mkstemp(suffix=".npy", dir=directory)
         with os.fdopen(handle, "wb") as file:
             np.save(file, array)
-        self._path = Path(name)
+        self.path = Path(name)
         self.metadata = metadata
-        weakref.finalize(self, self._path.unlink, missing_ok=True)
-
-    def read(self) -> Any:
-        """The array."""
-        return np.load(self._path)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
 
 
 class disable_saved_tensors_hooks(Mode):

@@ -544,6 +544,8 @@ class GraphTask:
         except BaseException as error:
             self.launched.pop(node, None)
             self.fail(error, node)
+            # The traceback holds this frame, which was given the error to throw.
+            result = None
         else:
             self.launched[node] = node.sequence_nr
             self.suspended.append(Suspended(node, evaluation, waiting))
@@ -557,6 +559,8 @@ class GraphTask:
                 self.later_errors.append(error)
         elif error is not None:
             self._resume(node, evaluation, error, throw=True)
+            # The error's traceback holds this frame.
+            error = None
         else:
             self._resume(node, evaluation, result)
 

@@ -44,6 +44,8 @@ class Modes:
     device: Any = None
     #: Where random numbers come from, or None for the process' default generator.
     generator: Any = None
+    #: What checkpoints are told to do whatever their arguments say, or None.
+    checkpoints: Any = None
     #: The current stream of each device that is not in its default one.
     streams: Any = None
     #: The pass that is running the present node, or None.

@@ -24,6 +24,7 @@ __all__ = [
     "Program",
     "Results",
     "awaitable",
+    "awaits",
     "call",
     "check_awaited",
     "cooperate",
@@ -51,6 +52,11 @@ def start(task: GraphTask) -> Any:
         if not modes.blocking and not modes.in_node:
             return engine_of(loop).submit(task, loop)
     return ended(run_inline(task))
+
+
+def awaits(task: GraphTask | None) -> bool:
+    """Whether a pass runs on the running loop, so that it can await what a node returns."""
+    return task is not None and task.future is not None and _get_running_loop() is not None
 
 
 def check_awaited(name: str) -> None:

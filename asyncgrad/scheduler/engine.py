@@ -436,6 +436,8 @@ class Engine:
         if not nodes:
             self._coroutines.pop(task, None)
         task.inbox.append(partial(task.resume, node, evaluation, result, error))
+        # The error's traceback will hold this frame.
+        del suspended, running, nodes, node, evaluation, result, error
         self._hurry(task)
 
     # -- ending ---------------------------------------------------------

@@ -119,7 +119,11 @@ class BackwardFuture(asyncio.Future[Any]):
                 "own thread would wait for itself; asyncgrad.sync blocks elsewhere."
             )
         self._observe()
-        return super().result()
+        try:
+            return super().result()
+        finally:
+            # The error's traceback holds this frame: it must not hold the future.
+            del self
 
     def exception(self) -> BaseException | None:
         """The error the pass ended with, or None."""

@@ -1,0 +1,309 @@
+"""What a checkpoint keeps in the place of saved tensors, and how it gets them back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+import weakref
+from typing import TYPE_CHECKING, Any, cast
+
+from asyncgrad.core.graph_task import HEAVY
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.saved import save
+from asyncgrad.core.variable import Variable
+from asyncgrad.scheduler import awaits, offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+class CheckpointError(RuntimeError):
+    """A checkpointed function did something else when it ran again."""
+
+
+class _Enough(BaseException):
+    """Ends a second run that has computed everything needed: no error, nobody's to catch."""
+
+
+class Holder:
+    """Stands for a tensor saved by a checkpointed function."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Frame:
+    """One call of `checkpoint`: the saved-tensor hooks of its first run."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        again: Any,
+        source: Any,
+        *,
+        early_stop: bool,
+        compare: bool,
+        debug: bool,
+        later: bool,
+    ) -> None:
+        """Keep what the second run needs.
+
+        Args:
+            function: what is called.
+            args: its arguments.
+            kwargs: its keyword arguments.
+            again: the context of the second run.
+            source: where its random numbers come from, or None for no matter where.
+            early_stop: end it when everything is there.
+            compare: it has to save tensors like those that the first run has saved.
+            debug: note where each is saved.
+            later: the function is a coroutine function.
+        """
+        self.function = function
+        #: The arguments, until the first run has ended.
+        self.given: tuple[Any, ...] = args
+        self.kwargs = kwargs
+        self.again = again
+        self.source = source
+        self.early_stop = early_stop
+        self.compare = compare
+        self.later = later
+        #: Hooks in force outside, such as another checkpoint's, pack the arguments.
+        self._args = [save(a) if isinstance(a, Variable) else a for a in args]
+        self.holders: list[weakref.ref[Holder]] = []
+        #: What each tensor was like.
+        self.facts: list[Any] = []
+        self.places: list[str] | None = [] if debug else None
+        self.completed = False
+        self._cost = 0
+        #: What passes have computed again and not used yet. It goes with the pass.
+        self._runs: weakref.WeakKeyDictionary[Any, Run] = weakref.WeakKeyDictionary()
+
+    # -- the hooks --------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """What `unpack` returns may have to be awaited."""
+        return self.later or self._cost > HEAVY or any(_waits(a) for a in self._args)
+
+    def pack(self, tensor: Any) -> Holder:
+        """Keep a holder of a tensor."""
+        holder = Holder()
+        self.holders.append(weakref.ref(holder))
+        self.facts.append(tensor._metadata)
+        self._cost += tensor._metadata.cost
+        if self.places is not None:
+            self.places.append(_here())
+        return holder
+
+    def unpack(self, holder: Holder) -> Any:
+        """The tensor, computed again for the first that is asked for in a pass."""
+        task = current().graph_task
+        run = None if task is None else self._runs.get(task)
+        if run is None:
+            run = Run(self)
+            if task is not None:
+                self._runs[task] = run
+        if not run.ended:
+            if self.later or any(_waits(a) for a in self._args):
+                return self._unpack_later(run, holder, self._repeat_later)
+            if self._cost > HEAVY and awaits(task):
+                return self._unpack_later(run, holder, self._repeat_elsewhere)
+            self._repeat(run)
+        return run.take(holder)
+
+    async def _unpack_later(
+        self, run: Run, holder: Holder, repeat: Callable[[Run], Coroutine[Any, Any, None]]
+    ) -> Any:
+        async with run.lock:
+            # Another node of the pass may have had it run meanwhile.
+            if not run.ended:
+                await repeat(run)
+        return run.take(holder)
+
+    # -- the second run ---------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """The first run has ended."""
+        self.completed = True
+        self.given = ()
+
+    def name(self) -> str:
+        """For errors that name a node."""
+        return "checkpoint"
+
+    def _mode(self, run: Run) -> Mode:
+        changes: dict[str, Any] = {"grad": True, "inference": False, "saved_hooks": run}
+        if self.source is not None:
+            changes["generator"] = self.source.clone_state()
+        return Mode(**changes)
+
+    def _repeat(self, run: Run) -> None:
+        """Run the function again."""
+        args = [a.unpack(cast("Any", self)) if _saved(a) else a for a in self._args]
+        try:
+            with self._mode(run), self.again:
+                self.function(*args, **self.kwargs)
+        except _Enough:
+            pass
+        run.end()
+
+    async def _repeat_elsewhere(self, run: Run) -> None:
+        """The same in a thread, off the loop."""
+        await offload(self._repeat, run)
+
+    async def _repeat_later(self, run: Run) -> None:
+        """The same, awaiting the function or what its arguments were packed by."""
+        args = [await _unpacked(a, self) if _saved(a) else a for a in self._args]
+        try:
+            with self._mode(run), self.again:
+                result = self.function(*args, **self.kwargs)
+                if self.later:
+                    await result
+        except _Enough:
+            pass
+        run.end()
+
+
+class Run:
+    """The second run of a function for one pass: its saved-tensor hooks, and what they caught."""
+
+    waits = False
+
+    def __init__(self, frame: Frame) -> None:
+        """Start with nothing."""
+        # The frame holds the run by the pass.
+        self._frame = weakref.ref(frame)
+        self._values: weakref.WeakKeyDictionary[Holder, Any] = weakref.WeakKeyDictionary()
+        self._facts: list[Any] = []
+        self._places: list[str] = []
+        #: More was saved than the first run had got to when it was asked.
+        self._beyond = False
+        self.ended = False
+        self.lock = asyncio.Lock()
+
+    def pack(self, tensor: Any) -> Any:
+        """Keep a tensor for who holds its place."""
+        frame = self._frame()
+        assert frame is not None
+        place = len(self._facts)
+        self._facts.append(tensor._metadata)
+        if frame.places is not None:
+            self._places.append(_here())
+        if place >= len(frame.holders):
+            if frame.completed:
+                raise CheckpointError(
+                    f"checkpoint: trying to save more tensors during recomputation than during "
+                    f"the original forward pass, where it was {len(frame.holders)}."
+                    f"{self._story(frame)}"
+                )
+            self._beyond = True
+            return tensor
+        holder = frame.holders[place]()
+        if holder is not None:
+            self._values[holder] = tensor
+        if frame.early_stop and place + 1 == len(frame.holders):
+            raise _Enough
+        return tensor
+
+    def unpack(self, tensor: Any) -> Any:
+        """For passes within the second run."""
+        return tensor
+
+    def end(self) -> None:
+        """Compare what was saved with what the first run has saved.
+
+        Raises:
+            CheckpointError: if it is something else.
+        """
+        frame = self._frame()
+        assert frame is not None
+        if not self._beyond:
+            expected, found = frame.facts, self._facts
+            if len(expected) != len(found):
+                raise CheckpointError(
+                    f"checkpoint: A different number of tensors was saved during the original "
+                    f"forward and recomputation.\nNumber of tensors saved during forward: "
+                    f"{len(expected)}\nNumber of tensors saved during recomputation: "
+                    f"{len(found)}.{self._story(frame)}"
+                )
+            differing = [
+                f"tensor at position {place}:\nsaved metadata: {before!r}\n"
+                f"recomputed metadata: {after!r}\n"
+                for place, (before, after) in enumerate(zip(expected, found, strict=True))
+                if before is not after and frame.holders[place]() is not None
+            ]
+            if differing and frame.compare:
+                raise CheckpointError(
+                    f"checkpoint: Recomputed values for the following tensors have different "
+                    f"metadata than during the forward pass.\n{''.join(differing)}"
+                    f"{self._story(frame)}"
+                )
+        self._facts.clear()
+        self._places.clear()
+        self.ended = True
+
+    def take(self, holder: Holder) -> Any:
+        """What is held, once.
+
+        Raises:
+            CheckpointError: if it was taken before.
+        """
+        try:
+            return self._values.pop(holder)
+        except KeyError:
+            raise CheckpointError(
+                "checkpoint: Unpack is being triggered for a tensor that was already unpacked "
+                "once. If you are calling ctx.saved_tensors in backward, make sure to do so only "
+                "once. Otherwise please open an issue with details on your use case."
+            ) from None
+
+    def _story(self, frame: Frame) -> str:
+        """Where everything was saved, if somebody has asked for it."""
+        if frame.places is None:
+            return (
+                "\nTip: To see where each tensor was saved, pass debug=True to checkpoint(), or "
+                "use set_checkpoint_debug_enabled(True)."
+            )
+        parts = ["\nERROR: Detected non-determinism while running activation checkpointing\n"]
+        for title, facts, places in (
+            ("the original forward", frame.facts, frame.places),
+            ("recomputation", self._facts, self._places),
+        ):
+            parts.append(f"\nOperations executed during {title}, which have saved a tensor:\n")
+            parts += [
+                f"\n{number}. {fact!r}, saved here:\n{where}"
+                for number, (fact, where) in enumerate(zip(facts, places, strict=True))
+            ]
+        return "".join(parts)
+
+
+def _saved(argument: Any) -> bool:
+    return hasattr(argument, "unpack_steps")
+
+
+def _waits(argument: Any) -> bool:
+    return _saved(argument) and argument.waits
+
+
+async def _unpacked(saved: Any, frame: Frame) -> Any:
+    """An argument that others have packed."""
+    steps = saved.unpack_steps(frame)
+    try:
+        waiting = next(steps)
+        while True:
+            waiting = steps.send(await waiting)
+    except StopIteration as stop:
+        return stop.value
+
+
+#: Where the package's own frames come from.
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def _here() -> str:
+    """The innermost of the user's frames."""
+    frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE)]
+    return "".join(traceback.format_list(frames[-3:]))
