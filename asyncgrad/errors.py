@@ -35,6 +35,14 @@ class WrongLoopError(AutogradError):
 class NestingError(RecursionError):
     """Reentrant passes are nested deeper than the limit."""
 
+    def __init__(self, limit: int) -> None:
+        """Name the limit."""
+        super().__init__(
+            f"passes started by nodes and hooks of other passes are nested more than {limit} deep: "
+            f"some backward or hook may start passes without end. If it is meant, raise the limit "
+            f"with asyncgrad.autograd.set_nesting_limit()."
+        )
+
 
 def note_failure(error: BaseException, node: object) -> None:
     """Add to an error which node it came from and what the node's forward output was."""

@@ -19,6 +19,7 @@ from asyncgrad.autograd.modes import (
     no_grad,
     set_grad_enabled,
     set_multithreading_enabled,
+    set_nesting_limit,
 )
 from asyncgrad.autograd.passes import backward, grad, request
 from asyncgrad.autograd.variable import Variable
@@ -51,4 +52,5 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
     "set_multithreading_enabled",
+    "set_nesting_limit",
 ]

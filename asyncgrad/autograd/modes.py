@@ -17,6 +17,7 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 __all__ = [
     "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled",
     "is_multithreading_enabled", "no_grad", "set_grad_enabled", "set_multithreading_enabled",
+    "set_nesting_limit",
 ]  # fmt: skip
 
 
@@ -111,6 +112,26 @@ class set_multithreading_enabled(AtOnce):
     def __init__(self, mode: bool) -> None:
         """Note the mode at once."""
         super().__init__(multithreading=bool(mode))
+
+
+class set_nesting_limit(AtOnce):
+    """How many passes may be nested in one another, by nodes and hooks that start passes.
+
+    It holds from the call on; as a context manager, until the end of its block. One more raises a
+    `NestingError`. Awaited passes cost no stack; blocking ones go on in fresh threads.
+
+    Args:
+        limit: the greatest depth; 20,000 if nobody has set it.
+
+    Raises:
+        ValueError: if it is less than 1.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Set the limit at once."""
+        if limit < 1:
+            raise ValueError(f"set_nesting_limit: the limit has to be at least 1, but got {limit}")
+        super().__init__(nesting_limit=limit)
 
 
 class unsafe_preserve_version_counter:

@@ -19,7 +19,7 @@ from asyncgrad.core.variable import (
     retain_grad,
     wrap,
 )
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, NestingError
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
 from asyncgrad.scheduler import start
@@ -79,8 +79,11 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     if request is not None:
         task.priority, task.deadline = request
     parent = task.parent
-    if parent is not None and parent.priority > task.priority:
-        task.priority = parent.priority
+    if parent is not None:
+        limit = current().nesting_limit
+        if task.depth > limit:
+            raise NestingError(limit)
+        task.priority = max(task.priority, parent.priority)
     if priority is not None:
         task.priority = priority
     if deadline is not None:

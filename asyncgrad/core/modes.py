@@ -62,6 +62,8 @@ class Modes:
     forward: bool = True
     #: `backward()` and its kin block here even on a running loop.
     blocking: bool = False
+    #: So many passes may be nested in one another.
+    nesting_limit: int = 20_000
     #: Kept for PyTorch's programs, which ask for it.
     multithreading: bool = True
     #: Defaults for passes started here (priority, deadline), or None.

@@ -21,6 +21,7 @@ from asyncgrad.core.graph_task import Outcome, State
 from asyncgrad.core.locks import Lock
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler import stack
 from asyncgrad.scheduler.engine import as_failure, deadline_error, discard, end_pass, wait_for_node
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def run_inline(task: GraphTask) -> Any:
     Raises:
         BaseException: the error that the pass ended with.
     """
+    if task.parent is not None and stack.is_short(task):
+        return stack.fresh(_run, task)
+    return _run(task)
+
+
+def _run(task: GraphTask) -> Any:
     timer = None
     if task.deadline is not None:
         expire = partial(task.inbox.append, partial(task.fail, deadline_error(task)))
