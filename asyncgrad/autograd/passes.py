@@ -22,7 +22,7 @@ from asyncgrad.core.variable import (
 from asyncgrad.errors import AutogradError, NestingError
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
-from asyncgrad.scheduler import start
+from asyncgrad.scheduler import check_deadline, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,33 +75,51 @@ def backward(
 
 def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any:
     """Start a pass with its own urgency, its surroundings', or its parent's."""
-    request = current().request
-    if request is not None:
-        task.priority, task.deadline = request
+    modes = current()
     parent = task.parent
-    if parent is not None:
-        limit = current().nesting_limit
-        if task.depth > limit:
-            raise NestingError(limit)
-        task.priority = max(task.priority, parent.priority)
+    if parent is not None and task.depth > modes.nesting_limit:
+        raise NestingError(modes.nesting_limit)
     if priority is not None:
         task.priority = priority
+    elif parent is None:
+        task.priority = modes.priority
+    else:
+        task.priority = max(parent.priority, modes.priority)
+    if deadline is None:
+        deadline = modes.deadline
+        if parent is not None and parent.deadline is not None:
+            deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
     if deadline is not None:
         task.deadline = deadline
+        check_deadline(task)
     return start(task)
 
 
 class request(Mode):
-    """Urgency for all passes started within.
+    """Urgency for all passes started within, in child tasks, too.
+
+    Works as a decorator, too. Of requests within one another the innermost counts for each of the
+    two that it sets.
 
     Args:
-        priority: larger is more urgent.
-        deadline: the loop's time at which they give up.
+        priority: larger is more urgent; the default is that of the surroundings, or 0.
+        deadline: the loop's time at which they give up; the default is that of the surroundings.
+
+    Example:
+        >>> import asyncio, asyncgrad as ag
+        >>> async def main():
+        ...     x = ag.tensor([3.0], requires_grad=True)
+        ...     with ag.request(priority=1, deadline=asyncio.get_running_loop().time() + 30):
+        ...         await (x * x).sum().backward()
+        ...     return x.grad.item()
+        >>> asyncio.run(main())
+        6.0
     """
 
-    def __init__(self, *, priority: int = 0, deadline: float | None = None) -> None:
+    def __init__(self, *, priority: int | None = None, deadline: float | None = None) -> None:
         """Note the urgency; it holds from `__enter__` on."""
-        super().__init__(request=(priority, deadline))
+        given = {"priority": priority, "deadline": deadline}
+        super().__init__(**{name: value for name, value in given.items() if value is not None})
 
 
 def _sequence(value: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.locks import Lock
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import autograd_meta, bump_version, grad_dtype, version_of, wrap
 from asyncgrad.errors import AutogradError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
 
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
-_committing = Lock()
+_committing = lasting_lock()
 
 
 def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait: bool) -> bool:

@@ -136,6 +136,7 @@ class GraphTask:
         "running",
         "staged",
         "state",
+        "story",
         "suspended",
         "timer",
         "virtual_time",
@@ -223,6 +224,8 @@ class GraphTask:
         self.collect = collect
         self.future: Any = None
         self.timer: Any = None
+        #: What has happened lately, where that was more than a first slice.
+        self.story: Any = None
         self.result: Any = None
         #: The scheduler's notes: the pass waits in a queue, a slice of it is running, it was asked
         #: to end, its gradients are being committed, and how long it has run.

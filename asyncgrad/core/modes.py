@@ -66,8 +66,11 @@ class Modes:
     nesting_limit: int = 20_000
     #: Kept for PyTorch's programs, which ask for it.
     multithreading: bool = True
-    #: Defaults for passes started here (priority, deadline), or None.
-    request: Any = None
+    #: Defaults for passes started here.
+    priority: int = 0
+    deadline: float | None = None
+    #: Called after every operation; raises where the work is not wanted any more. Or None.
+    check: Any = None
     #: Operations need look at nothing but whether their inputs require grad. Derived.
     plain: bool = field(default=True, init=False)
 
@@ -79,6 +82,7 @@ class Modes:
             and not self.anomaly
             and self.saved_hooks is None
             and self.dual_level is None
+            and self.check is None
         )
         object.__setattr__(self, "plain", plain)
 

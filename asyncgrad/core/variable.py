@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.locks import Lock
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.node import Edge, Node, extras_of
 from asyncgrad.core.views import VersionCounter as VersionCounter
 from asyncgrad.core.views import View, refuse_change, stop_retaining
@@ -81,7 +81,7 @@ class Variable:
 
 
 #: Creating an accumulator: two threads never make two.
-_accumulators = Lock()
+_accumulators = lasting_lock()
 #: Makes the tensor that users see from an array and its metadata; bound by `tensor`.
 _face: list[type[Variable]] = [Variable]
 

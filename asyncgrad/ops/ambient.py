@@ -59,6 +59,8 @@ def in_modes(
     entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
 ) -> Any:
     """Finish a result that was made while some mode is in force."""
+    if modes.check is not None:
+        modes.check()
     if modes.inference:
         out._edge = None
         if not entry.view or is_inference(inputs[0]):

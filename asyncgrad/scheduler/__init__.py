@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.evaluate import bind_preparation
 from asyncgrad.core.modes import current
 from asyncgrad.devices.quiet import hush
+from asyncgrad.scheduler.ending import check_deadline
 from asyncgrad.scheduler.engine import Engine, engine, engine_of
 from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results, ended
 from asyncgrad.scheduler.inline import portal, run_inline
@@ -27,6 +28,7 @@ __all__ = [
     "awaits",
     "call",
     "check_awaited",
+    "check_deadline",
     "cooperate",
     "engine",
     "offload",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from asyncgrad.core.locks import Lock
+from asyncgrad.core.locks import lasting_lock
 
 # The library is loaded with NumPy's linear algebra; make sure it is there to be found.
 _CONTROLLER = ThreadpoolController() if np.__version__ else None
@@ -31,7 +31,7 @@ CORES = cores()
 #: How many engines want a core left to their loop, and what undoes it when the last has ended.
 _holders = 0
 _limits: Any = None
-_lock = Lock()
+_lock = lasting_lock()
 
 
 def leave_a_core() -> None:
@@ -51,6 +51,14 @@ def give_back() -> None:
         if not _holders and _limits is not None:
             _limits.restore_original_limits()
             _limits = None
+
+
+def after_fork() -> None:
+    """The loops that wanted a core left are the parent's; the limit is kept for the child's own."""
+    global _holders, _limits
+    if _limits is not None:
+        _limits.restore_original_limits()
+    _holders, _limits = 0, None
 
 
 def _limit() -> Any:

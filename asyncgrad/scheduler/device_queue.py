@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
-
-#: Nanoseconds of run time by which one step of priority goes ahead.
-_STEP = 1_000_000_000
+#: One turn in so many goes to the pass that has waited longest, if that was for more than
+#: `_PATIENCE` turns: whatever keeps coming, nothing starves.
+_EVERY = 16
+_PATIENCE = 400
 
 
 class Turn(NamedTuple):
     """A pass in the queue; sorts by who goes next."""
 
-    #: The time that the pass has used, less what its priority is worth. Among equals, who has had
-    #: least goes next; an urgent pass goes ahead until it has used that much more than others, so
-    #: that nothing starves.
-    virtual_time: int
+    #: Minus the priority.
+    laxness: int
+    #: Among equals, who has to be done first; infinite where there is no hurry.
+    deadline: float
+    #: The time that its family of nested passes has used: who has had least goes next.
+    used: int
     #: Minus the depth of nesting: a nested pass must end before its parent can go on.
     shallowness: int
     order: int
     task: GraphTask
+    #: When it came, on the clock and in turns.
+    since: int
+    turn: int
 
 
 class DeviceQueue(asyncio.PriorityQueue[Turn]):
@@ -33,28 +41,79 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         """Start empty."""
         super().__init__()
         self._order = 0
-        #: The time used by the pass that had the last turn: newcomers start there.
+        self._turn = 0
+        #: The time used by the family that had the last turn: newcomers start there.
         self._clock = 0
+        #: How many turns were waited for, for how long, and the longest.
+        self.waits = self.waited_ns = self.longest_ns = 0
 
-    def enter(self, task: GraphTask) -> None:
-        """Queue a pass. Nested passes share their parent's time."""
+    def enter(self, task: GraphTask, now: int) -> None:
+        """Queue a pass."""
         self._order += 1
-        self.charge(task, 0)
-        urgency = task.virtual_time - task.priority * _STEP
-        self.put_nowait(Turn(urgency, -task.depth, self._order, task))
-
-    def charge(self, task: GraphTask, used: int) -> None:
-        """Note that a pass has run for so many nanoseconds."""
-        if task.virtual_time < 0:
-            task.virtual_time = (
-                self._clock if task.parent is None else max(0, task.parent.virtual_time)
+        self.put_nowait(
+            Turn(
+                -task.priority,
+                inf if task.deadline is None else task.deadline,
+                self.charge(task, 0),
+                -task.depth,
+                self._order,
+                task,
+                now,
+                self._turn,
             )
-        task.virtual_time += used
+        )
 
-    def next_turn(self) -> GraphTask | None:
-        """The pass whose turn it is, None if none waits."""
+    def charge(self, task: GraphTask, used: int) -> int:
+        """Note that a pass has run for so many nanoseconds.
+
+        Returns:
+            What its family has used.
+        """
+        first = _first_of_family(task)
+        if first.virtual_time < 0:
+            first.virtual_time = self._clock
+        first.virtual_time += used
+        return first.virtual_time
+
+    def next_turn(self, now: int) -> tuple[GraphTask, int] | None:
+        """The pass whose turn it is and for how long it has waited, None if none waits."""
         if self.empty():
             return None
-        task = self.get_nowait().task
-        self._clock = max(self._clock, task.virtual_time)
-        return task
+        turn = self.get_nowait()
+        self._clock = max(self._clock, turn.used)
+        waited = now - turn.since
+        self.waits += 1
+        self.waited_ns += waited
+        self.longest_ns = max(self.longest_ns, waited)
+        return turn.task, waited
+
+    def _put(self, turn: Turn) -> None:
+        """Put a turn into the heap that `PriorityQueue` has made."""
+        heappush(self._queue, turn)
+
+    def _get(self) -> Turn:
+        """Take out the next one."""
+        queue = self._queue
+        self._turn += 1
+        if self._turn % _EVERY == 0:
+            oldest = min(queue, key=lambda turn: turn.order)
+            if self._turn - oldest.turn > _PATIENCE:
+                queue.remove(oldest)
+                heapify(queue)
+                return oldest
+        while True:
+            turn: Turn = heappop(queue)
+            used = self.charge(turn.task, 0)
+            if used == turn.used:
+                return turn
+            # Others of its family have run meanwhile.
+            heappush(queue, turn._replace(used=used))
+
+    _queue: list[Turn]
+
+
+def _first_of_family(task: GraphTask) -> GraphTask:
+    """The pass that others are nested in, and these in turn."""
+    while task.parent is not None:
+        task = task.parent
+    return task

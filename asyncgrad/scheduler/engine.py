@@ -13,21 +13,26 @@ import os
 import weakref
 from asyncio import current_task
 from asyncio.events import _get_running_loop
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import CHEAP_RUN, Outcome, State
-from asyncgrad.core.modes import current, install
+from asyncgrad.core.modes import current
+from asyncgrad.devices.pool import POOL
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError, PendingBackwardError
-from asyncgrad.scheduler.blas import CORES, give_back, leave_a_core
+from asyncgrad.scheduler import blas
+from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
 from asyncgrad.scheduler.device_queue import DeviceQueue
+from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, is_stop, stopped_by
 from asyncgrad.scheduler.future import BackwardFuture
+from asyncgrad.scheduler.line import Line
+from asyncgrad.scheduler.statistics import Collections, EngineStatistics
+from asyncgrad.scheduler.story import Story
+from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -44,20 +49,6 @@ _WALK_NS = 250
 _COMMIT_SIZE = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStatistics:
-    """What an engine has done since it was made."""
-
-    #: Passes started, and those that have not ended yet.
-    passes: int
-    in_flight: int
-    #: Turns of passes on the loop, and segments of passes in threads.
-    slices: int
-    segments: int
-    #: Passes that wait for a turn.
-    queued: int
-
-
 class Engine:
     """What runs the passes of one event loop."""
 
@@ -72,23 +63,27 @@ class Engine:
         self._lost: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         #: Passes that were not finished by their first slice.
         self._live: set[GraphTask] = set()
-        self.passes = self.slices = self.segments = 0
+        #: How many passes run at once, None for any number, and those that wait for others to end,
+        #: as a heap (minus the priority, order, pass) and as a set: some of the heap have ended.
+        self._limit: int | None = None
+        self._held_back: list[tuple[int, int, GraphTask]] = []
+        self._held: set[GraphTask] = set()
+        self.passes = self.slices = self.segments = self.node_count = self.offloads = 0
+        self._held_ns = self._longest_hold_ns = self._longest_turn_ns = 0
+        self._collections = Collections()
+        self._collections.watch()
         self._worker: asyncio.Task[None] | None = None
         #: Passes that a thread owns at the moment.
         self._away: set[GraphTask] = set()
-        self._coroutines: dict[GraphTask, set[asyncio.Task[None]]] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self.nodes = CoroutineNodes()
+        self.threads = Threads(blas.CORES, "asyncgrad")
         self._turn_open = False
         self._turn_start = 0
         #: This turn's budget is used up: who awaits gives way, even for what is done.
         self.spent = False
         #: Those who gave way, in order.
-        self._line: deque[asyncio.Future[None]] = deque()
-        self._admitting = False
-        self._admit_start = 0
-        #: The mean time that they take when they are let in.
-        self._visit_ns = SLICE_NS
-        leave_a_core()
+        self.line = Line(SLICE_NS)
+        blas.leave_a_core()
         self._closer: AsyncGenerator[None, None] | None = None
         #: Done when no pass is left, while the engine shuts down.
         self._emptied: asyncio.Future[None] | None = None
@@ -116,31 +111,43 @@ class Engine:
 
     async def shut_down(self) -> None:
         """Cancel what nobody awaits any more, wait until no pass is left, and close."""
+        if self.closed:
+            return
         for task in tuple(self._live):
             starter = task.future._starter
             if not task.ending and (starter is None or starter.done()):
                 self.cancel(task)
+        loop = self.loop
         if self._live:
-            self._emptied = self.loop.create_future()
+            self._emptied = loop.create_future()
             # Other generators may start passes in their clean-up; those run after `close`, too.
             # Cancelled here, the runner is in a hurry: threads end with their segments.
             await self._emptied
         if self._worker is not None:
+            # Nothing waits for a turn any more; cancelled here, the loop ends the worker.
             await asyncio.wait([self._worker])
-        if self._threads is not None:
-            await asyncio.to_thread(self._threads.shutdown)
-        self.close()
+        gone = loop.create_future()
+        self.close(partial(_tell_loop, loop, _set, gone))
+        # They run what was offloaded to its end. Cancelled here, they do so all the same.
+        await gone
+        while self.threads.alive():  # noqa: ASYNC110  nobody announces it
+            # The last one has taken its leave, and needs some microseconds to go.
+            await asyncio.sleep(0)
 
-    def close(self) -> None:
-        """Let the threads go and give BLAS its cores back; a later pass runs on the loop."""
+    def close(self, ended: Callable[[], None] | None = None) -> None:
+        """Let the threads go and give BLAS its cores back; a later pass runs on the loop.
+
+        Args:
+            ended: called in the last of the threads, at its end.
+        """
         if self.closed:
             return
         self.closed = True
         # Both lead to the loop.
         self._closer = self._emptied = None
-        if self._threads is not None:
-            self._threads.shutdown(wait=False)
-        give_back()
+        self.threads.close(ended)
+        self._collections.unwatch()
+        blas.give_back()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -150,12 +157,30 @@ class Engine:
             raise AutogradError("the engine's event loop is gone")
         return loop
 
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """Where expensive segments and offloaded functions run."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(CORES, thread_name_prefix="asyncgrad")
-        return self._threads
+    def limit(
+        self, *, passes: int | None = None, coroutine_nodes: int = LIMIT, grace: float = GRACE
+    ) -> None:
+        """Set how much happens at the same time on this loop.
+
+        Args:
+            passes: how many passes run at once; the others wait in order of priority. None for any
+                number. Nested passes are not counted: their parents wait for them.
+            coroutine_nodes: how many coroutine nodes and hooks of one pass wait at once.
+            grace: the seconds that such a coroutine has to end when its pass is cancelled or has
+                failed, before the pass ends without it.
+
+        Raises:
+            ValueError: if nothing could run.
+        """
+        if (passes is not None and passes < 1) or coroutine_nodes < 1 or grace < 0:
+            raise ValueError(
+                f"limit: passes={passes}, coroutine_nodes={coroutine_nodes}, grace={grace}: at "
+                f"least one pass and one coroutine have to run, and no time is negative"
+            )
+        self._limit = passes
+        self.nodes.limit = coroutine_nodes
+        self.nodes.grace = grace
+        self._let_in()
 
     # -- passes ---------------------------------------------------------
 
@@ -167,7 +192,9 @@ class Engine:
         """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
         left = 0 if loop.get_debug() else self._left(loop)
-        if left > _OVERDRAFT_NS:
+        if self._limit is not None and self._is_full(task):
+            self._hold_back(task)
+        elif left > _OVERDRAFT_NS:
             self._slice(task, left)
         elif left > 0:
             self.spent = True
@@ -186,18 +213,42 @@ class Engine:
             # error: a cycle, which would hold the graph.
             del future
 
+    def _is_full(self, task: GraphTask) -> bool:
+        """Whether a new pass has to wait for others to end. One nested in others never does."""
+        assert self._limit is not None
+        return task.parent is None and len(self._live) - len(self._held) >= self._limit
+
+    def _hold_back(self, task: GraphTask) -> None:
+        """Let a new pass wait for others to end."""
+        self._held.add(task)
+        heappush(self._held_back, (-task.priority, self.passes, task))
+        self.tell(task, "waits for other passes to end")
+
+    def _let_in(self) -> None:
+        """Start the most urgent of those that wait for others to end."""
+        while self._held_back and (
+            self._limit is None or len(self._live) - len(self._held) < self._limit
+        ):
+            task = heappop(self._held_back)[2]
+            if task in self._held:
+                self._held.discard(task)
+                self._enqueue(task)
+
     def _expire(self, task: GraphTask) -> None:
         """A deadline has passed."""
         if task.ending or task.future is None:
             return
+        self.tell(task, "its deadline has passed")
         task.inbox.append(partial(task.fail, deadline_error(task)))
-        self._stop_nodes(task)
+        self.nodes.stop(self, task)
         self._hurry(task)
 
-    def _stop_nodes(self, task: GraphTask) -> None:
-        """Cancel the coroutine nodes of a pass, once."""
-        for running in self._coroutines.pop(task, ()):
-            running.cancel()
+    def tell(self, task: GraphTask, what: str) -> None:
+        """Add to the story of a pass."""
+        now = self.clock()
+        if task.story is None:
+            task.story = Story(now)
+        task.story.add(now, what)
 
     def _hurry(self, task: GraphTask) -> None:
         """Have the reports in a pass's inbox read, unless its owner is about to."""
@@ -218,6 +269,7 @@ class Engine:
     def _end_turn(self) -> None:
         """A turn of the loop has ended: the pass that had no time in it goes first in the next."""
         self._turn_open = self.spent = False
+        self._longest_turn_ns = max(self._longest_turn_ns, self.clock() - self._turn_start)
         if self._worker is None and not self.queue.empty():
             loop = self.loop
             self._serve(self._left(loop))
@@ -226,66 +278,42 @@ class Engine:
 
     def _serve(self, budget: int) -> None:
         """Give the pass whose turn it is a slice."""
-        task = self.queue.next_turn()
-        if task is None:
+        start = self.clock()
+        turn = self.queue.next_turn(start)
+        if turn is None:
             return
+        task, waited = turn
         task.queued = False
         if task.future is None:
             return
+        self.tell(task, "runs a slice")
+        if task.observer is not None:
+            task.observer.waited(task, waited)
         self._slice(task, budget)
-
-    def _admit(self) -> None:
-        """Wake as many of those in line as a slice has time for, by what the last ones took."""
-        loop = self.loop
-        line = self._line
-        loop.call_soon(self._note_start)
-        count = 0
-        most = max(1, self.slice_ns // self._visit_ns)
-        while line and count < most:
-            first = line.popleft()
-            if not first.done():
-                first.set_result(None)
-                count += 1
-        # Runs when they have run: callbacks are served in order.
-        loop.call_soon(self._admitted, count)
-
-    def _note_start(self) -> None:
-        self._admit_start = self.clock()
-
-    def _admitted(self, count: int) -> None:
-        """Those who were woken have had their turn."""
-        if count:
-            took = (self.clock() - self._admit_start) // count
-            self._visit_ns = max(1_000, (self._visit_ns + took) // 2)
-        if self._line:
-            self._admit()
-        else:
-            self._admitting = False
+        held = self.clock() - start
+        self._held_ns += held
+        self._longest_hold_ns = max(self._longest_hold_ns, held)
 
     def overdrawn(self) -> bool:
         """Whether this turn of the loop has used up its budget, or others wait for the next."""
-        return self._left(self.loop) <= 0 or bool(self._line)
-
-    def next_in_line(self) -> asyncio.Future[None]:
-        """What becomes done when it is the caller's turn."""
-        loop = self.loop
-        waiting = loop.create_future()
-        self._line.append(waiting)
-        if not self._admitting:
-            self._admitting = True
-            loop.call_soon(self._admit)
-        return waiting
+        return self._left(self.loop) <= 0 or bool(self.line)
 
     def _slice(self, task: GraphTask, budget: int) -> None:
         """Run a pass for one slice, and see to what comes next."""
-        if task.walk is not None and not task.start(budget // _WALK_NS + 1):
-            self._enqueue(task)
-            return
+        if task.walk is not None:
+            if not task.start(budget // _WALK_NS + 1):
+                self._enqueue(task)
+                return
+            self.node_count += len(task.dependencies) + 1
         self.slices += 1
         task.running = True
         token = hush()
         try:
             outcome = task.run(budget)
+        except BaseException as error:
+            # Nodes' errors are the pass's; this is an interrupt between two of them.
+            task.fail(error)
+            outcome = task.outcome()
         finally:
             unhush(token)
         task.running = False
@@ -297,47 +325,49 @@ class Engine:
             self.queue.charge(task, budget)
             self._after(task, outcome)
 
-    def _abandon(self, error: Any) -> None:
-        """Fail all passes, discard the engine and raise: the program is being stopped."""
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all passes and discard the engine: the program is being stopped."""
         for task in tuple(self._live):
             if not task.ending:
-                reason = AutogradError(f"the engine was stopped by {error!r}")
-                task.inbox.append(partial(task.fail, reason))
-                self._stop_nodes(task)
+                if task.future is not None:
+                    # Nobody has to look into the future for it.
+                    task.future.add_done_callback(_retrieve)
+                task.inbox.append(partial(task.fail, stopped_by(error)))
+                self.nodes.stop(self, task)
                 self._hurry(task)
         self.close()
         forget(self)
-        raise error
 
     def _after(self, task: GraphTask, outcome: Outcome) -> None:
         """Go on with a pass whose slice or segment has ended."""
         if task.state is State.DRAINING:
-            self._stop_nodes(task)
+            self.nodes.stop(self, task)
             while task.suspended:
                 suspended = task.suspended.pop()
                 discard(suspended)
                 task.resume(suspended.node, suspended.evaluation, None, None)
             outcome = task.outcome()
         elif task.suspended:
-            self._await_nodes(task)
+            self.nodes.launch(self, task)
         if outcome is Outcome.FINISHED:
             self._finish(task)
         elif outcome is Outcome.MORE:
             self._enqueue(task)
         elif outcome is Outcome.HEAVY:
-            self._send_away(task, partial(_run_segment, task))
+            self._send_away(task, partial(_run_nodes, task))
 
     def _enqueue(self, task: GraphTask) -> None:
         """Let a pass wait for its turn."""
         if task.queued:
             return
         task.queued = True
-        self.queue.enter(task)
+        self.queue.enter(task, self.clock())
         if self._worker is None and not self._turn_open:
             self._start_worker()
 
     def _start_worker(self) -> None:
-        self._worker = self.loop.create_task(self._work(), name="asyncgrad worker")
+        # Not `create_task`: an eager task factory would run a slice here and now.
+        self._worker = asyncio.Task(self._work(), loop=self.loop, name="asyncgrad worker")
         self._worker.add_done_callback(self._worker_ended)
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
@@ -345,7 +375,7 @@ class Engine:
         self._worker = None
         if not worker.cancelled():
             error = worker.exception()
-            if error is not None:
+            if error is not None and not is_stop(error):
                 self.loop.call_exception_handler(
                     {"message": "asyncgrad's worker failed", "exception": error}
                 )
@@ -368,27 +398,31 @@ class Engine:
         """Make a thread the owner of a pass for one segment."""
         self._away.add(task)
         self.segments += 1
+        self.tell(task, "goes to a thread")
         loop = self.loop
         if self.closed:
             # The loop is shutting down and this is the last of its clean-up.
-            loop.call_soon(self._run_here, task, segment)
-            return
-        waiting = self.threads.submit(segment)
-        waiting.add_done_callback(lambda done: _report(loop, self._returned, task, done))
+            loop.call_soon(_run_segment, segment, partial(self._returned, task))
+        else:
+            self.threads.submit(
+                partial(_run_segment, segment, partial(_tell_loop, loop, self._returned, task))
+            )
 
-    def _run_here(self, task: GraphTask, segment: Callable[[], Any]) -> None:
-        """Run a segment on the loop."""
-        done: Future[Any] = Future()
-        try:
-            done.set_result(segment())
-        except BaseException as error:
-            done.set_exception(error)
-        self._returned(task, done)
+    def offload(
+        self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        """Run a function in a thread, and report on the loop what it returned or raised."""
+        self.offloads += 1
+        loop = self.loop
+        if self.closed:
+            loop.call_soon(_run_segment, job, report)
+        else:
+            self.threads.submit(partial(_run_segment, job, partial(_tell_loop, loop, report)))
 
-    def _returned(self, task: GraphTask, done: Any) -> None:
+    def _returned(self, task: GraphTask, outcome: Any, error: BaseException | None) -> None:
         """A segment has ended: the loop owns the pass again."""
         self._away.discard(task)
-        error = done.exception()
+        self.tell(task, "comes back from the thread")
         if error is not None:
             task.fail(error)
         if task.ending:
@@ -398,46 +432,19 @@ class Engine:
         if error is not None or task.state is not State.RUNNING:
             self._after(task, task.outcome())
         else:
-            self._after(task, done.result())
+            self._after(task, outcome)
 
     # -- coroutine nodes ---------------------------------------------------------
 
-    def _await_nodes(self, task: GraphTask) -> None:
-        """Await what suspended nodes wait for, each in an asyncio task of its own."""
-        while task.suspended:
-            suspended = task.suspended.pop()
-            running = self.loop.create_task(
-                wait_for_node(suspended.waiting),
-                name=f"asyncgrad {suspended.node.name()}",
-                context=None if task.context is None else task.context.copy(),
-            )
-            self._coroutines.setdefault(task, set()).add(running)
-            running.add_done_callback(partial(self._node_ended, task, suspended))
-
-    def _node_ended(
-        self, task: GraphTask, suspended: Suspended, running: asyncio.Task[Any]
-    ) -> None:
-        """Report for a coroutine node; it may have been cancelled before it began."""
+    def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
+        """Take the report for a coroutine node."""
         node, evaluation, _ = suspended
-        result: Any = None
-        error: BaseException | None = None
-        nodes = self._coroutines.get(task, set())
-        if running.cancelled():
-            discard(suspended)
-            if running in nodes and running.cancelling():
-                # Neither the node nor the engine did it: the loop is ending all its tasks.
-                task.inbox.append(task.cancel)
-            elif running in nodes:
-                error = asyncio.CancelledError()
-        else:
-            error = running.exception()
-            result = running.result() if error is None else None
-        nodes.discard(running)
-        if not nodes:
-            self._coroutines.pop(task, None)
-        task.inbox.append(partial(task.resume, node, evaluation, result, error))
+        self.tell(task, f"{node.name()} has ended")
+        if ended.cancelled:
+            task.inbox.append(task.cancel)
+        task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
         # The error's traceback will hold this frame.
-        del suspended, running, nodes, node, evaluation, result, error
+        del suspended, ended, node, evaluation
         self._hurry(task)
 
     # -- ending ---------------------------------------------------------
@@ -447,7 +454,8 @@ class Engine:
         if not task.cancelling:
             task.cancelling = True
             task.inbox.append(task.cancel)
-        self._stop_nodes(task)
+            self.tell(task, "is cancelled")
+        self.nodes.stop(self, task)
         self._hurry(task)
         return True
 
@@ -456,13 +464,17 @@ class Engine:
         if task.ending:
             return
         if task.state is not State.RUNNING:
-            error, future = task.error, task.future
+            error = task.error
+            if error is None or not is_stop(error):
+                self._complete(task)
+                return
+            # Raised from here, and not again from the future.
+            task.error = stopped_by(error)
+            future = task.future
             self._complete(task)
-            if error.__class__ is KeyboardInterrupt or error.__class__ is SystemExit:
-                # Raised from here: nobody has to look into the future for it.
-                future.exception()
-                self._abandon(error)
-            return
+            future.exception()
+            self.fail_all(error)
+            raise error
         task.ending = True
         size = 0
         for staged in task.staged:
@@ -482,6 +494,9 @@ class Engine:
         live = self._live
         if live:
             live.discard(task)
+            if self._held_back:
+                self._held.discard(task)
+                self._let_in()
             if self._emptied is not None and not live and not self._emptied.done():
                 self._emptied.set_result(None)
         state = task.state
@@ -496,18 +511,35 @@ class Engine:
             future.finish_cancelled()
         else:
             assert error is not None
-            future.finish_failed(as_failure(error))
+            error = as_failure(error)
+            if task.story is not None:
+                error.add_note(str(task.story))
+            future.finish_failed(error)
         # The traceback may hold this frame: it must hold neither the pass nor the future.
         del error, future, task
 
     def statistics(self) -> EngineStatistics:
         """What the engine has done so far."""
+        queue, collections = self.queue, self._collections
         return EngineStatistics(
             passes=self.passes,
-            in_flight=len(self._live),
+            in_flight=len(self._live) - len(self._held),
+            held_back=len(self._held),
+            nodes=self.node_count,
             slices=self.slices,
             segments=self.segments,
-            queued=self.queue.qsize(),
+            queued=queue.qsize(),
+            queue_waits=queue.waits,
+            queue_wait=queue.waited_ns / 1e9,
+            longest_queue_wait=queue.longest_ns / 1e9,
+            offloads=self.offloads,
+            collections=collections.count,
+            collector_pause=collections.total_ns / 1e9,
+            longest_collector_pause=collections.longest_ns / 1e9,
+            bytes_held=POOL.unused,
+            loop_held=self._held_ns / 1e9,
+            longest_hold=self._longest_hold_ns / 1e9,
+            longest_turn=self._longest_turn_ns / 1e9,
         )
 
     # -- who has awaited what ---------------------------------------------------------
@@ -543,29 +575,7 @@ class Engine:
             )
 
 
-async def wait_for_node(awaitable: Any) -> Any:
-    """Run a coroutine node, in its copy of the pass's context."""
-    install(current().replace(in_node=False))
-    return await awaitable
-
-
-def discard(suspended: Suspended) -> None:
-    """End what a suspended node would have waited for."""
-    waiting = suspended.waiting
-    end = getattr(waiting, "close", None) or getattr(waiting, "cancel", None)
-    if end is not None:
-        end()
-
-
-def _report(
-    loop: asyncio.AbstractEventLoop, returned: Callable[..., None], task: GraphTask, done: Any
-) -> None:
-    """Hand a segment's end to the loop, if there still is one."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(returned, task, done)
-
-
-def _run_segment(task: GraphTask) -> Outcome:
+def _run_nodes(task: GraphTask) -> Outcome:
     """Run a pass in a thread, from a heavy node to the next cheap ones."""
     token = hush()
     try:
@@ -574,46 +584,52 @@ def _run_segment(task: GraphTask) -> Outcome:
         unhush(token)
 
 
-def end_pass(task: GraphTask, *, wait: bool) -> bool:
-    """Commit the gradients of a pass that has run.
-
-    Returns:
-        False, with nothing changed, where another pass holds a leaf and `wait` is false.
-    """
+def _run_segment(segment: Callable[[], Any], report: Callable[[Any, Any], None]) -> None:
+    """Run a segment, and report what came of it."""
+    outcome = error = None
     try:
-        if task.staged and not task.commit(wait=wait):
-            return False
-        task.succeed()
-    except BaseException as error:
-        task.fail_at_end(error)
-    return True
+        outcome = segment()
+    except BaseException as caught:
+        error = caught
+    try:
+        report(outcome, error)
+    finally:
+        # The traceback holds this frame, and this frame the pass.
+        del segment, report, error
 
 
-def deadline_error(task: GraphTask) -> TimeoutError:
-    """What a pass raises whose deadline has passed."""
-    return TimeoutError(
-        f"a backward pass with deadline {task.deadline} did not end in time; no .grad was touched. "
-        f"Give it more time or a higher priority."
-    )
+def _tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., None], *facts: Any) -> None:
+    """Hand something to the loop from another thread, if there still is one."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(report, *facts)
 
 
-def as_failure(error: BaseException) -> BaseException:
-    """The error as the caller of a pass can be given it.
+def _set(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
-    Futures refuse StopIteration, and a node's own CancelledError is the node's failure and no
-    cancellation of who awaits the pass.
-    """
-    if isinstance(error, (StopIteration, asyncio.CancelledError)):
-        failure = AutogradError(f"a node raised {error!r}")
-        failure.__cause__ = error
-        return failure
-    return error
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 # -- one for each loop ---------------------------------------------------------
 
 _engines: dict[int, Engine] = {}
-os.register_at_fork(after_in_child=_engines.clear) if hasattr(os, "register_at_fork") else None
+#: In a forked child: the parent's. If they died, their loops, which are shared, would be told.
+_inherited: list[Engine] = []
+
+
+def _after_fork() -> None:
+    """A child starts afresh: the threads were not forked."""
+    _inherited.extend(_engines.values())
+    _engines.clear()
+    blas.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def engine_of(loop: asyncio.AbstractEventLoop) -> Engine:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from asyncio import CancelledError
 from asyncio.events import _get_running_loop
+from collections import deque
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
@@ -18,11 +19,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import Outcome, State
-from asyncgrad.core.locks import Lock
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack
-from asyncgrad.scheduler.engine import as_failure, deadline_error, discard, end_pass, wait_for_node
+from asyncgrad.scheduler.coroutines import LIMIT, discard, wait_for_node
+from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 #: More nanoseconds than any pass costs.
 _UNLIMITED = 2**62
 _portal: list[Any] = []
-_portal_lock = Lock()
+_portal_lock = lasting_lock()
 
 
 def run_inline(task: GraphTask) -> Any:
@@ -91,11 +93,18 @@ def _await_nodes(task: GraphTask) -> None:
             discard(suspended)
             task.resume(suspended.node, suspended.evaluation, None, None)
         return
-    started = [
-        _context_of(task).run(portal().start_task_soon, wait_for_node, suspended.waiting)
-        for suspended in waiting
-    ]
-    for (node, evaluation, _), running in zip(waiting, started, strict=True):
+    started: deque[Any] = deque()
+    for place, suspended in enumerate(waiting):
+        node, evaluation, _ = suspended
+        if task.state is State.RUNNING:
+            for following in waiting[place + len(started) : place + LIMIT]:
+                launch = partial(portal().start_task_soon, wait_for_node, following.waiting)
+                started.append(_context_of(task).run(launch))
+        if not started:
+            discard(suspended)
+            task.resume(node, evaluation, None, None)
+            continue
+        running = started.popleft()
         result, error = None, None
         try:
             result = running.result()
@@ -141,9 +150,7 @@ def _serve(started: Future[Any]) -> None:
 
 def _after_fork() -> None:
     """The thread was not forked: let the child start its own."""
-    global _portal_lock
     _portal.clear()
-    _portal_lock = Lock()
 
 
 if hasattr(os, "register_at_fork"):

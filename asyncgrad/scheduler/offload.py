@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from asyncgrad.core.modes import current, install
+from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.engine import engine
 
 if TYPE_CHECKING:
@@ -14,8 +17,25 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+class _Stop:
+    """Ends a function between two of its operations."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def check(self) -> None:
+        """Raise in the thread of a function whose caller has been cancelled."""
+        if self.wanted:
+            raise asyncio.CancelledError("the caller of offload() was cancelled")
+
+
 async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> _T:
     """Run a function on tensors in a thread of the engine, with the caller's context.
+
+    A caller that is cancelled stays suspended until nothing of the function runs any more. The
+    function is ended between two of its operations on tensors; code without any runs to its end.
 
     Args:
         function: what to run, a forward pass for example.
@@ -27,22 +47,60 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
 
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.
+        RuntimeError: if the function raises StopIteration or CancelledError itself.
+
+    Example:
+        >>> import asyncio, asyncgrad as ag
+        >>> async def main():
+        ...     x = ag.tensor([3.0], requires_grad=True)
+        ...     loss = await ag.offload(lambda: (x * x).sum())
+        ...     await loss.backward()
+        ...     return x.grad.item()
+        >>> asyncio.run(main())
+        6.0
     """
-    loop = asyncio.get_running_loop()
-    context = copy_context()
-    running = loop.run_in_executor(engine().threads, lambda: context.run(function, *args, **kwargs))
+    stop = _Stop()
+    ended = asyncio.get_running_loop().create_future()
+    job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
+    engine().offload(job, partial(_settle, ended))
     try:
-        return await asyncio.shield(running)
+        # What changes meanwhile is the function's and the loop's business.
+        await asyncio.shield(ended)
     except asyncio.CancelledError:
-        # The function can't be interrupted: what it touches is free again when it has ended.
-        while not running.done():
+        # What the function touches is free again when it has ended, and not before.
+        stop.wanted = True
+        while not ended.done():
             try:
-                await asyncio.wait([running])
+                await asyncio.wait([ended])
             except asyncio.CancelledError:
                 continue
-        if not running.cancelled():
-            running.exception()
         raise
+    result, error = ended.result()
+    if error is None:
+        return cast("_T", result)
+    try:
+        raise error
+    finally:
+        # The traceback holds this frame.
+        del error, ended
+
+
+def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
+    """Run a function in a thread, in its copy of the caller's context."""
+    stop.check()
+    install(current().replace(check=stop.check))
+    try:
+        return call()
+    except (StopIteration, asyncio.CancelledError) as error:
+        if stop.wanted:
+            raise
+        # Neither can be raised into a coroutine without meaning something else there.
+        raise AutogradError(f"offload: the function raised {error!r}") from error
+
+
+def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    """Note what came of a function. No set_exception: that is for what nobody may overlook."""
+    ended.set_result((result, error))
 
 
 async def cooperate() -> None:
@@ -53,4 +111,4 @@ async def cooperate() -> None:
     running = engine()
     if running.overdrawn():
         # Nothing of ours is open here; a cancellation is simply the caller's.
-        await running.next_in_line()
+        await running.line.join(running)

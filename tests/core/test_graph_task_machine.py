@@ -262,21 +262,17 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: not self.calm)
     @rule(by_inbox=st.booleans())
     def cancel(self, by_inbox: bool) -> None:
-        if by_inbox:
-            self.task.inbox.append(self.cancel_now)
-        else:
-            self.cancel_now()
-
-    def cancel_now(self) -> None:
         ended = self.task.state in {State.FAILED, State.CANCELLED}
-        assert self.task.cancel() is not ended
         if not self.errors and not ended:
+            # From here on: an error that comes before the inbox is read comes after the cancel.
             self.cancelled = True
+        if by_inbox:
+            self.task.inbox.append(self.task.cancel)
+        else:
+            assert self.task.cancel() is not ended
 
     def note(self, error: Exception) -> None:
-        """Remember an error that the pass is to end with."""
-        if self.task.state in {State.NEW, State.RUNNING}:
-            assert not self.cancelled
+        """Remember an error that the pass is to end with, if no cancel was there before."""
         if not self.cancelled:
             self.errors.append(error)
 

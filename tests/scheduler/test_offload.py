@@ -107,3 +107,68 @@ async def test_those_who_cooperate_come_back_in_order() -> None:
     visitors[7].cancel()
     await asyncio.gather(*visitors, return_exceptions=True)
     assert order == [number for number in range(20) if number != 7]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError])
+async def test_errors_that_mean_something_to_coroutines_are_failures(
+    kind: type[BaseException],
+) -> None:
+    """Futures refuse StopIteration: whoever awaited it would wait for ever."""
+
+    def broken() -> None:
+        raise kind("broken")
+
+    with pytest.raises(RuntimeError, match=kind.__name__) as caught:
+        await ag.offload(broken)
+    assert isinstance(caught.value.__cause__, kind)
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_forward_pass_ends_at_its_next_operation() -> None:
+    """Nobody waits for the rest of it."""
+    loop = asyncio.get_running_loop()
+    entered = asyncio.Event()
+    go_on = threading.Event()
+    ran: list[int] = []
+    x = ag.tensor([3.0], requires_grad=True)
+
+    def forward() -> ag.Tensor:
+        y = x
+        for step in range(5):
+            y = y * 2.0
+            ran.append(step)
+            if step == 1:
+                loop.call_soon_threadsafe(entered.set)
+                go_on.wait(30)
+        return y
+
+    task = asyncio.create_task(ag.offload(forward))
+    await entered.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == [0, 1]
+    assert (await ag.offload(lambda: (x * 2.0).item())) == 6.0
+
+
+@pytest.mark.asyncio
+async def test_a_function_that_has_not_begun_never_does() -> None:
+    """It waited for a thread when its caller was cancelled."""
+    engine = ag.engine()
+    go_on = threading.Event()
+    ran: list[int] = []
+    blockers = [asyncio.create_task(ag.offload(go_on.wait, 30)) for _ in engine.threads._members]
+    await asyncio.sleep(0)
+    late = asyncio.create_task(ag.offload(ran.append, 1))
+    await asyncio.sleep(0)
+    late.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    assert await asyncio.gather(*blockers) == [True] * len(blockers)
+    assert ran == []
+    assert engine.statistics().offloads == len(blockers) + 1

@@ -1,0 +1,127 @@
+"""Coroutine nodes: each waits in an asyncio task of its own, beside all else that is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.scheduler.ending import is_stop, stopped_by
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask, Suspended
+    from asyncgrad.scheduler.engine import Engine
+
+#: How many coroutine nodes of one pass wait at the same time, unless the engine is told otherwise.
+LIMIT = 128
+#: Seconds that a cancelled coroutine node has to end, unless the engine is told otherwise.
+GRACE = 5.0
+
+
+class Ended(NamedTuple):
+    """How a coroutine node ended: it returned or raised, or its wait was cancelled by the loop."""
+
+    result: Any = None
+    error: BaseException | None = None
+    #: The loop is ending all its tasks.
+    cancelled: bool = False
+
+
+class CoroutineNodes:
+    """Those of one engine."""
+
+    def __init__(self) -> None:
+        """None runs."""
+        self.limit = LIMIT
+        self.grace = GRACE
+        #: What runs for each pass. A pass that is ending is not in here any more.
+        self._running: dict[GraphTask, dict[asyncio.Task[Any], Suspended]] = {}
+
+    def launch(self, engine: Engine, task: GraphTask) -> None:
+        """Begin what suspended nodes of a pass wait for, as far as the limit allows."""
+        running = self._running.setdefault(task, {})
+        while task.suspended and len(running) < self.limit:
+            suspended = task.suspended.pop(0)
+            # Not `create_task`: an eager task factory would run the node here and now.
+            waiting = asyncio.Task(
+                wait_for_node(suspended.waiting),
+                loop=engine.loop,
+                name=f"asyncgrad {suspended.node.name()}",
+                context=None if task.context is None else task.context.copy(),
+            )
+            engine.tell(task, f"awaits {suspended.node.name()}")
+            running[waiting] = suspended
+            waiting.add_done_callback(partial(self._ended, engine, task, suspended))
+
+    def _ended(
+        self, engine: Engine, task: GraphTask, suspended: Suspended, waiting: asyncio.Task[Any]
+    ) -> None:
+        """Report for a coroutine node; it may have been cancelled before it began."""
+        running = self._running.get(task, {})
+        known = running.pop(waiting, None) is not None
+        if known and not running:
+            del self._running[task]
+        if waiting.cancelled():
+            discard(suspended)
+            if known and not waiting.cancelling():
+                ended = Ended(error=asyncio.CancelledError())
+            else:
+                # Where neither the node nor the engine did it, the loop is ending all its tasks.
+                ended = Ended(cancelled=known)
+        else:
+            error = waiting.exception()
+            ended = Ended(waiting.result()) if error is None else Ended(error=error)
+        if suspended.node not in task.launched:
+            # The pass did not wait for it.
+            return
+        if ended.error is not None and is_stop(ended.error):
+            # The loop has raised it already.
+            engine.fail_all(ended.error)
+            ended = Ended(error=stopped_by(ended.error))
+        engine.node_ended(task, suspended, ended)
+
+    def stop(self, engine: Engine, task: GraphTask) -> None:
+        """Cancel the coroutine nodes of a pass, once."""
+        running = self._running.pop(task, None)
+        if not running:
+            return
+        for waiting in running:
+            waiting.cancel()
+        if task.timer is not None:
+            # The deadline's: the pass is ending as it is.
+            task.timer.cancel()
+        task.timer = engine.loop.call_later(self.grace, self._give_up, engine, task, running)
+
+    def _give_up(
+        self, engine: Engine, task: GraphTask, running: dict[asyncio.Task[Any], Suspended]
+    ) -> None:
+        """Go on without the nodes that have ignored their cancellation."""
+        for waiting, suspended in running.items():
+            if waiting.done():
+                continue
+            engine.loop.call_exception_handler(
+                {
+                    "message": f"a coroutine of {suspended.node.name()} has not ended "
+                    f"{self.grace} s after it was cancelled: its pass ends without it. Let it "
+                    f"raise CancelledError on, or shorten its clean-up.",
+                    "task": waiting,
+                }
+            )
+            engine.tell(task, f"gave {suspended.node.name()} up")
+            engine.node_ended(task, suspended, Ended())
+
+
+async def wait_for_node(awaitable: Any) -> Any:
+    """Run a coroutine node, in its copy of the pass's context."""
+    install(current().replace(in_node=False))
+    # What happens to the pass meanwhile is its owner's to see; cancelled here, the node is.
+    return await awaitable
+
+
+def discard(suspended: Suspended) -> None:
+    """End what a suspended node would have waited for."""
+    waiting = suspended.waiting
+    end = getattr(waiting, "close", None) or getattr(waiting, "cancel", None)
+    if end is not None:
+        end()

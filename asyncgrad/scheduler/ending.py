@@ -1,0 +1,70 @@
+"""How a pass ends: with its gradients committed, or with an error its caller can be given."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.events import _get_running_loop
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+
+
+def end_pass(task: GraphTask, *, wait: bool) -> bool:
+    """Commit the gradients of a pass that has run.
+
+    Returns:
+        False, with nothing changed, where another pass holds a leaf and `wait` is false.
+    """
+    try:
+        if task.staged and not task.commit(wait=wait):
+            return False
+        task.succeed()
+    except BaseException as error:
+        task.fail_at_end(error)
+    return True
+
+
+def check_deadline(task: GraphTask) -> None:
+    """Have a pass whose deadline is over already end before its first node runs."""
+    loop = _get_running_loop()
+    assert task.deadline is not None
+    if task.deadline <= (monotonic() if loop is None else loop.time()):
+        task.inbox.append(partial(task.fail, deadline_error(task)))
+
+
+def deadline_error(task: GraphTask) -> TimeoutError:
+    """What a pass raises whose deadline has passed."""
+    return TimeoutError(
+        f"a backward pass with deadline {task.deadline} did not end in time; no .grad was touched. "
+        f"Give it more time or a higher priority."
+    )
+
+
+def is_stop(error: BaseException | None) -> bool:
+    """Whether an error is meant to stop the program."""
+    return isinstance(error, (KeyboardInterrupt, SystemExit))
+
+
+def stopped_by(error: BaseException) -> AutogradError:
+    """What passes end with when the program is being stopped."""
+    failure = AutogradError(f"the engine was stopped by {error!r}")
+    failure.__cause__ = error
+    return failure
+
+
+def as_failure(error: BaseException) -> BaseException:
+    """The error as the caller of a pass can be given it.
+
+    Futures refuse StopIteration, and a node's own CancelledError is the node's failure and no
+    cancellation of who awaits the pass.
+    """
+    if isinstance(error, (StopIteration, asyncio.CancelledError)):
+        failure = AutogradError(f"a node raised {error!r}")
+        failure.__cause__ = error
+        return failure
+    return error

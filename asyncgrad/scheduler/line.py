@@ -1,0 +1,69 @@
+"""Those who give way: they come back in order, in each turn as many as its budget holds."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from asyncgrad.scheduler.engine import Engine
+
+
+class Line:
+    """The line before one engine."""
+
+    def __init__(self, visit_ns: int) -> None:
+        """Start empty.
+
+        Args:
+            visit_ns: a first guess of the time that somebody takes who is let in.
+        """
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._visit_ns = visit_ns
+        self._admitting = False
+        self._start = 0
+
+    def __bool__(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    def join(self, engine: Engine) -> asyncio.Future[None]:
+        """What becomes done when it is the caller's turn."""
+        loop = engine.loop
+        waiting = loop.create_future()
+        self._waiting.append(waiting)
+        if not self._admitting:
+            self._admitting = True
+            loop.call_soon(self._admit, engine)
+        return waiting
+
+    def _admit(self, engine: Engine) -> None:
+        """Wake as many as a slice has time for, by what the last ones took."""
+        loop = engine.loop
+        line = self._waiting
+        loop.call_soon(self._note_start, engine)
+        count = 0
+        most = max(1, engine.slice_ns // self._visit_ns)
+        while line and count < most:
+            first = line.popleft()
+            if not first.done():
+                first.set_result(None)
+                count += 1
+        # Runs when they have run: callbacks are served in order.
+        loop.call_soon(partial(self._admitted, engine, count))
+
+    def _note_start(self, engine: Engine) -> None:
+        self._start = engine.clock()
+
+    def _admitted(self, engine: Engine, count: int) -> None:
+        """Those who were woken have had their turn."""
+        if count:
+            took = (engine.clock() - self._start) // count
+            self._visit_ns = max(1_000, (self._visit_ns + took) // 2)
+        if self._waiting:
+            self._admit(engine)
+        else:
+            self._admitting = False

@@ -1,0 +1,207 @@
+"""How many passes run at once, and what can be seen of what they did."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+from typing import Any
+
+import pytest
+from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, long_pass, settle
+
+import asyncgrad as ag
+
+pytestmark = pytest.mark.asyncio
+
+
+class Gate:
+    """A pass that runs until it is let go."""
+
+    def __init__(self, log: list[str], name: str, **urgency: Any) -> None:
+        self.event = asyncio.Event()
+        self.x = leaf()
+        self.log, self.name = log, name
+        self.future = calls(self.x, self.enter).sum().backward(**urgency)
+
+    async def enter(self) -> None:
+        self.log.append(self.name)
+        await self.event.wait()
+
+
+class TestPassesInFlight:
+    async def test_what_is_over_the_limit_waits_in_order_of_priority(self) -> None:
+        ag.engine().limit(passes=2)
+        log: list[str] = []
+        gates = {
+            name: Gate(log, name, priority=priority)
+            for name, priority in [("a", 0), ("b", 0), ("c", 0), ("d", 5), ("e", 0), ("f", 9)]
+        }
+        await settle()
+        assert log == ["a", "b"]
+        statistics = ag.engine().statistics()
+        assert (statistics.in_flight, statistics.held_back) == (2, 4)
+        for released, entered in [("a", "f"), ("b", "d"), ("f", "c"), ("d", "e")]:
+            gates[released].event.set()
+            await gates[released].future
+            await settle()
+            assert log[-1] == entered
+        for gate in gates.values():
+            gate.event.set()
+            await gate.future
+            assert gate.x.grad is not None
+        await assert_nothing_runs()
+
+    async def test_one_that_waits_can_be_cancelled_and_has_a_deadline(self) -> None:
+        loop = asyncio.get_running_loop()
+        ag.engine().limit(passes=1)
+        log: list[str] = []
+        first, second = Gate(log, "first"), Gate(log, "second")
+        third = Gate(log, "third", deadline=loop.time() + 0.001)
+        second.future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second.future
+        with pytest.raises(TimeoutError):
+            await third.future
+        first.event.set()
+        await first.future
+        assert log == ["first"]
+        await long_pass(leaf()).backward()
+        await assert_nothing_runs()
+
+    async def test_nested_passes_are_not_held_back(self) -> None:
+        """Their parents wait for them."""
+        ag.engine().limit(passes=1)
+        x, inner = leaf(), leaf()
+
+        async def nested() -> None:
+            await asyncio.sleep(0)
+            await long_pass(inner).backward()
+
+        await calls(x, nested).sum().backward()
+        assert inner.grad is not None
+        assert x.grad is not None
+
+    async def test_taking_the_limit_away_lets_all_in(self) -> None:
+        engine = ag.engine()
+        engine.limit(passes=1)
+        log: list[str] = []
+        gates = [Gate(log, str(number)) for number in range(4)]
+        await settle()
+        assert log == ["0"]
+        engine.limit()
+        await settle()
+        assert log == ["0", "1", "2", "3"]
+        for gate in gates:
+            gate.event.set()
+        await asyncio.gather(*(gate.future for gate in gates))
+
+    @pytest.mark.parametrize("wrong", [{"passes": 0}, {"coroutine_nodes": 0}, {"grace": -1.0}])
+    async def test_limits_under_which_nothing_runs_are_refused(self, wrong: dict) -> None:
+        engine = ag.engine()
+        engine.limit(passes=7)
+        with pytest.raises(ValueError, match="limit"):
+            engine.limit(**wrong)
+        assert engine._limit == 7
+
+
+class TestStatistics:
+    async def test_passes_nodes_slices_and_waits_are_counted(self) -> None:
+        engine = ag.engine()
+        before = engine.statistics()
+        x = leaf()
+        await (x * 2).sum().backward()
+        await long_pass(x, 1_000).backward()
+        after = engine.statistics()
+        assert after.passes - before.passes == 2
+        # Product, sum and accumulator; the chain, its sum and the accumulator.
+        assert after.nodes - before.nodes == 3 + 1_002
+        assert after.slices - before.slices >= 8
+        assert after.queue_waits > 0
+        assert after.queue_wait >= after.longest_queue_wait > 0
+        assert after.loop_held >= after.longest_hold > 0
+        assert after.longest_turn > 0 or asyncio.get_running_loop().get_debug()
+
+    async def test_segments_and_offloads_are_counted(self) -> None:
+        engine = ag.engine()
+        await chain(leaf(), 3, cost=HEAVY).sum().backward()
+        await ag.offload(int)
+        statistics = engine.statistics()
+        assert statistics.segments == 1
+        assert statistics.offloads == 1
+
+    async def test_the_collectors_pauses_are_counted(self) -> None:
+        engine = ag.engine()
+        before = engine.statistics()
+        gc.collect()
+        after = engine.statistics()
+        assert after.collections == before.collections + 1
+        assert after.collector_pause > before.collector_pause
+        assert after.longest_collector_pause > 0
+        await engine.shut_down()
+        gc.collect()
+        assert engine.statistics().collections == after.collections
+
+    async def test_bytes_held_are_those_of_the_pool(self) -> None:
+        x = ag.ones(600, 600, requires_grad=True)
+        await ag.tanh(x * 2.0).sum().backward()
+        x = None
+        gc.collect()
+        assert ag.engine().statistics().bytes_held >= 600 * 600 * 4
+
+    async def test_they_are_a_record_that_nobody_changes(self) -> None:
+        statistics = ag.engine().statistics()
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            statistics.passes = 5
+
+
+class TestStory:
+    async def test_an_error_tells_what_happened_to_its_pass(self) -> None:
+        x = leaf()
+
+        async def fail() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+        y = chain(calls(chain(x, 1, cost=HEAVY), fail), 2, cost=HEAVY)
+        with pytest.raises(ValueError, match="no") as caught:
+            await chain(y, 1_000).sum().backward()
+        story = caught.value.__notes__[-1]
+        lines = [line.split("ms  ")[-1] for line in story.splitlines()[1:]]
+        assert lines[0].startswith("runs a slice")
+        assert lines[1:] == [
+            "goes to a thread",
+            "comes back from the thread",
+            "awaits Calls",
+            "Calls has ended",
+        ]
+
+    async def test_it_is_bounded(self) -> None:
+        x = leaf()
+
+        def fail() -> None:
+            raise ValueError("no")
+
+        y = calls(x, fail)
+        for _ in range(50):
+            y = calls(chain(y, 3), give_way)
+        with pytest.raises(ValueError, match="no") as caught:
+            await y.sum().backward()
+        story = caught.value.__notes__[-1]
+        assert len(story.splitlines()) == 25
+
+    async def test_a_deadline_tells_it_too(self) -> None:
+        with pytest.raises(TimeoutError) as caught:
+            await long_pass(leaf(), 20_000).backward(
+                deadline=asyncio.get_running_loop().time() + 0.002
+            )
+        assert "its deadline has passed" in caught.value.__notes__[-1]
+
+    async def test_a_small_pass_has_none(self) -> None:
+        def fail() -> None:
+            raise ValueError("no")
+
+        with pytest.raises(ValueError, match="no") as caught:
+            await calls(leaf(), fail).sum().backward()
+        if not asyncio.get_running_loop().get_debug():
+            assert len(caught.value.__notes__) == 1

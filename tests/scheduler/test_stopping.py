@@ -1,0 +1,136 @@
+"""KeyboardInterrupt and SystemExit in a node: all passes fail, and the program is told once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from passes import CHEAP, HEAVY, calls, chain, leaf, long_pass
+
+import asyncgrad as ag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KINDS = [KeyboardInterrupt, SystemExit]
+#: Where the node runs: in the call that starts the pass, in a later slice, in a thread.
+PLACES = {
+    "first slice": lambda x, call: calls(x, call, CHEAP).sum(),
+    "later slice": lambda x, call: chain(calls(x, call), 3_000).sum(),
+    "thread": lambda x, call: chain(calls(x, call, HEAVY), 3, cost=HEAVY).sum(),
+}
+
+
+def stop(kind: type[BaseException]) -> Callable[[], Any]:
+    def call() -> None:
+        raise kind
+
+    return call
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+def loop() -> Any:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_it_is_raised_once(
+    loop: asyncio.AbstractEventLoop, kind: type[BaseException], place: str
+) -> None:
+    """From the loop, and not again from the futures; other passes fail."""
+    complaints: list[Any] = []
+    loop.set_exception_handler(lambda loop, context: complaints.append(context))
+    x, bystander = leaf(), leaf()
+    seen: list[BaseException] = []
+
+    async def main() -> None:
+        other = calls(bystander, for_ever).sum().backward()
+        try:
+            await PLACES[place](x, stop(kind)).backward()
+        except BaseException as error:
+            seen.append(error)
+            if isinstance(error, kind):
+                raise
+        try:
+            await other
+        except RuntimeError as error:
+            seen.append(error)
+
+    task = loop.create_task(main())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    if not task.done():
+        # The loop was stopped and not the task, which finds its passes failed.
+        loop.run_until_complete(task)
+        assert [type(error).__mro__[1] for error in seen] == [RuntimeError, RuntimeError]
+        assert all("was stopped by" in str(error) for error in seen)
+        assert isinstance(seen[0].__cause__, kind)
+    assert (x.grad, bystander.grad) == (None, None)
+
+    async def again() -> None:
+        await long_pass(x).backward()
+
+    loop.run_until_complete(again())
+    assert x.grad is not None
+    assert complaints == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_coroutine_node_raises_it_once_too(
+    loop: asyncio.AbstractEventLoop, kind: type[BaseException]
+) -> None:
+    """asyncio raises what its tasks raise; the engine does not add to it."""
+    x = leaf()
+
+    async def node() -> None:
+        await asyncio.sleep(0)
+        raise kind
+
+    async def main() -> None:
+        await calls(x, node).sum().backward()
+
+    task = loop.create_task(main())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    with pytest.raises(RuntimeError, match="was stopped by"):
+        loop.run_until_complete(task)
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_asyncio_run_ends_with_it(place: str) -> None:
+    """Its clean-up is complete: a `finally` runs, with a pass of its own in it."""
+    x, y = leaf(), leaf()
+
+    async def main() -> None:
+        try:
+            await PLACES[place](x, stop(KeyboardInterrupt)).backward()
+        finally:
+            await long_pass(y).backward()
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert x.grad is None
+    assert y.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_an_engine_is_shut_down_once() -> None:
+    """A second time there is nothing to do, whoever asks."""
+    engine = ag.engine()
+    await engine.shut_down()
+    assert engine.closed
+    await engine.shut_down()
+    x = leaf()
+    await chain(x, 3, cost=HEAVY).sum().backward()
+    assert x.grad is not None
+    assert await ag.offload(lambda: 5) == 5
