@@ -328,7 +328,7 @@ MODES = {
         ag.autograd.graph.save_on_cpu,
         lambda: current().saved_hooks is not None,
     ),
-    "request": (lambda: ag.request(priority=3), lambda: current().request is not None),
+    "request": (lambda: ag.request(priority=3), lambda: current().priority == 3),
     "blocking": (ag.blocking, lambda: current().blocking),
 }
 every_mode = pytest.mark.parametrize(("mode", "within"), MODES.values(), ids=MODES)

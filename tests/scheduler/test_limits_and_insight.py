@@ -8,7 +8,17 @@ import gc
 from typing import Any
 
 import pytest
-from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, long_pass, settle
+from passes import (
+    HEAVY,
+    assert_nothing_runs,
+    calls,
+    chain,
+    give_way,
+    leaf,
+    long_pass,
+    settle,
+    until,
+)
 
 import asyncgrad as ag
 
@@ -73,10 +83,11 @@ class TestPassesInFlight:
         """Their parents wait for them."""
         ag.engine().limit(passes=1)
         x, inner = leaf(), leaf()
+        loss = long_pass(inner)
 
         async def nested() -> None:
             await asyncio.sleep(0)
-            await long_pass(inner).backward()
+            await loss.backward()
 
         await calls(x, nested).sum().backward()
         assert inner.grad is not None
@@ -90,7 +101,7 @@ class TestPassesInFlight:
         await settle()
         assert log == ["0"]
         engine.limit()
-        await settle()
+        await until(lambda: len(log) == 4)
         assert log == ["0", "1", "2", "3"]
         for gate in gates:
             gate.event.set()
@@ -135,12 +146,13 @@ class TestStatistics:
         before = engine.statistics()
         gc.collect()
         after = engine.statistics()
-        assert after.collections == before.collections + 1
+        assert after.collections > before.collections
         assert after.collector_pause > before.collector_pause
         assert after.longest_collector_pause > 0
         await engine.shut_down()
+        at_the_end = engine.statistics().collections
         gc.collect()
-        assert engine.statistics().collections == after.collections
+        assert engine.statistics().collections == at_the_end
 
     async def test_bytes_held_are_those_of_the_pool(self) -> None:
         x = ag.ones(600, 600, requires_grad=True)
