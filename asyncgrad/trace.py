@@ -10,13 +10,19 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode
+from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Recorder:
-    """Notes every node of the passes it observes: its name, thread, start and duration."""
+    """Notes the nodes and waits of the passes it observes.
+
+    For every node: its name, thread, start, duration and the bytes of the gradient that came in.
+    For every turn that a pass has waited for: from when to when. And the bytes of memory that are
+    kept for the next large arrays.
+    """
 
     def __init__(self) -> None:
         """Start empty."""
@@ -43,9 +49,27 @@ class Recorder:
                     "pass": id(task),
                     "sequence_nr": node.sequence_nr,
                     "output": repr(node.output_metadata),
+                    "bytes": _bytes_of(node.output_metadata),
                 },
             }
         )
+        self.events.append(
+            {
+                "name": "memory kept",
+                "ph": "C",
+                "ts": (now - self._origin) / 1e3,
+                "pid": 1,
+                "args": {"bytes": POOL.unused},
+            }
+        )
+
+    def waited(self, task: Any, nanoseconds: int) -> None:
+        """A pass has waited for its turn, and gets it."""
+        now = (perf_counter_ns() - self._origin) / 1e3
+        # A track of its own for each pass: its waits have no thread.
+        about = {"name": "waits for its turn", "cat": "wait", "pid": 1, "id": id(task)}
+        self.events.append(about | {"ph": "b", "ts": now - nanoseconds / 1e3})
+        self.events.append(about | {"ph": "e", "ts": now})
 
     def save(self, path: str | Path) -> None:
         """Write what was noted in the Trace Event format."""
@@ -62,9 +86,18 @@ class Recorder:
         Path(path).write_text(json.dumps({"traceEvents": threads + self.events}))
 
 
+def _bytes_of(metadata: Any) -> int:
+    """What arrays with these facts hold; a node with several outputs has a tuple of them."""
+    if metadata.__class__ is tuple:
+        return sum(_bytes_of(one) for one in metadata)
+    return int(metadata.size * metadata.dtype.itemsize)
+
+
 @contextmanager
 def trace(path: str | Path) -> Iterator[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
+
+    On a running loop, leave the context where a short stop does no harm: writing the file is one.
 
     Args:
         path: the file; it opens in https://ui.perfetto.dev.

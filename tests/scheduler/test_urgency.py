@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
+from passes import calls, leaf, long_pass
 
 import asyncgrad as ag
 
@@ -77,3 +79,127 @@ def test_a_blocking_pass_has_deadlines_too() -> None:
     with pytest.raises(TimeoutError, match="deadline"):
         loss.backward(deadline=time.monotonic())
     assert x.grad is None
+
+
+def turns_of(log: list[str], name: str) -> Any:
+    """A node's function that notes whose node has run."""
+    return lambda: log.append(name)
+
+
+def marked(log: list[str], name: str, nodes: int = 600) -> ag.Tensor:
+    """A scalar whose pass notes every node; a slice has time for about 125."""
+    x = leaf()
+    for _ in range(nodes):
+        x = calls(x, turns_of(log, name))
+    return x.sum()
+
+
+@pytest.mark.asyncio
+async def test_of_equals_the_one_with_the_nearest_deadline_goes_first() -> None:
+    ended: list[str] = []
+    now = asyncio.get_running_loop().time()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(finish(ended, "none", 4_000))
+        group.create_task(finish(ended, "far", 4_000, deadline=now + 2_000))
+        group.create_task(finish(ended, "near", 4_000, deadline=now + 1_000))
+        group.create_task(finish(ended, "urgent", 4_000, priority=1))
+    assert ended == ["urgent", "near", "far", "none"]
+
+
+@pytest.mark.asyncio
+async def test_a_deadline_in_the_past_ends_even_a_small_pass() -> None:
+    """Whether a pass is small enough to end before its first turn changes nothing."""
+    x = leaf()
+    with pytest.raises(TimeoutError):
+        await (x * 2).sum().backward(deadline=asyncio.get_running_loop().time())
+    assert x.grad is None
+
+
+def test_a_deadline_in_the_past_ends_a_small_blocking_pass() -> None:
+    x = leaf()
+    with pytest.raises(TimeoutError):
+        (x * 2).sum().backward(deadline=time.monotonic())
+    assert x.grad is None
+
+
+@pytest.mark.asyncio
+async def test_requests_within_one_another_keep_what_they_do_not_set() -> None:
+    ended: list[str] = []
+    x = leaf()
+    async with asyncio.TaskGroup() as group:
+        for i in range(2):
+            group.create_task(finish(ended, f"long {i}", 4_000))
+        with ag.request(priority=1), ag.request(deadline=asyncio.get_running_loop().time() + 1e3):
+            group.create_task(finish(ended, "urgent", 4_000))
+    assert ended[0] == "urgent"
+    with ag.request(deadline=0.0), ag.request(priority=1), pytest.raises(TimeoutError):
+        await (x * 2).sum().backward()
+
+
+@pytest.mark.asyncio
+async def test_nothing_starves_beside_an_endless_stream_of_urgent_passes() -> None:
+    """However urgent they are: the stream ends only when the other pass has."""
+    x, loss = chain(2_000)
+    waiting = loss.backward()
+    count = 0
+    while not waiting.done():
+        with ag.request(priority=1_000):
+            _, first = chain(400)
+            _, second = chain(400)
+            await asyncio.gather(first.backward(), second.backward())
+        count += 1
+        assert count < 5_000, "it starves"
+    await waiting
+    assert x.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_a_nested_pass_goes_before_its_parent() -> None:
+    """Both have something ready: the parent a branch beside the one that waits."""
+    log: list[str] = []
+    inner = marked(log, "inner")
+    x = leaf()
+    branch = x
+    for _ in range(600):
+        branch = calls(branch, turns_of(log, "outer"))
+
+    async def nested() -> None:
+        await inner.backward()
+
+    await (branch + calls(x, nested)).sum().backward()
+    assert x.grad is not None
+    first, last = log.index("inner"), len(log) - log[::-1].index("inner")
+    between = log[first:last].count("outer")
+    # The slice in which the nested pass started, and no turn after it.
+    assert between <= 150
+
+
+@pytest.mark.asyncio
+async def test_depth_does_not_count_between_families() -> None:
+    """A nested pass of one family and a pass of another have turns in turn."""
+    log: list[str] = []
+    inner, other = marked(log, "inner", 2_000), marked(log, "other", 2_000)
+    x = leaf()
+
+    async def nested() -> None:
+        await inner.backward()
+
+    await asyncio.gather(calls(x, nested).sum().backward(), other.backward())
+    half = log[: len(log) // 2]
+    assert abs(half.count("inner") - half.count("other")) <= len(half) // 5
+
+
+@pytest.mark.asyncio
+async def test_a_family_of_passes_has_one_share() -> None:
+    """Many nested passes at once get together what one pass beside them gets."""
+    log: list[str] = []
+    inner = [marked(log, "inner", 500) for _ in range(4)]
+    other = marked(log, "other", 2_000)
+    x = leaf()
+
+    async def nested() -> None:
+        await asyncio.gather(*(loss.backward() for loss in inner))
+
+    await asyncio.gather(calls(x, nested).sum().backward(), other.backward())
+    half = log[: len(log) // 2]
+    assert abs(half.count("inner") - half.count("other")) <= len(half) // 5

@@ -1,0 +1,70 @@
+"""A trace shows every node and every wait, and opens in the usual viewers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import asyncgrad as ag
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def chain(x: ag.Tensor, nodes: int) -> ag.Tensor:
+    for _ in range(nodes):
+        x = x * 1.0
+    return x.sum()
+
+
+def of_kind(events: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["ph"] == phase]
+
+
+def test_every_node_is_there_with_its_thread_and_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "pass.json"
+    x = ag.ones(4, requires_grad=True)
+    loss = chain(x, 3)
+    with ag.trace(path) as recorder:
+        loss.backward()
+    events = json.loads(path.read_text())["traceEvents"]
+    nodes = of_kind(events, "X")
+    assert [node["name"][:-1] for node in nodes] == ["SumBackward", *["MulBackward"] * 3]
+    assert [node["args"]["bytes"] for node in nodes] == [4, 16, 16, 16]
+    assert {node["tid"] for node in nodes} == {threading.get_native_id()}
+    assert all(node["dur"] >= 0 for node in nodes)
+    names = [event["args"]["name"] for event in of_kind(events, "M")]
+    assert threading.current_thread().name in names
+    assert len(of_kind(events, "C")) == len(nodes)
+    assert recorder.events == [event for event in events if event["ph"] != "M"]
+
+
+@pytest.mark.asyncio
+async def test_waits_are_there_and_end_before_the_next_node(tmp_path: Path) -> None:
+    """A long pass gives the loop its turns in between."""
+    x = ag.ones(4, requires_grad=True)
+    loss = chain(x, 2_000)
+    waits_before = ag.engine().statistics().queue_waits
+    with ag.trace(tmp_path / "pass.json") as recorder:
+        await loss.backward()
+    begun, ended = of_kind(recorder.events, "b"), of_kind(recorder.events, "e")
+    assert len(begun) == len(ended) == ag.engine().statistics().queue_waits - waits_before
+    assert len(begun) >= 4
+    nodes = of_kind(recorder.events, "X")
+    for begin, end in zip(begun, ended, strict=True):
+        assert begin["ts"] <= end["ts"]
+        assert not any(begin["ts"] < node["ts"] < end["ts"] for node in nodes)
+
+
+@pytest.mark.asyncio
+async def test_what_runs_elsewhere_is_not(tmp_path: Path) -> None:
+    """A trace follows the context that it was begun in."""
+    x = ag.ones(4, requires_grad=True)
+    loss = chain(x, 2_000)
+    with ag.trace(tmp_path / "pass.json") as recorder:
+        pass
+    await loss.backward()
+    assert recorder.events == []
