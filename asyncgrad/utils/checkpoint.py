@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncgrad import autograd
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad
-from asyncgrad.ops.generator import source_of
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.generator import source_of
 from asyncgrad.scheduler import awaits, offload
 from asyncgrad.utils.recomputation import CheckpointError, Frame
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from passes import calls, leaf, long_pass
+from passes import calls, leaf
 
 import asyncgrad as ag
 
