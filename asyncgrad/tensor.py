@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Node
+from asyncgrad.core.node import Edge, Node, extras_of
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     Variable,
@@ -180,7 +180,12 @@ class Tensor(Variable):
                 "allowed. Make a clone to get a normal tensor."
             )
         if requires_grad or self._autograd is not None:
-            autograd_meta(self).requires_grad = bool(requires_grad)
+            meta = autograd_meta(self)
+            meta.requires_grad = bool(requires_grad)
+            accumulator = None if meta.accumulator is None else meta.accumulator()
+            if accumulator is not None and not requires_grad:
+                # Graphs that lead here look whether the gradient is still wanted.
+                meta.extras = extras_of(accumulator)
         return self
 
     @property
@@ -417,9 +422,9 @@ class Tensor(Variable):
             force: give the values of a tensor that requires grad, too.
 
         Raises:
-            RuntimeError: if the tensor requires grad, unless forced.
+            RuntimeError: if the tensor requires grad, unless forced or under `no_grad`.
         """
-        if not force and requires_grad(self):
+        if not force and requires_grad(self) and current().grad:
             raise AutogradError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."
@@ -507,7 +512,7 @@ class Tensor(Variable):
         """The parts along the first axis."""
         if not self._metadata.shape:
             raise TypeError("iteration over a 0-d tensor")
-        return (self[i] for i in range(self._metadata.shape[0]))
+        return iter(shaping.unbind(self, 0))
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         """The tensor itself: a result that is here may be awaited like one that is not yet."""

@@ -635,6 +635,7 @@ def _looking_at(value: Any, edge: Any) -> Any:
     base = value if view is None else view.base
     if edge is not None:
         result._autograd = View(base, None, counter.value, "function")
+        counter.register(result)
     return result
 
 

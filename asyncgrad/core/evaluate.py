@@ -231,6 +231,8 @@ def _accumulate(
     """Stage a leaf's gradient, or commit it at once where hooks wait for it."""
     variable = node.variable
     meta = variable._autograd
+    if meta is not None and not meta.requires_grad:
+        return
     hooks = None if meta is None else meta.post_accumulate
     if not hooks:
         if gradient is not None:

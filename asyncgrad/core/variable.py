@@ -153,9 +153,7 @@ def bind_replay(replay: Callable[[View], Any]) -> None:
 def _renewed_edge(variable: Variable, view: View) -> Any:
     """The edge of a view that has none, because its base has changed or needs no gradient."""
     counter = variable._counter
-    if counter is None or counter.value == view.version or view.path is None:
-        return None
-    if gradient_edge(view.base) is None:
+    if counter is None or counter.value == view.version or gradient_edge(view.base) is None:
         return None
     if view.creation is not None:
         refuse_change(view, indirect=True)

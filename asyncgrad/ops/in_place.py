@@ -175,6 +175,8 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
     bump_version(tensor)
     if recorded:
         rebase(tensor, edge)
+    elif tensor._counter is not None and tensor._counter.views:
+        tensor._counter.forget_edges()
     return tensor
 
 
