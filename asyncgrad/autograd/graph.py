@@ -112,6 +112,11 @@ def _check_enabled() -> None:
 
 def _hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> SavedHooks:
     """The pair as the graph knows it."""
+    for name, hook in (("pack_hook", pack), ("unpack_hook", unpack)):
+        if not callable(hook):
+            raise TypeError(
+                f"saved_tensors_hooks: {name} has to be callable, not {type(hook).__name__}"
+            )
     if not inspect.iscoroutinefunction(pack) and not inspect.iscoroutinefunction(unpack):
         return SavedHooks(pack, unpack)
 
@@ -244,10 +249,14 @@ class MutationContext:
 
     def pack(self, tensor: Any) -> _Handle:
         """Keep a tensor as it is, until it is changed."""
+        key = (id(tensor._counter), tensor._counter.value)
+        handles = self._handles.setdefault(key, weakref.WeakSet())
+        for handle in handles:
+            if self.original[handle]._array is tensor._array:
+                return handle
         handle = _Handle()
         self.original[handle] = tensor
-        key = (id(tensor._counter), tensor._counter.value)
-        self._handles.setdefault(key, weakref.WeakSet()).add(handle)
+        handles.add(handle)
         return handle
 
     def unpack(self, handle: _Handle) -> Any:

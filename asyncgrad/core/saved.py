@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, Node, bind_reader, extras_of, refuse_freed
 from asyncgrad.core.variable import (
     Variable,
@@ -95,12 +95,25 @@ class SavedTensor:
         self._pack(SavedHooks(pack_hook, unpack_hook))
 
     def _pack(self, hooks: SavedHooks) -> None:
-        """Let the hooks have the values, and keep what they make of them."""
-        array = self._array if self._variable is None else self._variable._array
-        given = wrap(array, self._metadata)
-        given._counter = self._counter
+        """Let the hooks have the values, and keep what they make of them.
+
+        They see a leaf itself, and other tensors as they stand in the graph: while they run. What
+        they keep must not hold the graph, of which it is a part.
+        """
+        given = self._variable
+        if given is None or self._edge.__class__ is not AccumulateGrad:
+            array = self._array if given is None else given._array
+            given = wrap(array, self._metadata, self._edge)
+            given._counter = self._counter
         before = self._counter.value
-        packed = hooks.pack(given)
+        found = current()
+        install(found.replace(grad=False))
+        try:
+            packed = hooks.pack(given)
+        finally:
+            install(found)
+            if given is not self._variable:
+                given._edge = None
         if self._counter.value != before:
             raise AutogradError(
                 "A saved tensor pack hook is modifying its input in place, which is the tensor "
@@ -213,22 +226,56 @@ def values_of(node: Node) -> tuple[Any, ...]:
     return (node.saved,) if len(rule.names) == 1 else node.saved
 
 
-def pack(node: Node, hooks: SavedHooks, positions: tuple[int, ...] | None = None) -> None:
-    """Have hooks pack the arrays that a table node has saved, all of them or some."""
+def pack(
+    node: Node,
+    hooks: SavedHooks,
+    positions: tuple[int, ...] | None = None,
+    out: Variable | None = None,
+) -> None:
+    """Have hooks pack the arrays that a table node has saved.
+
+    Args:
+        node: the node.
+        hooks: the hooks.
+        positions: which of the values; all of them if None.
+        out: the node's result, if it has only just been made.
+    """
     rule = node.rule
     assert rule is not None
+    if out is not None and any(where < 0 for _, where in rule.arrays):
+        counter_of(out)
     values = list(values_of(node))
+    watched = _watched(node)
     for position, where in rule.arrays:
         if positions is None or position in positions:
             array = values[position]
             metadata = node_metadata(node).F.metadata_of(array)
-            edge = None if where < 0 else saved_edge(node, where)
-            values[position] = SavedTensor(restored(array, metadata, edge), hooks)
+            variable = restored(array, metadata, saved_edge(node, where))
+            counter, _ = watched.pop(position, (None, 0))
+            if variable._counter is None:
+                variable._counter = counter
+            values[position] = SavedTensor(variable, hooks)
             values[position].as_output()
     node.saved = values[0] if len(values) == 1 else tuple(values)
     # What the hooks keep is theirs: changes of it can't be seen.
-    node.guard = node.version = ()
+    node.guard = tuple([counter for counter, _ in watched.values()])
+    node.version = tuple([version for _, version in watched.values()])
     extras_of(node).packed = True
+
+
+def _watched(node: Node) -> dict[int, tuple[Any, int]]:
+    """The version counters of what a table node has saved, with their versions, by position."""
+    guards, rule = node.guard, node.rule
+    assert rule is not None
+    if guards is None:
+        return {}
+    versions = node.version
+    if guards.__class__ is not tuple:
+        guards, versions = (guards,), (versions,)
+    # As `Plan.save` lays them out: those of the inputs, and then the output's if it is saved.
+    places = [position for position, where in rule.arrays if where >= 0]
+    places += [position for position, where in rule.arrays if where < 0]
+    return dict(zip(places, zip(guards, versions, strict=True), strict=False))
 
 
 def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:

@@ -73,7 +73,7 @@ def in_modes(
         if modes.anomaly:
             remember(node, modes, frames=2)
         if modes.saved_hooks is not None and node.rule.saves:
-            pack(node, modes.saved_hooks)
+            pack(node, modes.saved_hooks, out=out)
     elif (computed := _computed.get()) is not None:
         computed.note(inputs, out)
     return out

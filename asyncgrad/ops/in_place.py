@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
-from asyncgrad.core.saved import keep_old_values
+from asyncgrad.core.saved import keep_old_values, restored
 from asyncgrad.core.variable import (
     Variable,
     bind_replay,
@@ -50,8 +50,16 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
         args: the function's other arguments.
         kwargs: and those by name.
     """
-    since = next_sequence_nr() if current().grad else None
-    return assign(tensor, function(tensor, *args, **kwargs), name, since)
+    modes = current()
+    since = next_sequence_nr() if modes.grad else None
+    given = tensor if modes.saved_hooks is None else _as_before(tensor)
+    return assign(tensor, function(given, *args, **kwargs), name, since)
+
+
+def _as_before(tensor: Any) -> Any:
+    """What hooks may pack in the place of a tensor that changes: its values, copied."""
+    edge = gradient_edge(tensor)
+    return tensor if edge is None else restored(tensor._array.copy(), tensor._metadata, edge)
 
 
 def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
