@@ -27,6 +27,7 @@ from asyncgrad.ops.functions import dtypes as _dtypes
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
+from asyncgrad.ops.functions import parts as _parts
 from asyncgrad.ops.functions import pooling as _pooling
 from asyncgrad.ops.functions import random as _draws
 from asyncgrad.ops.functions import sort as _sorting
@@ -40,6 +41,7 @@ from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.parts import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
@@ -146,6 +148,7 @@ __all__ += _creation.__all__
 __all__ += _data.__all__
 __all__ += _draws.__all__
 __all__ += _dtypes.__all__
+__all__ += _parts.__all__
 __all__ += elementwise.__all__
 __all__ += index.__all__
 __all__ += _convolutions.__all__

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+import asyncgrad
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,6 +20,12 @@ settings.register_profile("dev", deadline=None, suppress_health_check=[HealthChe
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=1000)
 settings.load_profile("dev")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """The same random numbers each time, whatever ran before."""
+    asyncgrad.manual_seed(0)
 
 
 class _DebugLoop(asyncio.SelectorEventLoop):

@@ -107,6 +107,9 @@ def _door(entry: Entry) -> Any:
         return general
     if entry.inputs == ("x",):
         return _door_of_one(entry, general)
+    if entry.name == "complex":
+        # The result is of another kind than the operands.
+        return general
     if entry.broadcasts and len(entry.inputs) == 2 and not entry.attributes:
         return _door_of_two(entry, general)
     return general

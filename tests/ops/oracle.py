@@ -299,6 +299,8 @@ def compare(expected: Any, found: Any, tolerance: float | None = None) -> None:
 
 def _compare_arrays(expected: Any, found: Any, tolerance: float) -> None:
     """Raise unless the elements are alike, on the scale of the greatest finite one."""
+    if expected.dtype.name == "bfloat16":
+        expected, found = expected.astype(np.float32), found.astype(np.float32)
     if expected.dtype.kind not in "fc":
         np.testing.assert_array_equal(found, expected)
         return

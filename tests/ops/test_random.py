@@ -20,12 +20,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 NAN, INF = math.nan, math.inf
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    """Tests of distributions are no lottery."""
-    ag.manual_seed(0)
-
-
 def ones(m, dtype="float32", shape=(3,)):
     return m.ones(shape, dtype=getattr(m, dtype))
 

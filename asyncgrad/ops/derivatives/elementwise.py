@@ -298,6 +298,15 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Entry:
     )
 
 
+def _of_parts(xp: Any, x: Any, y: Any) -> Any:
+    """Complex numbers of their real and imaginary parts."""
+    dtype = xp.result_type(x.dtype, xp.complex64)
+    out = xp.empty(xp.broadcast_shapes(x.shape, y.shape), dtype)
+    out.real = x
+    out.imag = y
+    return out
+
+
 ENTRIES = (
     # With a number.
     linear(
@@ -405,6 +414,20 @@ ENTRIES = (
     # Of one tensor.
     linear("conj", "conj", lambda F, g: F.conj(g)),
     linear("real", lambda xp, x: x.real.copy(), lambda F, g, x_dtype: F.to(g, x_dtype)),
+    operation(
+        "complex",
+        _of_parts,
+        "x y",
+        pulls={
+            "x": lambda F, g: F.real(g),
+            "y": lambda F, g: F.real(F.mul_scalar(g, -1j)),
+        },
+        pushes={
+            "x": lambda F, t: F.complex(t, F.zeros_of(t)),
+            "y": lambda F, t: F.complex(F.zeros_of(t), t),
+        },
+        broadcasts=True,
+    ),
     linear("neg", "negative", lambda F, g: F.neg(g)),
     operation(
         "abs",

@@ -10,6 +10,7 @@ from asyncgrad.ops.functions import (
     index,
     linalg,
     loss,
+    parts,
     random,
     reduction,
     shape,
@@ -32,5 +33,6 @@ CHAPTERS = (
     creation,
     data,
     dtypes,
+    parts,
     random,
 )

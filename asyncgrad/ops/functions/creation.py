@@ -196,7 +196,8 @@ def _like(
     as_memory_format(name, memory_format)
     place = place_of(name, device, x)
     dtype = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
-    if place is x._metadata.device:
+    # Where elements share their memory there is no layout to take over.
+    if place is x._metadata.device and 0 not in x._array.strides:
         return place.xp.empty_like(x._array, dtype=dtype), dtype, place
     return place.xp.empty(x._metadata.shape, dtype=dtype), dtype, place
 
@@ -361,13 +362,17 @@ def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
             f"arange: upper bound and lower bound inconsistent with step sign: from {start} to "
             f"{end} by {step}"
         )
+    whole = int(start), int(end), int(step)
+    if category(dtype) == 1 and not whole[2]:
+        raise ValueError(f"arange: step must be nonzero in {dtype}")
+    if dtype == _INT64:
+        # As PyTorch: what is behind the point counts in other integers, though the numbers have
+        # nothing there.
+        return np.arange(*whole, dtype=_INT64)
+    places = np.arange(math.ceil((end - start) / step), dtype=np.float64)
     if category(dtype) == 1:
-        start, end, step = int(start), int(end), int(step)
-        if step == 0:
-            raise ValueError(f"arange: step must be nonzero in {dtype}")
-        return np.arange(start, end, step, dtype=_INT64).astype(dtype, copy=False)
-    count = math.ceil((end - start) / step)
-    return (start + step * np.arange(count, dtype=np.float64)).astype(dtype, copy=False)
+        return (whole[0] + whole[2] * places.astype(_INT64)).astype(dtype, copy=False)
+    return (start + step * places).astype(dtype, copy=False)
 
 
 def _real(name: str, what: str, value: Any) -> Any:
@@ -441,6 +446,8 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
         )
     if category(wanted) == 0:
         raise NotImplementedError(f'"{name}" not implemented for bool')
+    if category(wanted) == 1:
+        first, last = int(first), int(last)
     # From both ends, so that the last number is exactly the end.
     step = (last - first) / (count - 1) if count > 1 else 0.0
     places = np.arange(count, dtype=np.float64)

@@ -61,6 +61,7 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "fill",
     "floor",
     "floor_divide",
     "fmod",
@@ -607,6 +608,30 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
         cast(x, dtype) if tensors[0] else constant(x, like, dtype),
         cast(y, dtype) if tensors[1] else constant(y, like, dtype),
     )
+
+
+def fill(input: Any, value: Any) -> Any:
+    """A tensor like this one with one value everywhere.
+
+    Args:
+        input: the tensor.
+        value: a number, or a tensor without dimensions, to which the gradient goes.
+
+    Raises:
+        RuntimeError: if the value has dimensions.
+        TypeError: if it is no number.
+    """
+    x = as_tensor_operand(input, "fill", 1)
+    if not isinstance(value, Variable):
+        if as_number(value) is None:
+            raise TypeError(f"fill(): argument 'value' must be Number, not {type(value).__name__}")
+        value = constant(value, x)
+    elif value._metadata.shape:
+        raise RuntimeError(
+            f"fill only supports 0-dimension value tensor but got tensor with "
+            f"{len(value._metadata.shape)} dimensions."
+        )
+    return R.overwrite(x, R.expand(cast(value, x._metadata.dtype), x._metadata.shape))
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:

@@ -27,6 +27,7 @@ __all__ = [
     "diagonal",
     "flatten",
     "flip",
+    "meshgrid",
     "movedim",
     "narrow",
     "permute",
@@ -326,6 +327,44 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
             f"must match at non-singleton dimensions. Reshape or unsqueeze one of them."
         ) from None
     return tuple([R.expand(x, shape) for x in parts])
+
+
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
+    """The coordinates of all points of a grid, one tensor for each axis.
+
+    Args:
+        tensors: the coordinates along each axis, with at most one axis; one sequence will do.
+        indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
+
+    Raises:
+        RuntimeError: if there are no tensors, their dtypes differ or they have more axes.
+    """
+    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Variable) else tensors
+    parts = [as_tensor_operand(x, "meshgrid", i + 1) for i, x in enumerate(given)]
+    if not parts:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if indexing not in {None, "ij", "xy"}:
+        raise RuntimeError(
+            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
+    for x in parts:
+        if len(x._metadata.shape) > 1:
+            raise RuntimeError(
+                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got shape "
+                f"{x._metadata.shape}"
+            )
+        if x._metadata.dtype != parts[0]._metadata.dtype:
+            raise RuntimeError("meshgrid expects all tensors to have the same dtype")
+    order = list(range(len(parts)))
+    if indexing == "xy" and len(parts) > 1:
+        order[:2] = 1, 0
+    sizes = tuple([parts[i]._metadata.size for i in order])
+    out = []
+    for i, x in enumerate(parts):
+        line = [1] * len(parts)
+        line[order.index(i)] = -1
+        out.append(R.expand(reshape(x, line), sizes))
+    return tuple(out)
 
 
 # -- parts ----------------------------------------------------------------------------------------
