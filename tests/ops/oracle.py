@@ -549,7 +549,7 @@ def _compare_in_place(theirs: Any, ours: Any, sample: Any) -> None:
         with _quiet():
             expected = theirs(x[0], *args[0], **keywords[0])
     except Exception as error:
-        with pytest.raises(_error_class(error)):
+        with pytest.raises(error_class(error)):
             ours(x[1], *args[1], **keywords[1])
         assert x[1]._version == before
         return
@@ -561,7 +561,7 @@ def _compare_in_place(theirs: Any, ours: Any, sample: Any) -> None:
         compare_derivatives(expected, found, twins.leaves, 1)
 
 
-def _error_class(error: Exception) -> type[Exception]:
+def error_class(error: Exception) -> type[Exception]:
     """The nearest class that does not belong to PyTorch."""
     return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
 
@@ -594,6 +594,9 @@ def check_errors(
             if "out" in sample.kwargs:
                 # No function here takes it.
                 continue
+            if any(x.ndim > 64 for x in tensors_of([sample.input, *sample.args], torch.Tensor)):
+                # NumPy has no arrays of so many axes.
+                continue
             twins = Twins(copy=True)
             args = twins.of([sample.input, *sample.args])
             keywords = twins.of(sample.kwargs)
@@ -603,7 +606,7 @@ def check_errors(
                 continue
             with (
                 _about(f"{name}, error sample {place} ({raised.value})", sample),
-                pytest.raises(_error_class(raised.value)) as found,
+                pytest.raises(error_class(raised.value)) as found,
             ):
                 ours(*args[1], **keywords[1])
             assert str(found.value), f"{name}: an error without a message"

@@ -1,0 +1,179 @@
+"""Calls of every entry of the table, as PyTorch's samples of the promised functions make them.
+
+Nobody writes down arguments for an entry: they are overheard while the functions, their gradients
+and the gradients' gradients are computed. An entry that is never heard of is one that no promised
+function needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import oracle
+from tiers import MUST
+
+import asyncgrad as ag
+from asyncgrad.autograd import forward_ad
+from asyncgrad.core.variable import view_of
+from asyncgrad.devices import CPU
+from asyncgrad.ops import namespace
+from asyncgrad.ops.derivatives.in_place import Route
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.table import ENTRIES
+
+#: PyTorch's op takes these arguments in another order than its sample has them.
+FUNCTIONS = {
+    "where": lambda x, condition, other: ag.where(condition, x, other),
+    "einsum": lambda tensors, equation: ag.einsum(equation, tensors),
+    "nn.functional.embedding": lambda weight, input, **more: ag.nn.functional.embedding(
+        input, weight, **more
+    ),
+}
+#: These have no op in PyTorch's list, or nothing to differentiate, or are random.
+_SILENT = {"not_in_op_db", "random", "creation"}
+DIFFERENTIABLE = [name for group, names in MUST.items() if group not in _SILENT for name in names]
+_I = ag.tensor([[0, 1, 1, 2], [2, 2, 0, 1], [1, 0, 2, 2]])
+
+
+def _change_a_view(x: Any) -> Any:
+    y = x * 1
+    y[:, 1].mul_(y[:, 2])
+    return y * y
+
+
+def _put_a_tangent(x: Any) -> Any:
+    with forward_ad.dual_level():
+        y = forward_ad.make_dual(x.detach(), ag.ones_like(x.detach()))
+        return ag.index_put(x, (_I[0], _I[1]), y[0])
+
+
+def _copy_slices(x: Any) -> Any:
+    """In place nothing is computed with this entry, only differentiated."""
+    view = x.detach()[:, 1:]
+    return R.copy_slices(x, x[:, 1:], Route(view_of(view).path, x))
+
+
+#: What PyTorch's samples leave out.
+FURTHER = (
+    lambda x: 2.5**x,
+    lambda x: ag.fmod(x, 0.4),
+    lambda x: x % 0.4,
+    lambda x: x != 1.5,
+    lambda x: (_I ^ _I, _I << _I, _I >> _I),
+    lambda x: ag.scatter(x, 0, _I[:1], 2.0, reduce="multiply"),
+    lambda x: ag.nn.functional.embedding(_I[0], x, padding_idx=1, scale_grad_by_freq=True),
+    lambda x: ag.nn.functional.leaky_relu(x - 1, -0.5),
+    lambda x: ag.nn.functional.elu(x - 1, -0.5),
+    _change_a_view,
+    _put_a_tangent,
+    _copy_slices,
+)
+#: Elements of the largest array of a call.
+_LARGEST = 400
+
+
+class Call(NamedTuple):
+    """One call of an entry's raw function."""
+
+    inputs: tuple[np.ndarray, ...]
+    attributes: tuple[Any, ...]
+
+    @property
+    def size(self) -> int:
+        return max(x.size for x in self.inputs)
+
+    @property
+    def kind(self) -> str:
+        """The kinds of the inputs' dtypes."""
+        return "".join(sorted({x.dtype.kind for x in self.inputs}))
+
+
+@functools.cache
+def overheard() -> dict[str, list[Call]]:
+    """Some calls of every entry that the promised functions use, by the entry's name."""
+    heard: dict[str, list[Call]] = {name: [] for name in ENTRIES}
+    with _listening(heard):
+        for name in DIFFERENTIABLE:
+            function = FUNCTIONS.get(name) or oracle.resolve(name)
+            for op in oracle.infos(name):
+                backward = {oracle.dtype_name(d) for d in op.supported_backward_dtypes("cpu")}
+                for dtype in ("float64", "complex128"):
+                    if dtype in backward or (dtype == "float64" and not backward):
+                        derive = bool(backward)
+                        for sample in oracle.samples(op, dtype, requires_grad=derive, limit=8):
+                            twins = oracle.Twins(copy=True)
+                            arguments = twins.of([sample.input, *sample.args])[1]
+                            call = functools.partial(function, **twins.of(sample.kwargs)[1])
+                            _differentiate(call, arguments, [ours for _, ours in twins.leaves])
+        for function in FURTHER:
+            x = ag.from_numpy(np.random.default_rng(0).random((3, 4)) + 0.5).requires_grad_()
+            _differentiate(function, [x], [x])
+    return {name: _chosen(calls) for name, calls in heard.items()}
+
+
+@contextlib.contextmanager
+def _listening(heard: dict[str, list[Call]]) -> Any:
+    """Note calls of the raw functions."""
+    spaces = namespace._raw[CPU]
+    found = [dict(vars(F)) for F in spaces]
+    for F in spaces:
+        for name in ENTRIES:
+            setattr(F, name, _ear(name, getattr(F, name), heard[name]))
+    try:
+        yield
+    finally:
+        for F, functions in zip(spaces, found, strict=True):
+            vars(F).update(functions)
+
+
+def _ear(name: str, function: Any, calls: list[Call]) -> Any:
+    entry = ENTRIES[name]
+    arity = len(entry.inputs)
+
+    def listen(*arguments: Any) -> Any:
+        inputs = arguments[0] if entry.inputs == ("*xs",) else arguments[:arity]
+        arrays = all(isinstance(x, np.ndarray) for x in inputs)
+        if arrays and all(0 < x.size <= _LARGEST and x.dtype.kind in "fcbi" for x in inputs):
+            # Some functions write into their first input.
+            calls.append(Call(tuple([np.array(x) for x in inputs]), arguments[arity:]))
+        return function(*arguments)
+
+    return listen
+
+
+def _differentiate(function: Any, arguments: list[Any], leaves: list[Any]) -> None:
+    """Call a function, and differentiate it twice; what can't be done is not done."""
+    with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
+        warnings.simplefilter("ignore")
+        values = oracle.tensors_of(function(*arguments), ag.Tensor)
+        values = [x for x in values if x.requires_grad]
+        if not values:
+            return
+        ones = [ag.ones_like(x).requires_grad_() for x in values]
+        options = {"allow_unused": True, "retain_graph": True}
+        ag.grad(values, leaves, ones, **options)
+        first = ag.grad(values, leaves, ones, create_graph=True, **options)
+        first = [x for x in first if x is not None and x.requires_grad]
+        if first:
+            ones_again = [ag.ones_like(x) for x in first]
+            ag.grad(first, [*leaves, *ones], ones_again, **options)
+
+
+def _chosen(calls: list[Call]) -> list[Call]:
+    """Few calls that differ: for each kind of numbers a small, a middling and a large one."""
+    chosen = []
+    for kind in sorted({call.kind for call in calls}):
+        distinct = {_signature(call): call for call in calls if call.kind == kind}
+        ordered = sorted(distinct.values(), key=lambda call: call.size)
+        places = sorted({len(ordered) // 4, len(ordered) // 2, len(ordered) - 1})
+        chosen += [ordered[place] for place in places]
+    return chosen
+
+
+def _signature(call: Call) -> tuple[Any, ...]:
+    shapes = tuple([x.shape for x in call.inputs])
+    return (shapes, repr([a for a in call.attributes if not isinstance(a, np.ndarray)]))

@@ -1,0 +1,172 @@
+"""Every promised function over PyTorch's samples: values, derivatives, tangents, errors.
+
+The chapters' own tests go into depth. Here no name can be forgotten: a promised function that
+neither is compared nor stands below with a reason fails.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+from calls import DIFFERENTIABLE as NAMES
+from calls import FUNCTIONS
+from tiers import MUST
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402  after the check
+
+pytestmark = pytest.mark.torch
+
+
+def _channels_last(sample):
+    return sample.kwargs.get("memory_format") in {torch.channels_last, torch.channels_last_3d}
+
+
+def _ties(sample):
+    return sample.input.unique().numel() < sample.input.numel()
+
+
+#: Samples that are left out, with the reason.
+SKIP = {
+    **{name: {"NumPy's layout": _channels_last} for name in ("to", "float", "double")},
+    **{name: {"ties come in any order": _ties} for name in ("sort", "argsort", "topk")},
+    "nn.functional.dropout": {"random": lambda s: 0 < s.kwargs.get("p", 0.5) < 1
+                              and s.kwargs.get("training", True)},
+    "nn.functional.scaled_dot_product_attention": {
+        "random": lambda s: s.kwargs.get("dropout_p", 0.0) > 0
+    },
+}  # fmt: skip
+#: They say nothing of memory that is walked backwards.
+STRIDES = {"view", "reshape", "ravel", "contiguous", "clone"}
+#: Constants and integers have no tangents, and PyTorch's attention has none of its own.
+WITHOUT_TANGENTS = {
+    "isnan", "isinf", "isfinite", "logical_not", "floor_divide", "eq", "ne", "lt", "le", "gt", "ge",
+    "logical_and", "logical_or", "logical_xor", "argmax", "argmin", "all", "any", "float",
+    "nonzero", "nn.functional.one_hot", "nn.functional.scaled_dot_product_attention", "argsort",
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom", "ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    """A few samples of each variant, in double precision."""
+    with _pytorchs_own_attention():
+        oracle.check(
+            name,
+            FUNCTIONS.get(name),
+            dtypes=("float64", "complex128", "int64")[: 3 if name in WITHOUT_TANGENTS else 2],
+            limit=2,
+            skip=SKIP.get(name),
+            awkward=name not in STRIDES,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom", "ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs_over_all_samples(name):
+    with _pytorchs_own_attention():
+        oracle.check(
+            name,
+            FUNCTIONS.get(name),
+            limit=10_000,
+            skip=SKIP.get(name),
+            awkward=name not in STRIDES,
+        )
+
+
+def _pytorchs_own_attention():
+    """PyTorch's fused attention has no second derivative."""
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom", "ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("name", NAMES)
+def test_tangents_are_pytorchs(name):
+    count = oracle.check_forward(name, FUNCTIONS.get(name), limit=3, skip=SKIP.get(name))
+    assert (count > 0) == (name not in WITHOUT_TANGENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom", "ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_TANGENTS])
+def test_tangents_are_pytorchs_over_all_samples(name):
+    oracle.check_forward(
+        name,
+        FUNCTIONS.get(name),
+        dtypes=("float64", "complex128", "float32"),
+        limit=10_000,
+        skip=SKIP.get(name),
+    )
+
+
+def test_attention_has_tangents():
+    """PyTorch's composition of the same has them."""
+    F = torch.autograd.forward_ad
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, 5, 4)) for _ in range(6)]
+    with sdpa_kernel(SDPBackend.MATH), F.dual_level():
+        q, k, v = [F.make_dual(torch.tensor(a), torch.tensor(t)) for a, t in _pairs(arrays)]
+        scores = torch.softmax(q @ k.transpose(-1, -2) / 2, -1)
+        expected = F.unpack_dual(scores @ v).tangent
+    F = ag.autograd.forward_ad
+    with F.dual_level():
+        q, k, v = [F.make_dual(ag.tensor(a), ag.tensor(t)) for a, t in _pairs(arrays)]
+        found = F.unpack_dual(ag.nn.functional.scaled_dot_product_attention(q, k, v)).tangent
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9)
+
+
+def _pairs(arrays):
+    return zip(arrays[:3], arrays[3:], strict=True)
+
+
+# -- zero-size and one-element axes ---------------------------------------------------------------
+
+#: Functions of one tensor on shapes that PyTorch's samples may leave out.
+OF_ANY_SHAPE = (
+    *MUST["unary"], "relu", "sum", "mean", "prod", "cumsum", "flip", "clone", "logsumexp",
+    "softmax", "log_softmax", "sort",
+)  # fmt: skip
+ARGUMENTS = {
+    "clamp": (-0.5, 0.5), "cumsum": (0,), "flip": ((0,),), "logsumexp": (0,), "softmax": (0,),
+    "log_softmax": (0,), "sort": (0,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_ANY_SHAPE)
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (0, 3), (1, 3), (3, 1), (2, 0, 1)])
+def test_empty_and_one_element_axes(name, shape):
+    array = np.random.default_rng(0).random(shape) * 0.8 + 0.1
+    arguments = ARGUMENTS.get(name, ())
+    theirs = torch.tensor(array, requires_grad=True)
+    ours = ag.tensor(array, requires_grad=True)
+    try:
+        expected = getattr(torch, name)(theirs, *arguments)
+    except Exception as error:
+        with pytest.raises(oracle.error_class(error)):
+            getattr(ag, name)(ours, *arguments)
+        return
+    found = getattr(ag, name)(ours, *arguments)
+    oracle.compare(expected, found)
+    oracle.compare_derivatives(expected, found, [(theirs, ours)], 2)
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+#: Called as operators they are never given a number as `self`, which is all that PyTorch's samples
+#: do to them.
+OPERATORS = {"__radd__", "__rsub__", "__rmul__", "__rdiv__", "__rpow__"}
+#: All that is refused is an argument `out`, which no function here takes.
+REFUSES_OUT = {
+    "add", "sub", "mul", "div", "floor_divide", "where", "T", "index_select", "masked_select",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if oracle.has_errors(n) and n not in OPERATORS])
+def test_what_pytorch_refuses_is_refused(name):
+    """With its class and a message."""
+    count = oracle.check_errors(name, FUNCTIONS.get(name))
+    assert (count > 0) == (name not in REFUSES_OUT)
