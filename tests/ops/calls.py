@@ -71,6 +71,12 @@ FURTHER = (
     _change_a_view,
     _put_a_tangent,
     _copy_slices,
+    lambda x: (ag.bernoulli(x / 2), ag.poisson(x), ag.binomial(x.floor() + 3, x / 2)),
+    lambda x: (ag.normal(x, 1.0), ag.normal(0.0, x), ag.normal(x, x)),
+    lambda x: ag.nn.RNN(4, 2, dtype=ag.float64)(x)[0],
+    lambda x: ag.nn.RNN(4, 2, nonlinearity="relu", dtype=ag.float64)(x)[0],
+    lambda x: ag.nn.LSTM(4, 2, dtype=ag.float64)(x)[0],
+    lambda x: ag.nn.GRU(4, 2, dtype=ag.float64)(x)[0],
 )
 #: Elements of the largest array of a call.
 _LARGEST = 400
@@ -139,7 +145,8 @@ def _ear(name: str, function: Any, calls: list[Call]) -> Any:
         arrays = all(isinstance(x, np.ndarray) for x in inputs)
         if arrays and all(0 < x.size <= _LARGEST and x.dtype.kind in "fcbi" for x in inputs):
             # Some functions write into their first input.
-            calls.append(Call(tuple([np.array(x) for x in inputs]), arguments[arity:]))
+            attributes = [list(a) if isinstance(a, list) else a for a in arguments[arity:]]
+            calls.append(Call(tuple([np.array(x) for x in inputs]), tuple(attributes)))
         return function(*arguments)
 
     return listen
