@@ -827,7 +827,7 @@ async def test_what_a_coroutine_hook_returns_is_checked():
         return gradients[0]
 
     async def result(p):
-        return 1
+        return ag.ones(2)
 
     x = ag.ones(2, requires_grad=True)
     for register, hook, kind, text in (

@@ -201,7 +201,10 @@ def test_node_hooks_replace_gradients_and_are_checked() -> None:
 
     assert run("register_prehook", lambda outputs: (outputs[0] * 2,)) == [6.0, 6.0]
     assert run("register_prehook", lambda outputs: None) == [3.0, 3.0]
-    assert run("register_hook", lambda inputs, outputs: (inputs[0] + 1,)) == [4.0, 4.0]
+    assert run("register_hook", lambda inputs, outputs: (inputs[0] + 1, *inputs[1:])) == [
+        4.0,
+        4.0,
+    ]
     with pytest.raises(TypeError, match="expected tuple, but hook returned"):
         run("register_prehook", lambda outputs: outputs[0])
     with pytest.raises(RuntimeError, match="incorrect number of values"):
@@ -235,7 +238,7 @@ def test_post_accumulate_hooks_run_when_the_gradient_is_there() -> None:
     assert seen == [3.0]
     assert x.grad is None
     handle.remove()
-    x.register_post_accumulate_grad_hook(lambda leaf: 3)
+    x.register_post_accumulate_grad_hook(lambda leaf: leaf * 3)
     with pytest.raises(RuntimeError, match="should return None"):
         (x * 3.0).sum().backward()
     with pytest.raises(RuntimeError, match="non-leaf"):
