@@ -1,0 +1,1 @@
+"""A home's hub that forecasts the temperature outside, trained on the hub itself."""

@@ -1,0 +1,101 @@
+"""Run the hub for a while, with somebody who looks at its page, and say how it went."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+from examples.edge_forecast.hub import Hub, Lateness
+from examples.edge_forecast.readings import load
+
+#: The hub starts with two and a half years of readings.
+KNOWN = 900
+
+
+async def ask(port: int, method: str, path: str) -> Any:
+    """One request on a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: hub\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = int(head.lower().partition("content-length:")[2].split("\r\n")[0])
+        return json.loads(await reader.readexactly(length))
+    finally:
+        writer.close()
+
+
+async def visit(hub: Hub, waits: Lateness) -> None:
+    """Look at the forecast again and again; train, cancel once, and train again."""
+    await hub.started.wait()
+    await ask(hub.web.port, "POST", "/training/start")
+    cancelled = False
+    while True:
+        asked = time.perf_counter()
+        forecast = await ask(hub.web.port, "GET", "/forecast")
+        waits.note(asked)
+        status = await ask(hub.web.port, "GET", "/status")
+        if forecast["celsius"] is not None and not status["training"]:
+            if not cancelled:
+                cancelled = True
+                await ask(hub.web.port, "POST", "/training/start")
+                await asyncio.sleep(0.05)
+                await ask(hub.web.port, "POST", "/training/cancel")
+            else:
+                await ask(hub.web.port, "POST", "/training/start")
+        await asyncio.sleep(0.01)
+
+
+async def live(days: int, tick: float) -> dict[str, Any]:
+    """Run the hub for so many days and return what was measured."""
+    hub, waits = Hub(load(), known=KNOWN, tick=tick), Lateness()
+    visitor = asyncio.create_task(visit(hub, waits))
+    try:
+        await hub.run(days)
+    finally:
+        visitor.cancel()
+        await asyncio.gather(visitor, return_exceptions=True)
+    forecaster = hub.published
+    scale = 1 if sys.platform == "darwin" else 1024
+    return {
+        "days": days,
+        "trainings": hub.trainings,
+        "steps": hub.steps,
+        "error": None if forecaster is None else forecaster.error,
+        "error_of_yesterday": None if forecaster is None else forecaster.error_of_yesterday,
+        "switched": len(hub.switched),
+        "answered": hub.web.answered,
+        "sensor_p99_ms": hub.sensors.percentile(99),
+        "scheduler_p99_ms": hub.scheduler.percentile(99),
+        "page_p50_ms": waits.percentile(50),
+        "page_p99_ms": waits.percentile(99),
+        "resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e6,
+    }
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m examples.edge_forecast", description=__doc__)
+    parser.add_argument("--days", type=int, default=500, help="to live through")
+    parser.add_argument("--tick", type=float, default=0.02, help="seconds that a day takes")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    args = parser.parse_args()
+    figures = asyncio.run(live(args.days, args.tick))
+    if args.json:
+        print(json.dumps(figures))
+        return 0
+    print(f"{figures['days']} days, {figures['trainings']} forecasters published "
+          f"after {figures['steps']} steps")  # fmt: skip
+    if figures["error"] is not None:
+        print(f"error {figures['error']:.2f} degrees, 'like the day before' "
+              f"{figures['error_of_yesterday']:.2f}")  # fmt: skip
+    print(f"late by, 99 of 100 times at most: sensors {figures['sensor_p99_ms']:.1f} ms, "
+          f"scheduler {figures['scheduler_p99_ms']:.1f} ms")  # fmt: skip
+    print(f"page answered {figures['answered']} times, p50 {figures['page_p50_ms']:.1f} ms, "
+          f"p99 {figures['page_p99_ms']:.1f} ms")  # fmt: skip
+    print(f"resident memory at most {figures['resident_mb']:.0f} MB")
+    return 0
