@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from asyncio.events import _get_running_loop
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
 from asyncgrad.core.evaluate import call_node
-from asyncgrad.core.exec_info import reachable
+from asyncgrad.core.exec_info import predicted_order, reachable
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import Node, as_edge, bind_caller
@@ -59,6 +60,36 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     if task is None:
         raise AutogradError("Final callbacks can only be installed during backward pass.")
     task.callbacks.append(callback)
+
+
+#: The numbers that passes have been given when somebody asked.
+_numbers: weakref.WeakKeyDictionary[GraphTask, int] = weakref.WeakKeyDictionary()
+_next_number = count().__next__
+
+
+def _current_graph_task_id() -> int:
+    """A number for the pass that runs here, -1 outside of one."""
+    task = current().graph_task
+    if task is None:
+        return -1
+    number = _numbers.get(task)
+    if number is None:
+        number = _numbers[task] = _next_number()
+    return number
+
+
+def _current_graph_task_execution_order() -> list[Node]:
+    """The nodes of the pass that runs here, in the order in which it runs them.
+
+    Raises:
+        RuntimeError: outside of a pass.
+    """
+    task = current().graph_task
+    if task is None:
+        raise AutogradError(
+            "_current_graph_task_execution_order should only be called during the backward pass."
+        )
+    return predicted_order(task.root, task.exec_info)
 
 
 # -- saved tensors -------------------------------------------------------------------------------

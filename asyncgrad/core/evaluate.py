@@ -200,7 +200,7 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
     if node.__class__ is AccumulateGrad:
         if gradients[0] is not None:
             commit([(node.variable, gradients[0]._array, False)], None, wait=True)
-        return (None,)
+        return ()
     rule = node.rule
     if rule is None:
         concluded: tuple[Any, ...] = node.conclude(node.apply(gradients, None), None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import Edge
+from asyncgrad.core.node import Edge, GraphRoot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -132,3 +133,46 @@ def reachable(root: Node, nodes: Iterable[Node]) -> set[Node]:
                 seen.add(child)
                 stack.append(child)
     return found
+
+
+def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
+    """The nodes that a pass runs, in the order in which one thread runs them.
+
+    Args:
+        root: what the pass starts from.
+        info: the plan of a partial pass, None where everything runs.
+    """
+    dependencies: dict[Node, int] = {}
+    stack = [root]
+    while stack:
+        for child in _following(stack.pop(), info):
+            if child in dependencies:
+                dependencies[child] += 1
+            else:
+                dependencies[child] = 1
+                stack.append(child)
+    order: list[Node] = []
+    # Of those with one number the one that became ready first; the nodes can't be compared.
+    heap: list[tuple[int, int, Node]] = [(0, 0, root)]
+    pushed = 0
+    while heap:
+        node = heappop(heap)[2]
+        if node.__class__ is not GraphRoot:
+            order.append(node)
+        for child in _following(node, info):
+            dependencies[child] -= 1
+            if not dependencies[child]:
+                pushed += 1
+                heappush(heap, (-child.sequence_nr, pushed, child))
+    return order
+
+
+def _following(node: Node, info: ExecInfo | None) -> list[Node]:
+    """The nodes that a node's edges lead to and that the pass runs or captures."""
+    if info is not None and node not in info.needed and node.__class__ is not GraphRoot:
+        return []
+    return [
+        edge.node
+        for edge in node.next_edges
+        if edge.node is not None and (info is None or info.should_execute(edge.node))
+    ]
