@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 from both import attempt, both
 
@@ -442,8 +444,50 @@ def test_backward_gives_nothing():
     async def main():
         return await (x * x).sum().backward()
 
-    import asyncio
-
     assert asyncio.run(main()) is None
     assert ag.sync.backward((x * x).sum()) is None
     assert x.grad.tolist() == [4.0, 4.0]
+
+
+# -- NumPy ---------------------------------------------------------------------------------------
+
+
+def loud():
+    """A pass in which infinities meet zeros: in rules, sums, hooks and the commit."""
+    x = ag.tensor([0.0, 1.0], requires_grad=True)
+    x.grad = ag.tensor([float("inf"), 0.0])
+    y = x.sqrt()
+    y.register_hook(lambda gradient: gradient * float("inf") * 0)
+    z = x.abs().sqrt() * ag.tensor([0.0, 2.0])
+    w = x.reciprocal()
+    w.grad_fn.register_prehook(lambda gradients: (gradients[0] * 0,))
+    return x, (y + z).sum() + w.sum()
+
+
+def test_a_pass_says_nothing_of_infinities():
+    x, loss = loud()
+    loss.backward()
+    assert np.isnan(x.grad.numpy()).tolist() == [True, True]
+    x, loss = loud()
+    (g,) = ag.grad(loss, x, create_graph=True)
+    with np.errstate(all="raise"):
+        loss.backward()
+    assert np.isnan(g.detach().numpy()).tolist() == [True, True]
+
+
+@pytest.mark.asyncio
+async def test_an_awaited_pass_says_nothing_of_infinities():
+    x, loss = loud()
+    await loss.backward(retain_graph=True)
+    futures = [loss.backward(retain_graph=True) for _ in range(50)]
+    await asyncio.gather(*futures)
+    assert np.isnan(x.grad.numpy()).tolist() == [True, True]
+
+
+@pytest.mark.asyncio
+async def test_a_pass_in_a_thread_says_nothing_of_infinities():
+    x = ag.zeros((1_000, 1_000), requires_grad=True)
+    y = x.sqrt()
+    await (y * ag.zeros((1_000, 1_000))).sum().backward()
+    assert np.isnan(x.grad.numpy()).all()
+    assert np.geterr()["invalid"] == "warn"
