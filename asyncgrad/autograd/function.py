@@ -554,6 +554,8 @@ def _connected(
         else value
         for number, value in enumerate(outputs)
     )
+    if len(results) > 1:
+        results = _united(results, outputs, tensors)
     modes = current()
     if modes.dual_level is not None and modes.forward and not modes.inference:
         push_function(ctx, ctx._forward_cls.jvp, args, outputs, results)
@@ -565,6 +567,17 @@ def _connected(
     for name in ("to_save", "dirty_tensors", "non_differentiable"):
         vars(ctx).pop(name, None)
     return results[0] if single else results
+
+
+def _united(
+    results: tuple[Any, ...], outputs: tuple[Any, ...], tensors: list[Any]
+) -> tuple[Any, ...]:
+    """What `forward` has returned in several places is one result: the last of them."""
+    last = {id(value): result for value, result in zip(outputs, results, strict=True)}
+    return tuple(
+        last[id(value)] if isinstance(value, Variable) and not _among(value, tensors) else result
+        for value, result in zip(outputs, results, strict=True)
+    )
 
 
 def _tensors_of(values: Sequence[Any]) -> list[Any]:
