@@ -70,8 +70,9 @@ class CoroutineNodes:
                 # Where neither the node nor the engine did it, the loop is ending all its tasks.
                 ended = Ended(cancelled=known)
         else:
-            error = waiting.exception()
-            ended = Ended(waiting.result()) if error is None else Ended(error=error)
+            ended = Ended(error=waiting.exception())
+            if ended.error is None:
+                ended = Ended(waiting.result())
         if suspended.node not in task.launched:
             # The pass did not wait for it.
             return
@@ -79,7 +80,11 @@ class CoroutineNodes:
             # The loop has raised it already.
             engine.fail_all(ended.error)
             ended = Ended(error=stopped_by(ended.error))
-        engine.node_ended(task, suspended, ended)
+        try:
+            engine.node_ended(task, suspended, ended)
+        finally:
+            # The error's traceback may hold this frame.
+            del ended, waiting
 
     def stop(self, engine: Engine, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once."""
