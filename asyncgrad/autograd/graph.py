@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import os
-import tempfile
 import weakref
-from asyncio.events import _get_running_loop
-from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
+from asyncgrad.autograd.mutation import allow_mutation_on_saved_tensors
+from asyncgrad.autograd.saved_tensors import (
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    save_to_disk,
+    saved_tensors_hooks,
+)
 from asyncgrad.core.evaluate import call_node
 from asyncgrad.core.exec_info import predicted_order, reachable
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge, bind_caller
-from asyncgrad.core.saved import SavedHooks
-from asyncgrad.core.variable import Variable, bump_version, gradient_edge, wrap
+from asyncgrad.core.variable import Variable, bump_version, gradient_edge
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
-from asyncgrad.scheduler import portal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.tensor import Tensor
@@ -90,262 +86,6 @@ def _current_graph_task_execution_order() -> list[Node]:
             "_current_graph_task_execution_order should only be called during the backward pass."
         )
     return predicted_order(task.root, task.exec_info)
-
-
-# -- saved tensors -------------------------------------------------------------------------------
-
-
-class saved_tensors_hooks(Mode):
-    """Pack what operations save for backward, and unpack it when it is used.
-
-    As a context manager or decorator. Either hook may be a coroutine function: what packs runs
-    beside the forward pass, and a node waits for what unpacks while everything else that is ready
-    goes on. Only the innermost pair is used.
-
-    Args:
-        pack_hook: takes a tensor that is saved and returns what to keep in its place. It must not
-            change the tensor.
-        unpack_hook: takes what was kept and returns the tensor, each time it is used.
-
-    Example:
-        >>> import asyncgrad as ag
-        >>> x = ag.ones(2, requires_grad=True)
-        >>> with ag.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(), ag.from_numpy):
-        ...     y = x * x
-        >>> y.grad_fn._saved_self
-        tensor([1., 1.], grad_fn=<AccumulateGrad>)
-    """
-
-    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        """Keep the pair; it is used from `__enter__` on."""
-        self.pack_hook = pack_hook
-        self.unpack_hook = unpack_hook
-        super().__init__(saved_hooks=_hooks(pack_hook, unpack_hook))
-
-    def __enter__(self) -> Any:
-        """Use the pair.
-
-        Raises:
-            RuntimeError: where `disable_saved_tensors_hooks` is in force.
-        """
-        _check_enabled()
-        return super().__enter__()
-
-    def _again(self) -> Mode:
-        return saved_tensors_hooks(self.pack_hook, self.unpack_hook)
-
-
-def _check_enabled() -> None:
-    message = current().saved_hooks_disabled
-    if message is not None:
-        raise AutogradError(message)
-
-
-def _hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> SavedHooks:
-    """The pair as the graph knows it."""
-    for name, hook in (("pack_hook", pack), ("unpack_hook", unpack)):
-        if not callable(hook):
-            raise TypeError(
-                f"saved_tensors_hooks: {name} has to be callable, not {type(hook).__name__}"
-            )
-    if not inspect.iscoroutinefunction(pack) and not inspect.iscoroutinefunction(unpack):
-        return SavedHooks(pack, unpack)
-
-    def start(tensor: Any) -> Any:
-        packed = pack(tensor)
-        return _begun(packed) if inspect.iscoroutine(packed) else packed
-
-    async def finish(packed: Any) -> Any:
-        if isinstance(packed, asyncio.Task):
-            packed = await packed
-        tensor = unpack(packed)
-        return await tensor if inspect.iscoroutine(tensor) else tensor
-
-    return SavedHooks(start, finish, waits=True)
-
-
-def _begun(packing: Coroutine[Any, Any, Any]) -> Any:
-    """A coroutine, running beside the forward pass; its result where no loop runs."""
-    if _get_running_loop() is not None:
-        return asyncio.ensure_future(packing)
-
-    async def wait() -> Any:
-        return await packing
-
-    return portal().call(wait)
-
-
-class save_on_cpu(saved_tensors_hooks):
-    """Keep what operations save for backward in the memory of the host.
-
-    Args:
-        pin_memory: keep it where devices can copy it from while they compute.
-    """
-
-    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        """Choose the kind of memory."""
-
-        def pack(tensor: Any) -> tuple[Any, Any]:
-            return tensor.device, tensor if str(tensor.device) == "cpu" else tensor.cpu()
-
-        def unpack(packed: tuple[Any, Any]) -> Any:
-            device, tensor = packed
-            return tensor if device == tensor.device else tensor.to(device)
-
-        super().__init__(pack, unpack)
-
-
-class save_to_disk(saved_tensors_hooks):
-    """Keep what operations save for backward in files, written and read by threads.
-
-    Args:
-        directory: where the files are made; each is removed when what it holds is given up.
-    """
-
-    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
-        """Choose the directory, the system's for temporary files if None."""
-
-        async def unpack(file: _File) -> Any:
-            # The thread may hold what it was given for longer than the file is to be there.
-            return wrap(await asyncio.to_thread(np.load, file.path), file.metadata)
-
-        def pack(tensor: Any) -> Any:
-            # Copied at once: the tensor may change before the coroutine gets its turn.
-            array, metadata = tensor._array.copy(), tensor._metadata
-            return asyncio.to_thread(_File, array, metadata, directory)
-
-        super().__init__(pack, unpack)
-
-
-class _File:
-    """An array in a file, which goes with it."""
-
-    __slots__ = ("__weakref__", "metadata", "path")
-
-    def __init__(self, array: Any, metadata: Any, directory: Any) -> None:
-        """Write the array."""
-        handle, name = tempfile.mkstemp(suffix=".npy", dir=directory)
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array)
-        self.path = Path(name)
-        self.metadata = metadata
-        weakref.finalize(self, self.path.unlink, missing_ok=True)
-
-
-class disable_saved_tensors_hooks(Mode):
-    """Make it an error to use saved-tensor hooks in this context.
-
-    Args:
-        error_message: what the error says.
-    """
-
-    def __init__(self, error_message: str) -> None:
-        """Keep the message."""
-        self._message = error_message
-        super().__init__(saved_hooks_disabled=error_message)
-
-    def __enter__(self) -> Any:
-        """Refuse hooks from here on.
-
-        Raises:
-            RuntimeError: if hooks are in force already.
-        """
-        if current().saved_hooks is not None:
-            raise AutogradError(self._message)
-        return super().__enter__()
-
-    def _again(self) -> Mode:
-        return disable_saved_tensors_hooks(self._message)
-
-
-# -- changes of saved tensors --------------------------------------------------------------------
-
-
-class _Handle:
-    """Stands for a tensor that was saved, at one version."""
-
-    __slots__ = ("__weakref__",)
-
-
-class MutationContext:
-    """The tensors saved within `allow_mutation_on_saved_tensors`, and clones of those changed."""
-
-    def __init__(self) -> None:
-        """Start with none."""
-        #: By handle, which the graph holds: they go with it.
-        self.original: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
-        self.cloned: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
-        #: The handles of a version counter at a version: of a tensor and all that shares with it.
-        self._handles: dict[tuple[int, int], weakref.WeakSet[_Handle]] = {}
-
-    def pack(self, tensor: Any) -> _Handle:
-        """Keep a tensor as it is, until it is changed."""
-        key = (id(tensor._counter), tensor._counter.value)
-        handles = self._handles.setdefault(key, weakref.WeakSet())
-        for handle in handles:
-            if self.original[handle]._array is tensor._array:
-                return handle
-        handle = _Handle()
-        self.original[handle] = tensor
-        handles.add(handle)
-        return handle
-
-    def unpack(self, handle: _Handle) -> Any:
-        """The tensor as it was when it was saved."""
-        if current().before_change != self.before_change:
-            raise AssertionError(_OUTSIDE)
-        tensor = self.cloned.get(handle)
-        if tensor is None:
-            tensor = self.original.get(handle)
-        if tensor is None:
-            raise AssertionError(_OUTSIDE)
-        return tensor
-
-    def before_change(self, tensor: Any) -> None:
-        """Clone what has been saved of a tensor that is about to be changed."""
-        counter = tensor._counter
-        if counter is None:
-            return
-        for handle in self._handles.pop((id(counter), counter.value), ()):
-            saved = self.original.pop(handle, None)
-            if saved is not None:
-                self.cloned[handle] = wrap(saved._array.copy(), saved._metadata)
-
-    def clear(self) -> None:
-        """Let go of everything: the graph can't be used any more."""
-        self.original.clear()
-        self.cloned.clear()
-        self._handles.clear()
-
-
-_OUTSIDE = (
-    "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the "
-    "graph was originally recorded."
-)
-
-
-@contextmanager
-def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
-    """Let saved tensors be changed in place: they are cloned before.
-
-    Passes over what is recorded here have to run here, too.
-
-    Yields:
-        What was saved and cloned so far.
-
-    Raises:
-        RuntimeError: inside of another such context.
-    """
-    if current().before_change is not None:
-        raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")
-    _check_enabled()
-    context = MutationContext()
-    hooks = SavedHooks(context.pack, context.unpack)
-    try:
-        with Mode(saved_hooks=hooks, before_change=context.before_change):
-            yield context
-    finally:
-        context.clear()
 
 
 # -- hooks on several tensors ------------------------------------------------------------------

@@ -1,0 +1,103 @@
+"""Saved tensors that may be changed in place: they are cloned before."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.saved_tensors import check_enabled
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.saved import SavedHooks
+from asyncgrad.core.variable import wrap
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Handle:
+    """Stands for a tensor that was saved, at one version."""
+
+    __slots__ = ("__weakref__",)
+
+
+class MutationContext:
+    """The tensors saved within `allow_mutation_on_saved_tensors`, and clones of those changed."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        #: By handle, which the graph holds: they go with it.
+        self.original: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
+        self.cloned: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
+        #: The handles of a version counter at a version: of a tensor and all that shares with it.
+        self._handles: dict[tuple[int, int], weakref.WeakSet[_Handle]] = {}
+
+    def pack(self, tensor: Any) -> _Handle:
+        """Keep a tensor as it is, until it is changed."""
+        key = (id(tensor._counter), tensor._counter.value)
+        handles = self._handles.setdefault(key, weakref.WeakSet())
+        for handle in handles:
+            if self.original[handle]._array is tensor._array:
+                return handle
+        handle = _Handle()
+        self.original[handle] = tensor
+        handles.add(handle)
+        return handle
+
+    def unpack(self, handle: _Handle) -> Any:
+        """The tensor as it was when it was saved."""
+        if current().before_change != self.before_change:
+            raise AssertionError(_OUTSIDE)
+        tensor = self.cloned.get(handle)
+        if tensor is None:
+            tensor = self.original.get(handle)
+        if tensor is None:
+            raise AssertionError(_OUTSIDE)
+        return tensor
+
+    def before_change(self, tensor: Any) -> None:
+        """Clone what has been saved of a tensor that is about to be changed."""
+        counter = tensor._counter
+        if counter is None:
+            return
+        for handle in self._handles.pop((id(counter), counter.value), ()):
+            saved = self.original.pop(handle, None)
+            if saved is not None:
+                self.cloned[handle] = wrap(saved._array.copy(), saved._metadata)
+
+    def clear(self) -> None:
+        """Let go of everything: the graph can't be used any more."""
+        self.original.clear()
+        self.cloned.clear()
+        self._handles.clear()
+
+
+_OUTSIDE = (
+    "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the "
+    "graph was originally recorded."
+)
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
+    """Let saved tensors be changed in place: they are cloned before.
+
+    Passes over what is recorded here have to run here, too.
+
+    Yields:
+        What was saved and cloned so far.
+
+    Raises:
+        RuntimeError: inside of another such context.
+    """
+    if current().before_change is not None:
+        raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")
+    check_enabled()
+    context = MutationContext()
+    hooks = SavedHooks(context.pack, context.unpack)
+    try:
+        with Mode(saved_hooks=hooks, before_change=context.before_change):
+            yield context
+    finally:
+        context.clear()

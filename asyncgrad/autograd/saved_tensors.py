@@ -1,0 +1,180 @@
+"""What operations save for backward: packed and unpacked by functions of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.awaited_hooks import AwaitedHooks
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.saved import SavedHooks
+from asyncgrad.core.variable import wrap
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class saved_tensors_hooks(Mode):
+    """Pack what operations save for backward, and unpack it when it is used.
+
+    As a context manager or decorator. Either hook may be a coroutine function: what packs runs
+    beside the forward pass, and a node waits for what unpacks while everything else that is ready
+    goes on. Only the innermost pair is used.
+
+    Args:
+        pack_hook: takes a tensor that is saved and returns what to keep in its place. It must not
+            change the tensor.
+        unpack_hook: takes what was kept and returns the tensor, each time it is used.
+        prefetch: while one tensor is awaited, so many of those that were packed before it are
+            unpacked ahead of time: backward comes by in this order. Coroutine functions only.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x = ag.ones(2, requires_grad=True)
+        >>> with ag.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(), ag.from_numpy):
+        ...     y = x * x
+        >>> y.grad_fn._saved_self
+        tensor([1., 1.], grad_fn=<AccumulateGrad>)
+    """
+
+    def __init__(
+        self,
+        pack_hook: Callable[[Any], Any],
+        unpack_hook: Callable[[Any], Any],
+        *,
+        prefetch: int = 1,
+    ) -> None:
+        """Keep the pair; it is used from `__enter__` on.
+
+        Raises:
+            TypeError: if one of them can't be called.
+        """
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+        self.prefetch = prefetch
+        super().__init__(saved_hooks=_hooks(pack_hook, unpack_hook, prefetch))
+
+    def __enter__(self) -> Any:
+        """Use the pair.
+
+        Raises:
+            RuntimeError: where `disable_saved_tensors_hooks` is in force.
+        """
+        check_enabled()
+        return super().__enter__()
+
+    def _again(self) -> Mode:
+        return saved_tensors_hooks(self.pack_hook, self.unpack_hook, prefetch=self.prefetch)
+
+
+def check_enabled() -> None:
+    """Raise where hooks are refused."""
+    message = current().saved_hooks_disabled
+    if message is not None:
+        raise AutogradError(message)
+
+
+def _hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any], prefetch: int) -> Any:
+    """The pair as the graph knows it."""
+    for name, hook in (("pack_hook", pack), ("unpack_hook", unpack)):
+        if not callable(hook):
+            raise TypeError(
+                f"saved_tensors_hooks: {name} has to be callable, not {type(hook).__name__}"
+            )
+    if inspect.iscoroutinefunction(pack) or inspect.iscoroutinefunction(unpack):
+        return AwaitedHooks(pack, unpack, prefetch)
+    return SavedHooks(pack, unpack)
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Keep what operations save for backward in the memory of the host.
+
+    Args:
+        pin_memory: keep it where devices can copy it from while they compute.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        """Choose the kind of memory."""
+
+        def pack(tensor: Any) -> tuple[Any, Any]:
+            return tensor.device, tensor if str(tensor.device) == "cpu" else tensor.cpu()
+
+        def unpack(packed: tuple[Any, Any]) -> Any:
+            device, tensor = packed
+            return tensor if device == tensor.device else tensor.to(device)
+
+        super().__init__(pack, unpack)
+
+
+class save_to_disk(saved_tensors_hooks):
+    """Keep what operations save for backward in files, written and read by threads.
+
+    Args:
+        directory: where the files are made; each is removed when what it holds is given up.
+        prefetch: how many files are read ahead of time.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str] | None = None, *, prefetch: int = 1
+    ) -> None:
+        """Choose the directory, the system's for temporary files if None."""
+
+        async def unpack(file: _File) -> Any:
+            # The thread may hold what it was given for longer than the file is to be there.
+            return wrap(await asyncio.to_thread(np.load, file.path), file.metadata)
+
+        def pack(tensor: Any) -> Any:
+            # Copied at once: the tensor may change before the coroutine gets its turn.
+            array, metadata = tensor._array.copy(), tensor._metadata
+            return asyncio.to_thread(_File, array, metadata, directory)
+
+        super().__init__(pack, unpack, prefetch=prefetch)
+
+
+class _File:
+    """An array in a file, which goes with it."""
+
+    __slots__ = ("__weakref__", "metadata", "path")
+
+    def __init__(self, array: Any, metadata: Any, directory: Any) -> None:
+        """Write the array."""
+        handle, name = tempfile.mkstemp(suffix=".npy", dir=directory)
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, array)
+        self.path = Path(name)
+        self.metadata = metadata
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
+
+
+class disable_saved_tensors_hooks(Mode):
+    """Make it an error to use saved-tensor hooks in this context.
+
+    Args:
+        error_message: what the error says.
+    """
+
+    def __init__(self, error_message: str) -> None:
+        """Keep the message."""
+        self._message = error_message
+        super().__init__(saved_hooks_disabled=error_message)
+
+    def __enter__(self) -> Any:
+        """Refuse hooks from here on.
+
+        Raises:
+            RuntimeError: if hooks are in force already.
+        """
+        if current().saved_hooks is not None:
+            raise AutogradError(self._message)
+        return super().__enter__()
+
+    def _again(self) -> Mode:
+        return disable_saved_tensors_hooks(self._message)
