@@ -14,6 +14,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from asyncgrad.autograd.function_jvp import push_function
+from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.saved import SavedTensor, save
@@ -548,6 +549,9 @@ def _connected(
             metadata[0] if len(metadata) == 1 and metadata[0] is not None else metadata,
             cost=5_000 + 4 * sum(x._metadata.cost for x in (*tensors, *_tensors_of(outputs))),
         )
+        modes = current()
+        if modes.anomaly:
+            remember(ctx, modes)
     results = tuple(
         _result(ctx, number, value, tensors, recording, separate)
         if isinstance(value, Variable)

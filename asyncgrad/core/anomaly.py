@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 import warnings
 from contextlib import suppress
@@ -15,17 +16,29 @@ if TYPE_CHECKING:
     from asyncgrad.core.modes import Modes
 
 
-def remember(node: Node, modes: Modes, *, frames: int) -> None:
+#: Where the package's own frames come from.
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def users_stack() -> list[str]:
+    """The call that is going on, as far as it is the user's: the package's own part is left out."""
+    stack = traceback.extract_stack()
+    while stack and stack[-1].filename.startswith(_PACKAGE):
+        stack.pop()
+    return traceback.format_list(stack)
+
+
+def remember(node: Node, modes: Modes) -> None:
     """Note on a new node where it is made, and the node whose gradient makes it.
 
     Args:
         node: the node.
         modes: the record in force.
-        frames: how many of the innermost frames are not the user's.
     """
     metadata = extras_of(node).metadata
-    metadata["traceback_"] = traceback.format_stack()[: -frames - 1]
-    metadata["parent_"] = modes.node
+    metadata["traceback_"] = users_stack()
+    if modes.node is not None:
+        metadata["parent_"] = modes.node
 
 
 def check_nan(node: Node, received: Any) -> None:

@@ -71,7 +71,7 @@ def in_modes(
     node = out._edge
     if node is not None:
         if modes.anomaly:
-            remember(node, modes, frames=2)
+            remember(node, modes)
         if modes.saved_hooks is not None and node.rule.saves:
             pack(node, modes.saved_hooks, out=out)
     elif (computed := _computed.get()) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
 from asyncgrad.core.saved import keep_old_values, restored
@@ -222,6 +223,9 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     node.cost = 2 * base._metadata.cost
     node.sequence_nr = next_sequence_nr()
     node.topological_nr = 1 + max_topological_nr(following)
+    modes = current()
+    if modes.anomaly:
+        remember(node, modes)
     return node
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
+from asyncgrad.core.anomaly import users_stack
 from asyncgrad.core.graph_task import HEAVY
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.saved import save
@@ -299,11 +298,6 @@ async def _unpacked(saved: Any, frame: Frame) -> Any:
         return stop.value
 
 
-#: Where the package's own frames come from.
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-
-
 def _here() -> str:
     """The innermost of the user's frames."""
-    frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE)]
-    return "".join(traceback.format_list(frames[-3:]))
+    return "".join(users_stack()[-3:])

@@ -1,0 +1,261 @@
+"""Anomaly mode: NaN is an error, and errors say where their node was made."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+from both import both
+
+import asyncgrad as ag
+
+pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+
+
+def leaf(T, *values):
+    return T.tensor(values, dtype=T.float64, requires_grad=True)
+
+
+def nan_maker(T, fails):
+    class MyFunc(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, fail_at):
+            ctx.fail_at = fail_at
+            return x.sum(0, keepdim=True)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if fails == "raise":
+                raise ValueError("in backward")
+            grad = gradient.expand(10).clone()
+            grad[ctx.fail_at] = float("nan")
+            return grad, None
+
+    return MyFunc
+
+
+def told(caught):
+    """What the warnings say, in short."""
+    text = "\n".join(str(w.message) for w in caught)
+    return [
+        phrase in text
+        for phrase in (
+            "Error detected in",
+            "No forward pass information available",
+            "Traceback of forward call that caused the error",
+            "Previous calculation was induced by",
+            "Traceback of forward call that induced the previous calculation",
+        )
+    ]
+
+
+@both
+def test_nan_is_an_error(T, log):
+    for check_nan in (True, False):
+        x = T.ones(10, dtype=T.float64, requires_grad=True)
+        y = nan_maker(T, "nan").apply(x * 1, 0).sum()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with T.autograd.set_detect_anomaly(True, check_nan=check_nan):
+                    yield y.backward()
+                log(bool(np.isnan(x.grad.numpy()).any()))
+            except RuntimeError as error:
+                text = str(error)
+                log("Function 'MyFuncBackward' returned nan values in its 0th output." in text)
+        log(told(caught))
+
+
+@both
+def test_the_forward_call_is_told(T, log):
+    for around in ("both", "forward", "backward"):
+        x = T.ones(10, dtype=T.float64, requires_grad=True)
+        with T.autograd.set_detect_anomaly(around != "backward"):
+            y = nan_maker(T, "nan").apply(x * 1, 0).sum()
+            log("traceback_" in y.grad_fn.metadata)
+            function = y.grad_fn.next_functions[0][0]
+            log("traceback_" in function.metadata, sorted(function.metadata))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with T.autograd.set_detect_anomaly(around != "forward"):
+                    yield y.backward()
+            except RuntimeError as error:
+                log(error)
+        log(told(caught))
+
+
+@both
+def test_any_error_is_told_of(T, log):
+    x = T.ones(10, dtype=T.float64, requires_grad=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with T.autograd.detect_anomaly():
+                y = nan_maker(T, "raise").apply(x, 0).sum()
+                yield y.backward()
+        except ValueError as error:
+            log(str(error))
+    log(told(caught))
+
+
+@both
+def test_the_second_derivative_tells_what_induced_it(T, log):
+    x = leaf(T, 0.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with T.autograd.set_detect_anomaly(True):
+                y = x.sqrt() * 0
+                (g,) = yield T.autograd.grad(y.sum() + (x * x).sum(), x, create_graph=True)
+        except RuntimeError as error:
+            log(error)
+    log(told(caught))
+
+    class Fails(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return Second.apply(gradient)
+
+    class Second(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ValueError("second")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with T.autograd.set_detect_anomaly(True):
+                y = Fails.apply(x * x * x)
+                (g,) = yield T.autograd.grad(y.sum(), x, create_graph=True)
+                yield g.sum().backward()
+        except ValueError as error:
+            log(error)
+    log(told(caught))
+
+
+@both
+def test_nodes_know_their_parents(T, log):
+    x = leaf(T, 0.5)
+    with T.autograd.set_detect_anomaly(True):
+        y = T.exp(x)
+        (g,) = yield T.autograd.grad(y.sum(), x, create_graph=True)
+    log(g.grad_fn, g.grad_fn.metadata["parent_"], "parent_" in y.grad_fn.metadata)
+    y.grad_fn.metadata["mine"] = 3
+    log(y.grad_fn.metadata["mine"], sorted(y.grad_fn.metadata))
+    log(isinstance("".join(y.grad_fn.metadata["traceback_"]), str))
+    log("T.exp(x)" in "".join(y.grad_fn.metadata["traceback_"]))
+
+
+@both
+def test_operations_in_place_and_views_are_traced_too(T, log):
+    x = leaf(T, 0.5, 1.0)
+    with T.autograd.set_detect_anomaly(True):
+        y = x * 1
+        y.mul_(2)
+        z = x * 1
+        z[0] = 3.0
+        view = z[1:]
+        view.mul_(2)
+        joined = T.cat([x, x])
+    for tensor in (y, z, joined):
+        log("traceback_" in tensor.grad_fn.metadata)
+    yield (y.sum() + z.sum() + view.sum()).backward()
+    log(x.grad)
+
+
+@both
+def test_gradients_that_are_nan_from_the_start(T, log):
+    x = leaf(T, 1.0, 2.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with T.autograd.set_detect_anomaly(True):
+            y = x * 2
+            nan = T.tensor([float("nan"), 1.0], dtype=T.float64)
+            try:
+                yield y.backward(nan)
+            except RuntimeError as error:
+                log(str(error)[:60].split("' ")[-1])
+            z = x + 0
+            z.register_hook(lambda g: g * float("nan"))
+            try:
+                yield z.sum().backward()
+                log("passed")
+            except RuntimeError as error:
+                log(error)
+    log(x.grad)
+
+
+@pytest.mark.asyncio
+async def test_the_error_says_it_itself():
+    """In its notes: where warnings are errors, or nobody reads them."""
+    x = leaf(ag, 0.0)
+    with ag.autograd.set_detect_anomaly(True):
+        loss = (ag.sqrt(x) * 0).sum()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(RuntimeError, match="nan values") as caught:
+                await loss.backward()
+    notes = "\n".join(caught.value.__notes__)
+    assert "ag.sqrt(x) * 0" in notes
+    assert "SqrtBackward" in notes
+    assert "float64" in notes
+    assert x.grad is None
+
+
+@pytest.mark.asyncio
+async def test_nodes_of_coroutines_are_told_of_too():
+    """Their errors come later, in another task."""
+
+    class Fails(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        async def backward(ctx, gradient):
+            return gradient * float("nan")
+
+    with (
+        ag.autograd.set_detect_anomaly(True),
+        pytest.warns(UserWarning, match="Error detected in FailsBackward"),
+        pytest.raises(RuntimeError, match="'FailsBackward' returned nan values in its 0th output"),
+    ):
+        await Fails.apply(leaf(ag, 1.0)).sum().backward()
+
+
+def test_parents_and_traces_keep_nothing_alive():
+    """With the cycle collector off, also when the metadata holds something of the user's."""
+
+    class Owner:
+        pass
+
+    gc.collect()
+    gc.disable()
+    try:
+        owner = Owner()
+        gone = weakref.ref(owner)
+        with ag.autograd.set_detect_anomaly(True):
+            x = leaf(ag, 0.5)
+            y = ag.exp(x * x)
+            (g,) = ag.grad(y.sum(), x, create_graph=True)
+            y.grad_fn.metadata["owner"] = owner
+            node = weakref.ref(g.grad_fn)
+        del owner, y
+        assert gone() is not None
+        del g
+        assert gone() is None
+        assert node() is None
+    finally:
+        gc.enable()
