@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.ops.derivatives.linalg import product_cost
 from asyncgrad.ops.entry import Entry, operation
 from asyncgrad.ops.fused import silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+def _library(xp: Any) -> Any:
+    """What steps compute with: NumPy itself and not its pool, for all results have a place."""
+    return np if xp.ndarray is np.ndarray else xp
 
 
 def _stacked(F: Any, parts: list[Any]) -> Any:
@@ -53,7 +60,8 @@ def _plain(activation: str) -> Entry:
     @silent
     def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
-        weight = w.T
+        weight = xp.ascontiguousarray(w.T)
+        xp = _library(xp)
         for t in range(len(z)):
             state = out[t]
             xp.dot(h, weight, state)
@@ -69,6 +77,7 @@ def _plain(activation: str) -> Entry:
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
         through = 1 - out * out if is_tanh else (out > 0).astype(out.dtype)
         back = xp.zeros_like(h)
+        xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
             back += g[t]
             through[t] *= back
@@ -132,9 +141,14 @@ def _plain(activation: str) -> Entry:
 # -- the cell with a long memory ------------------------------------------------------------------
 
 
-def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
-    """A number for each gate, as a row that fits the gates side by side."""
-    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
+#: The gates as the kernels lay them out: the three logistic functions lie together, and each gate
+#: in one piece. The last two are exchanged; the same again gives PyTorch's order.
+_ORDER = (0, 1, 3, 2)
+
+
+def _by_gate(w: Any) -> Any:
+    """The weight as one matrix for each gate."""
+    return w.reshape(4, len(w) // 4, w.shape[1])[list(_ORDER)]
 
 
 @silent
@@ -145,27 +159,31 @@ def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
     """
     steps, batch, width = z.shape
     size = width // 4
-    # Half of a tanh of half of it, plus a half, is the logistic function: one call for all gates.
-    scale = _per_gate(xp, (0.5, 0.5, 1, 0.5), z)
-    shift = _per_gate(xp, (0.5, 0.5, 0, 0.5), z)
-    gates = z * scale
-    weight = (w * scale[:, None]).T
+    gates = xp.empty_like(z).reshape(steps, 4, batch, size)
+    for place, source in enumerate(_ORDER):
+        gates[:, place] = z[..., source * size : (source + 1) * size]
+    weight = xp.ascontiguousarray(_by_gate(w).swapaxes(1, 2))
     out = xp.empty((steps + 1, batch, size), z.dtype)
     cells, tops = xp.empty((2, steps, batch, size), z.dtype)
-    part, scratch = xp.empty((batch, width), z.dtype), xp.empty((batch, size), z.dtype)
+    part, scratch = xp.empty(gates.shape[1:], z.dtype), xp.empty((batch, size), z.dtype)
+    half = xp.asarray(0.5, z.dtype)
+    xp = _library(xp)
     for t in range(steps):
         gate, cell, top = gates[t], cells[t], tops[t]
-        xp.dot(h, weight, part)
+        xp.matmul(h, weight, part)
         gate += part
+        # Half of a tanh of half of it, plus a half, is the logistic function.
+        logistic = gate[:3]
+        logistic *= half
         xp.tanh(gate, gate)
-        gate *= scale
-        gate += shift
-        xp.multiply(gate[:, size : 2 * size], c, cell)
-        xp.multiply(gate[:, :size], gate[:, 2 * size : 3 * size], scratch)
+        logistic *= half
+        logistic += half
+        xp.multiply(gate[1], c, cell)
+        xp.multiply(gate[0], gate[3], scratch)
         cell += scratch
         xp.tanh(cell, top)
         h, c = out[t], cell
-        xp.multiply(gate[:, 3 * size :], top, h)
+        xp.multiply(gate[2], top, h)
     out[steps] = c
     if not kept:
         kept += (gates, cells, tops)
@@ -177,37 +195,44 @@ def _lstm_kernel(
     xp: Any, g: Any, wanted: tuple[str, ...], h: Any, c: Any, w: Any, out: Any, kept: Any
 ) -> Any:
     gates, cells, tops = kept
-    steps, batch, width = gates.shape
-    size = width // 4
-    shape = (steps, batch, 4, size)
-    gate = gates.reshape(shape)
+    steps, _, batch, size = gates.shape
     # What does not depend on the gradient is made for all steps at once.
-    parts = _per_gate(xp, (1, 1, 0, 1), gates) - gates
-    parts *= gates
-    parts += _per_gate(xp, (0, 0, 1, 0), gates)
-    part = parts.reshape(shape)
-    part[:, :, 0] *= gate[:, :, 2]
-    part[0, :, 1] *= c
-    part[1:, :, 1] *= cells[:-1]
-    part[:, :, 2] *= gate[:, :, 0]
-    part[:, :, 3] *= tops
-    through = tops * tops
-    xp.subtract(1, through, through)
-    through *= gate[:, :, 3]
+    parts = xp.empty_like(gates)
+    xp.subtract(1, gates[:, :3], out=parts[:, :3])
+    parts[:, :3] *= gates[:, :3]
+    xp.multiply(gates[:, 3], gates[:, 3], out=parts[:, 3])
+    xp.subtract(1, parts[:, 3], out=parts[:, 3])
+    parts[:, 0] *= gates[:, 3]
+    parts[0, 1] *= c
+    parts[1:, 1] *= cells[:-1]
+    parts[:, 2] *= tops
+    parts[:, 3] *= gates[:, 0]
+    through = xp.multiply(tops, tops)
+    xp.subtract(1, through, out=through)
+    through *= gates[:, 2]
     back = xp.zeros((batch, size), gates.dtype)
     memory = g[steps].copy()
+    weight = _by_gate(w)
+    shares = xp.empty((4, batch, w.shape[1]), gates.dtype)
+    made = {}
+    made["z"] = parts_by_input = xp.empty((steps, batch, 4 * size), gates.dtype)
+    xp = _library(xp)
     for t in range(steps - 1, -1, -1):
         back += g[t]
-        step, slopes = through[t], part[t]
+        step, part = through[t], parts[t]
         step *= back
         memory += step
-        slopes[:, :3] *= memory[:, None]
-        slopes[:, 3] *= back
-        memory *= gate[t, :, 1]
-        back = xp.dot(parts[t], w)
-    made = {"z": parts, "h": back, "c": memory}
+        part[2] *= back
+        part[:2] *= memory
+        part[3] *= memory
+        memory *= gates[t, 1]
+        xp.matmul(part, weight, shares)
+        back = shares.sum(axis=0)
+    for place, source in enumerate(_ORDER):
+        parts_by_input[..., source * size : (source + 1) * size] = parts[:, place]
+    made |= {"h": back, "c": memory}
     if "w" in wanted:
-        made["w"] = _previous(xp.dot, out, h, parts)
+        made["w"] = _previous(xp.dot, out, h, parts_by_input)
     return tuple([made[key] for key in wanted])
 
 
@@ -296,17 +321,23 @@ def _lstm_push(F: Any, key: str, tangent: Any, z: Any, h: Any, c: Any, w: Any) -
 # -- the gated cell -------------------------------------------------------------------------------
 
 
+def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
+    """A number for each gate, as a row that fits the gates side by side."""
+    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
+
+
 @silent
 def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
     """The states after all steps."""
     steps, batch, width = z.shape
     size = width // 3
     scale = _per_gate(xp, (0.5, 0.5, 1), z)
-    gates = z * scale
-    weight = (w * scale[:, None]).T
+    gates = xp.multiply(z, scale)
+    weight = xp.ascontiguousarray((w * scale[:, None]).T)
     bias = b * scale
     out, news = xp.empty((2, steps, batch, size), z.dtype)
     part, scratch = xp.empty((batch, width), z.dtype), xp.empty((batch, size), z.dtype)
+    xp = _library(xp)
     for t in range(steps):
         gate, state, new = gates[t], out[t], news[t]
         xp.dot(h, weight, part)
@@ -351,6 +382,7 @@ def _gru_kernel(
     part[:, :, 2] = inner * reset
     back = xp.zeros((batch, size), gates.dtype)
     product = xp.empty_like(back)
+    xp = _library(xp)
     for t in range(steps - 1, -1, -1):
         back += g[t]
         part[t] *= back[:, None]
