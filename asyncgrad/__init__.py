@@ -59,6 +59,7 @@ from asyncgrad.random import (
     set_rng_state,
 )
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
+from asyncgrad.serialization import load, save
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
 from asyncgrad.trace import trace
@@ -117,6 +118,7 @@ __all__ = [
     "is_grad_enabled",
     "is_inference_mode_enabled",
     "linalg",
+    "load",
     "long",
     "manual_seed",
     "nan",
@@ -129,6 +131,7 @@ __all__ = [
     "random",
     "request",
     "return_types",
+    "save",
     "seed",
     "set_anomaly_enabled",
     "set_default_dtype",

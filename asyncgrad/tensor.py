@@ -27,7 +27,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import doors, elementwise_doors, in_place, single_door
+from asyncgrad.ops import copies, doors, elementwise_doors, in_place, single_door
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, elementwise, linalg
 from asyncgrad.ops.functions import index as indexing
@@ -532,6 +532,9 @@ class Tensor(Variable):
         return f"tensor({body})" if tangent is None else f"tensor({body}, tangent={tangent!r})"
 
     __hash__ = object.__hash__
+    __copy__ = copies.shallow_copy
+    __deepcopy__ = copies.deep_copy
+    __reduce_ex__ = copies.reduced
 
     # -- operators --------------------------------------------------------------------------------
 

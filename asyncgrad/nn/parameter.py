@@ -6,6 +6,7 @@ from typing import Any
 
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, requires_grad
 from asyncgrad.creation import from_numpy, zeros
+from asyncgrad.ops.copies import warn_of_hooks
 from asyncgrad.ops.functions.shape import clone
 from asyncgrad.ops.promotion import category
 from asyncgrad.tensor import Tensor
@@ -52,6 +53,12 @@ class Parameter(Tensor):
         """The values, as what they are."""
         return f"Parameter containing:\n{super().__repr__()}"
 
+    def __copy__(self) -> Parameter:
+        """A parameter with the same memory and what the user attached, without a gradient."""
+        copied = type(self)(self.data, requires_grad(self))
+        vars(copied).update(vars(self))
+        return copied
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         """A parameter with a copy of the values, and without a gradient."""
         if id(self) in memo:
@@ -62,6 +69,7 @@ class Parameter(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The values and what the user attached; neither gradient nor hooks."""
+        warn_of_hooks(self)
         return _rebuild, (type(self), self._array, requires_grad(self)), vars(self) or None
 
 

@@ -63,10 +63,7 @@ def check(make, *args, train=True, **kwargs):
     assert [n for n, _ in mine.named_parameters()] == [n for n, _ in other.named_parameters()]
     mine.train(train)
     other.train(train)
-    candidates = [mine]
-    if not [*mine.buffers()]:
-        candidates += [copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))]
-    for candidate in candidates:
+    for candidate in (mine, copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
         reference = copy.deepcopy(other)
         given, known = (tensors((args, kwargs), library) for library in (ag, torch))
         found = flat(candidate(*given[0], **given[1]))

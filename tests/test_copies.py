@@ -1,0 +1,120 @@
+"""Copies and pickles of tensors."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def leaf():
+    x = ag.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    (x * x).sum().backward()
+    return x
+
+
+WAYS = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": pickled}
+
+
+@pytest.mark.parametrize("duplicate", WAYS.values(), ids=WAYS)
+def test_copies_are_leaves_with_the_same_values(duplicate):
+    x = leaf()
+    x.detach().mul_(2)
+    other = duplicate(x)
+    assert other is not x
+    assert other.is_leaf
+    assert other.requires_grad
+    assert (other == x).all()
+    assert other._version == 0 != x._version
+    (other * 3).sum().backward()
+    assert not duplicate(ag.arange(3)).requires_grad
+
+
+def test_shallow_copies_alone_share_memory():
+    x = leaf()
+    assert np.shares_memory(copy.copy(x)._array, x._array)
+    assert not np.shares_memory(copy.deepcopy(x)._array, x._array)
+    assert not np.shares_memory(pickled(x)._array, x._array)
+
+
+def test_deep_copies_alone_have_a_gradient():
+    x = leaf()
+    other = copy.deepcopy(x)
+    assert (other.grad == x.grad).all()
+    assert not np.shares_memory(other.grad._array, x.grad._array)
+    assert copy.copy(x).grad is None
+    assert pickled(x).grad is None
+
+
+def test_deep_copies_of_computed_tensors_are_refused():
+    """A view of a leaf, made without recording, leads into the graph, too."""
+    x = leaf()
+    with ag.no_grad():
+        view = x[0]
+    for computed in (x * 2, view):
+        with pytest.raises(RuntimeError, match="graph leaves"):
+            copy.deepcopy(computed)
+    assert copy.deepcopy((x * 2).detach()).tolist() == [[2.0, 4.0], [6.0, 8.0]]
+
+
+def test_what_occurs_twice_is_copied_once():
+    x = leaf()
+    for duplicate in (copy.deepcopy, pickled):
+        first, second = duplicate([x, x])
+        assert first is second
+
+
+def test_parameters_keep_what_was_attached():
+    parameter = ag.nn.Parameter(ag.ones(2))
+    parameter.note = ["mine"]
+    parameter.grad = ag.ones(2)
+    other = copy.copy(parameter)
+    assert isinstance(other, ag.nn.Parameter)
+    assert other.note is parameter.note
+    assert other.grad is None
+    assert np.shares_memory(other._array, parameter._array)
+
+
+def test_hooks_are_not_pickled():
+    for tensor in (leaf(), ag.nn.Parameter(ag.ones(2))):
+        handle = tensor.register_hook(lambda g: g)
+        with pytest.warns(UserWarning, match="hook"):
+            pickle.dumps(tensor)
+        handle.remove()
+        pickle.dumps(tensor)
+
+
+def test_optimisers_are_copied_with_their_parameters():
+    model = ag.nn.Linear(2, 2)
+    optimizer = ag.optim.Adam(model.parameters())
+    model(ag.ones(1, 2)).sum().backward()
+    optimizer.step()
+    for duplicate in (copy.deepcopy, pickled):
+        twin, other = duplicate((model, optimizer))
+        assert other.param_groups[0]["params"][0] is twin.weight
+        state = other.state[twin.weight]
+        assert (state["exp_avg"] == optimizer.state[model.weight]["exp_avg"]).all()
+        assert not np.shares_memory(
+            state["exp_avg"]._array, optimizer.state[model.weight]["exp_avg"]._array
+        )
+
+
+def test_files_are_written_and_read():
+    model = ag.nn.Sequential(ag.nn.Linear(2, 3), ag.nn.BatchNorm1d(3))
+    file = io.BytesIO()
+    ag.save(model.state_dict(), file)
+    file.seek(0)
+    state = ag.load(file)
+    other = ag.nn.Sequential(ag.nn.Linear(2, 3), ag.nn.BatchNorm1d(3))
+    other.load_state_dict(state)
+    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
