@@ -91,9 +91,14 @@ def _pushed(
         values[f"{key}_dtype"] = x._metadata.dtype
     total = None
     for key, tangent in zip(entry.inputs, tangents, strict=True):
-        push = entry.pushes.get(key)  # type: ignore[assignment]
-        if tangent is None or push is None:
+        if tangent is None or key not in entry.pulls:
             continue
+        push = entry.pushes.get(key)  # type: ignore[assignment]
+        if push is None:
+            raise NotImplementedError(
+                f"Trying to use forward AD with {entry.name} that does not support it: its entry "
+                f"has no push for {key!r}."
+            )
         if entry.broadcasts and tangent._metadata.shape != out._metadata.shape:
             tangent = RECORDED.expand(tangent, out._metadata.shape)
         # Attributes at the end may have been left to their defaults.

@@ -137,13 +137,7 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
     )
     for F in spaces:
         for name, function in functions.items():
-            if isinstance(function, str):
-                setattr(F, name, getattr(F.xp, function))
-            elif isinstance(function, Quiet):
-                silence = quiet_swapped if function.swapped else quiet
-                setattr(F, name, silence(getattr(F.xp, function.name)))
-            else:
-                setattr(F, name, partial(function, F.xp))
+            setattr(F, name, _bound(function, F.xp))
         if F.fused:
             # Real numbers: nothing to conjugate, nothing to ask.
             F.adjoint = methodcaller("swapaxes", -1, -2)
@@ -153,6 +147,23 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
             F.mh = F.adjoint
             F.chain = lambda g, d: g * d.conj()
     _raw[device] = spaces
+
+
+def add_raw_function(name: str, function: Any) -> None:
+    """Bind one more raw function to the libraries of all devices."""
+    for spaces in _raw.values():
+        for F in spaces:
+            setattr(F, name, _bound(function, F.xp))
+
+
+def _bound(function: Any, xp: Any) -> Any:
+    """A raw function of a library: the library's own of a name, or one that is given it."""
+    if isinstance(function, str):
+        return getattr(xp, function)
+    if isinstance(function, Quiet):
+        silence = quiet_swapped if function.swapped else quiet
+        return silence(getattr(xp, function.name))
+    return partial(function, xp)
 
 
 def metadata_of(array: Any, device: Device) -> Metadata:

@@ -31,7 +31,8 @@ from asyncgrad.ops.elementwise_doors import (
     reflected_door,
     unary_door,
 )
-from asyncgrad.ops.namespace import RECORDED, add_raw_namespaces
+from asyncgrad.ops.namespace import RECORDED, add_raw_function, add_raw_namespaces
+from asyncgrad.ops.plan import Plan
 from asyncgrad.ops.promotion import (
     accept_any,
     accept_floating,
@@ -174,6 +175,32 @@ def _fill() -> None:
 def add_device(device: Device) -> None:
     """Bind the table's raw functions to a device's library."""
     add_raw_namespaces(device, {entry.name: entry.forward for entry in ENTRIES.values()})
+
+
+def add_entry(entry: Entry) -> Callable[..., Any]:
+    """Add an entry that the chapters do not have.
+
+    Returns:
+        Its function: of any operands if it broadcasts, of tensors alike in dtype otherwise.
+
+    Raises:
+        ValueError: if its name is taken, or a rule asks for what there is not.
+    """
+    name = entry.name
+    if name in ENTRIES or hasattr(RECORDED, name) or not name.isidentifier():
+        raise ValueError(f"the table of derivatives can't take {name!r}: it is no free name")
+    if entry.inputs == ("*xs",):
+        door = sequence_door(entry)
+    else:
+        Plan(entry, tuple(range(len(entry.inputs))), ())  # Raises for rules that can't be.
+        general = general_door(entry)
+        door = general if entry.view or len(entry.inputs) > 1 else single_door(entry, general)
+    ENTRIES[name] = entry
+    add_raw_function(name, entry.forward)
+    if entry.broadcasts and len(entry.inputs) == 2 and not entry.attributes:
+        door = meeting(name, pair_door(entry, general), floating=bool(entry.pulls))
+    setattr(RECORDED, name, door)
+    return door
 
 
 _fill()

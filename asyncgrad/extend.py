@@ -1,0 +1,182 @@
+"""Functions of one's own in the table of derivatives.
+
+An entry says how a function is computed from arrays, how gradients go back and how tangents go
+forward; `register` makes a function on tensors of it. Double backward, forward mode, hooks,
+checkpoints and every device come with it. The parameters of a rule say what is saved:
+
+    F               the namespace: arrays in an ordinary pass, tensors in one that records itself
+    g, t            the gradient, or the tangent, that arrives
+    x, y, ...       the values of an input, as `inputs` names it
+    out             the values of the result
+    x_shape, x_dtype, out_shape
+    any other name  an attribute of the call
+
+Docs: docs/extend.md. For functions whose backward waits for something, see
+`asyncgrad.autograd.Function`; what is composed of other functions needs neither.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops import entry as _entry
+from asyncgrad.ops.entry import Entry, binary, unary
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    check_device,
+    common_dtype,
+    default_dtype,
+    promote_dtypes,
+)
+from asyncgrad.ops.table import add_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Entry", "binary", "linear", "operation", "register", "unary"]
+
+
+def linear(
+    name: str,
+    forward: Callable[..., Any],
+    adjoint: Callable[..., Any],
+    *,
+    attributes: tuple[str, ...] = (),
+    fresh: bool = False,
+    **more: Any,
+) -> Entry:
+    """A linear function of one tensor; forward mode is the function itself.
+
+    Args:
+        name: its name; other rules call it as `F.name(...)`.
+        forward: `forward(xp, x, attributes...)` on arrays of the library `xp`.
+        adjoint: `adjoint(F, g, ...)`, the gradient by `x`.
+        attributes: the names of the arguments that follow `x`.
+        fresh: `adjoint` always returns a new array that nobody else holds, so that it may become
+            a `.grad` without a copy.
+        more: further fields of `Entry`.
+    """
+    return _entry.linear(name, forward, adjoint, attributes=attributes, fresh=fresh, **more)
+
+
+def operation(
+    name: str,
+    forward: Callable[..., Any],
+    inputs: str,
+    attributes: str = "",
+    *,
+    pulls: Mapping[str, Callable[..., Any]] | None = None,
+    pushes: Mapping[str, Callable[..., Any]] | None = None,
+    fresh: bool = False,
+    **more: Any,
+) -> Entry:
+    """A function written out.
+
+    Args:
+        name: its name; other rules call it as `F.name(...)`.
+        forward: `forward(xp, inputs..., attributes...)` on arrays of the library `xp`.
+        inputs: the names of the tensors, separated by blanks.
+        attributes: the names of the arguments that follow them.
+        pulls: for each differentiable input `pull(F, g, ...)`, its gradient.
+        pushes: for each of them `push(F, t, ...)`, the result's tangent.
+        fresh: pulls always return new arrays that nobody else holds.
+        more: further fields of `Entry`.
+    """
+    return _entry.operation(
+        name, forward, inputs, attributes, pulls=pulls, pushes=pushes, fresh=fresh, **more
+    )
+
+
+def register(entry: Entry, doc: str = "") -> Callable[..., Any]:
+    """Put an entry into the table, and make a function on tensors of it.
+
+    Args:
+        entry: made by `unary`, `binary`, `linear` or `operation`.
+        doc: the function's docstring.
+
+    Returns:
+        A function of the inputs, followed by the attributes, by position or name. Integers among
+        the differentiable inputs become floating, and all of those get their common dtype.
+
+    Raises:
+        ValueError: if the table has a function of that name, or a rule asks for what there is
+            not.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad import extend
+        >>> cube = extend.register(
+        ...     extend.unary("cube", lambda F, x: 3 * x * x, lambda xp, x: x * x * x)
+        ... )
+        >>> x = ag.tensor(2.0, requires_grad=True)
+        >>> _ = cube(x).backward()
+        >>> x.grad.item()
+        12.0
+    """
+    door = add_entry(entry)
+    function = door if entry.inputs == ("*xs",) or entry.broadcasts else _checked(entry, door)
+    function.__name__ = function.__qualname__ = entry.name
+    function.__doc__ = doc or f"The function `{entry.name}` of {', '.join(entry.inputs)}."
+    return function
+
+
+def _checked(entry: Entry, door: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its arguments in order, and the tensors among them alike."""
+    signature = _signature(entry)
+    name = entry.name
+    arity = len(entry.inputs)
+    places = [place for place, key in enumerate(entry.inputs) if key in entry.pulls]
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        bound.apply_defaults()
+        values = list(bound.args)
+        tensors = [as_tensor_operand(x, name, n) for n, x in enumerate(values[:arity], 1)]
+        check_device(name, *tensors)
+        if places:
+            dtype = _floating_dtype([tensors[place] for place in places])
+            for place in places:
+                tensors[place] = cast(tensors[place], dtype)
+        try:
+            return door(*tensors, *values[arity:])
+        except ValueError as error:
+            given = ", ".join(
+                f"{key} is {x._metadata!r}" for key, x in zip(entry.inputs, tensors, strict=True)
+            )
+            raise RuntimeError(f"{name}: {error} ({given})") from error
+
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def _floating_dtype(tensors: list[Any]) -> Any:
+    """The common dtype of some tensors, floating or complex."""
+    first, *others = tensors
+    dtype = first._metadata.dtype
+    if others:
+        pairs = [common_dtype(first, other) for other in others]
+        dtype = reduce(promote_dtypes, pairs)
+    return dtype if category(dtype) >= 2 else default_dtype()
+
+
+def _signature(entry: Entry) -> inspect.Signature:
+    """The parameters: inputs, and attributes with the defaults that `forward` gives them."""
+    known: Mapping[str, inspect.Parameter] = {}
+    if callable(entry.forward):
+        known = inspect.signature(entry.forward).parameters
+    parameters = [
+        inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in entry.inputs
+    ]
+    for key in entry.attributes:
+        default = known[key].default if key in known else inspect.Parameter.empty
+        parameters.append(
+            inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        )
+    return inspect.Signature(parameters)
