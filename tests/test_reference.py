@@ -1,0 +1,58 @@
+"""The reference page, which is written by a tool."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+_SPEC = importlib.util.spec_from_file_location("make_reference", ROOT / "tools/make_reference.py")
+make_reference = importlib.util.module_from_spec(_SPEC)
+sys.modules["make_reference"] = make_reference
+_SPEC.loader.exec_module(make_reference)
+
+
+def test_the_page_is_up_to_date():
+    """Otherwise run `python tools/make_reference.py`."""
+    assert make_reference.PAGE.read_text(encoding="utf-8") == make_reference.page()
+
+
+def test_every_entry_stands_on_the_page_once():
+    page = make_reference.page()
+    rows = re.findall(r"^\| `(\w+)` \|", page[page.index("## The table") :], re.MULTILINE)
+    names = [entry.name for chapter in make_reference.table.CHAPTERS for entry in chapter.ENTRIES]
+    assert rows == names
+
+
+def test_differences_are_of_functions_that_there_are():
+    named = {name for rows in make_reference.functions().values() for name in rows}
+    assert set(make_reference.DIFFERENCES) <= named
+    assert set(make_reference.NAMED) <= named
+
+
+@pytest.mark.torch
+def test_what_has_a_derivative_in_pytorch_has_one_on_the_page():
+    """And the other way round."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    sys.path.insert(0, str(Path(__file__).parent / "ops"))
+    try:
+        import calls
+        import oracle
+    finally:
+        del sys.path[0]
+    pages = make_reference.functions()
+    known = {name: f for rows in pages.values() for name, (_, f) in rows.items()}
+    compared = 0
+    for name in calls.DIFFERENTIABLE:
+        short = name.rpartition(".")[2]
+        if short not in known:
+            continue
+        theirs = any(op.supports_autograd for op in oracle.infos(name))
+        ours, _ = make_reference.derivative(short, known[short])
+        assert (ours != "none") == theirs, name
+        compared += 1
+    assert compared > 140

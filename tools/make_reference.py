@@ -1,0 +1,234 @@
+"""Write docs/reference.md: every function with what its derivative is made of.
+
+    python tools/make_reference.py            writes the page
+    python tools/make_reference.py --check    says whether it is up to date
+
+What a function is made of is read from its code: the entries of the table that it, or what it
+calls, asks the recorded namespace for.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import asyncgrad as ag
+from asyncgrad.ops import table
+from asyncgrad.ops.entry import Entry
+from asyncgrad.ops.functions import CHAPTERS
+from asyncgrad.ops.namespace import RECORDED
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
+HEAD = """# Reference: functions and their derivatives
+
+Written by `tools/make_reference.py` from the table of derivatives; a test fails where it is out of
+date.
+
+- **Derivative** says what the gradient is made of. *rule*: the function is an entry of the table
+  and has one of its own. *of ...*: it is made of these entries. *none*: what comes out is constant,
+  or no number.
+- **Modes**: `b` backward, `bb` double backward of any order, `f` forward mode.
+- **Forms**: `ag` the function `asyncgrad.name`, `F` the one of `asyncgrad.nn.functional`, `linalg`
+  of `asyncgrad.linalg`, `m` the method of `Tensor`, `_` the method that works in place.
+
+What holds for all: names, arguments, results, dtypes and classes of errors are PyTorch's, gradients
+of complex numbers follow its convention, and so do kinks. Differences, for all functions: there is
+no argument `out=`; memory formats other than the usual one are not supported; float16 and bfloat16
+are computed as far as NumPy does. NumPy's `axis` and `keepdims` are taken for `dim` and `keepdim`.
+"""
+#: What differs from PyTorch, by function.
+DIFFERENCES = {
+    "argsort": "equal elements keep their order",
+    "bfloat16": "needs ml_dtypes",
+    "erf": "needs SciPy",
+    "flip": "one axis may be a number",
+    "gelu": "needs SciPy in double precision",
+    "gather": "gradients are dense, also with `sparse_grad`",
+    "embedding": "gradients are dense, also with `sparse`",
+    "sort": "always stable",
+    "topk": "equal elements keep their order",
+    "squeeze_": "refused while there are views of the tensor",
+    "t_": "refused while there are views of the tensor",
+    "transpose_": "refused while there are views of the tensor",
+    "unsqueeze_": "refused while there are views of the tensor",
+}
+#: The entries of functions that ask for them by a name that is known when they are called.
+NAMED: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in ("amax", "amin", "sort", "topk", "tril", "triu", "to")},
+    **{name: (name, f"{name}_along", f"{name}imum") for name in ("max", "min")},
+}
+_CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "type_as")
+NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
+#: In functions made by others: the variables that hold what they are made of.
+_CELLS = {"entry", "general", "pair", "single", "door", "checked", "inner", "function"}
+_FUNCTIONS = "asyncgrad.ops.functions."
+_DOORS = {
+    "asyncgrad.ops.doors", "asyncgrad.ops.elementwise_doors", "asyncgrad.ops.single_door",
+    "asyncgrad.ops.table", "asyncgrad.nn.functional",
+}  # fmt: skip
+
+
+# -- what a function is made of -------------------------------------------------------------------
+
+
+def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Entry]:
+    """The entries that a function, or what it calls, may use, by name."""
+    seen = set() if seen is None else seen
+    found: dict[str, Entry] = {}
+    if isinstance(function, Entry):
+        return {function.name: function}
+    function = getattr(function, "func", function)
+    if id(function) in seen or not isinstance(function, FunctionType):
+        return found
+    module = function.__module__ or ""
+    if not module.startswith(_FUNCTIONS) and module not in _DOORS:
+        return found
+    seen.add(id(function))
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        if name in _CELLS:
+            found |= entries_of(cell.cell_contents, seen)
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None:
+        found |= entries_of(wrapped, seen)
+    for name, attribute in _loaded(function.__code__):
+        value = function.__globals__.get(name)
+        if value is RECORDED:
+            if attribute in table.ENTRIES:
+                found[attribute] = table.ENTRIES[attribute]
+        elif inspect.ismodule(value):
+            found |= entries_of(getattr(value, attribute or "", None), seen)
+        else:
+            found |= entries_of(value, seen)
+    return found
+
+
+def _loaded(code: CodeType) -> list[tuple[str, str | None]]:
+    """The globals that code reads, each with the attribute that it reads of it."""
+    loaded: list[tuple[str, str | None]] = []
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    for place, instruction in enumerate(instructions):
+        if instruction.opname == "LOAD_GLOBAL":
+            following = instructions[place + 1]
+            attribute = following.argval if following.opname in _ATTRIBUTES else None
+            loaded.append((instruction.argval, attribute))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            loaded += _loaded(constant)
+    return loaded
+
+
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def functions() -> dict[str, dict[str, tuple[str, Any]]]:
+    """By chapter and name: the forms of each function, and the function itself."""
+    pages: dict[str, dict[str, tuple[str, Any]]] = {}
+    known: dict[int, str] = {}
+    for chapter in CHAPTERS:
+        title = chapter.__name__.rpartition(".")[2]
+        rows = pages.setdefault(title, {})
+        for name in sorted({*chapter.__all__, *chapter.METHODS}):
+            function = getattr(chapter, name)
+            known[id(function)] = name
+            forms = []
+            if name in chapter.__all__:
+                forms.append("ag")
+            if getattr(ag.nn.functional, name, None) is function:
+                forms.append("F")
+            if getattr(ag.linalg, name, None) is function:
+                forms.append("linalg")
+            if name in chapter.METHODS:
+                forms.append("m")
+            if hasattr(ag.Tensor, f"{name}_"):
+                forms.append("_")
+            rows[name] = (" ".join(forms), function)
+    for title, module, form in (("nn.functional", ag.nn.functional, "F"),
+                                ("linalg", ag.linalg, "linalg")):  # fmt: skip
+        rows = pages.setdefault(title, {})
+        for name in sorted(module.__all__):
+            function = getattr(module, name)
+            if known.get(id(function)) != name:
+                rows[name] = (form, function)
+    return {title: rows for title, rows in pages.items() if rows}
+
+
+def derivative(name: str, function: Any) -> tuple[str, str]:
+    """What a function's gradient is made of, and in which modes there is one."""
+    if name == "positive":
+        return "the tensor itself", "b bb f"
+    entries = {key: table.ENTRIES[key] for key in NAMED.get(name, ())} or entries_of(function)
+    entries = {key: entry for key, entry in entries.items() if entry.pulls}
+    if not entries:
+        return "none", ""
+    forward = all(entry.pushes.keys() == entry.pulls.keys() for entry in entries.values())
+    modes = "b bb f" if forward else "b bb"
+    if name in entries:
+        return "rule", modes
+    return "of " + ", ".join(f"`{key}`" for key in sorted(entries)), modes
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [HEAD]
+    for title, rows in functions().items():
+        lines += [f"## {title}", "", "| function | forms | derivative | modes | differences |",
+                  "| --- | --- | --- | --- | --- |"]  # fmt: skip
+        for name, (forms, function) in rows.items():
+            of, modes = derivative(name, function)
+            lines.append(f"| `{name}` | {forms} | {of} | {modes} | {DIFFERENCES.get(name, '')} |")
+        lines.append("")
+    lines += ["## The table", "", TABLE, ""]
+    for chapter in table.CHAPTERS:
+        title = chapter.__name__.rpartition(".")[2]
+        lines += [f"### {title}", "", "| entry | arguments | saved | notes |",
+                  "| --- | --- | --- | --- |"]  # fmt: skip
+        lines += [_row(entry) for entry in chapter.ENTRIES]
+        lines.append("")
+    return "\n".join(lines)
+
+
+TABLE = """What functions are made of, and what rules may call as `F.name`. *Saved* says what each
+gradient needs, by input: nothing else is kept, and nothing for inputs without a gradient. *Fused*:
+there is a kernel for arrays of real numbers beside the rule."""
+
+
+def _row(entry: Entry) -> str:
+    arguments = ", ".join((*entry.inputs, *(f"*{name}*" for name in entry.attributes)))
+    saved = "; ".join(
+        f"{key}: {', '.join(part.names) or 'nothing'}" for key, part in entry.pulls.items()
+    )
+    notes = []
+    if not entry.pulls:
+        notes.append("no derivative")
+    if entry.view:
+        notes.append("a view")
+    if entry.kernel is not None or any(
+        hasattr(part.function, "__wrapped__") for part in entry.pulls.values()
+    ):
+        notes.append("fused")
+    if entry.pulls and entry.pushes.keys() != entry.pulls.keys():
+        notes.append("no forward mode")
+    return f"| `{entry.name}` | {arguments} | {saved} | {', '.join(notes)} |".replace(
+        "*xs", "\\*xs"
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page."""
+    written = page()
+    if "--check" in arguments:
+        return int(PAGE.read_text(encoding="utf-8") != written)
+    PAGE.write_text(written, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
