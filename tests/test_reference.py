@@ -49,9 +49,13 @@ def test_what_has_a_derivative_in_pytorch_has_one_on_the_page():
     compared = 0
     for name in calls.DIFFERENTIABLE:
         short = name.rpartition(".")[2]
-        if short not in known:
+        if short not in known or short == "floor_divide":
+            # PyTorch's has no gradient; that of `div(rounding_mode="floor")`, which is ours, is 0.
             continue
-        theirs = any(op.supports_autograd for op in oracle.infos(name))
+        theirs = any(
+            op.supports_autograd and any(d.is_floating_point for d in op.supported_dtypes("cpu"))
+            for op in oracle.infos(name)
+        )
         ours, _ = make_reference.derivative(short, known[short])
         assert (ours != "none") == theirs, name
         compared += 1

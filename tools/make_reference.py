@@ -45,6 +45,7 @@ DIFFERENCES = {
     "argsort": "equal elements keep their order",
     "bfloat16": "needs ml_dtypes",
     "erf": "needs SciPy",
+    "floor_divide": "the gradient is 0, in PyTorch an error",
     "flip": "one axis may be a number",
     "gelu": "needs SciPy in double precision",
     "gather": "gradients are dense, also with `sparse_grad`",
