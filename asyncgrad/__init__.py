@@ -2,7 +2,7 @@
 
 import numpy as _np
 
-from asyncgrad import autograd, errors, linalg, nn, optim, random, sync, utils
+from asyncgrad import autograd, errors, func, linalg, nn, optim, random, sync, utils
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -102,6 +102,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "func",
     "get_default_dtype",
     "get_rng_state",
     "grad",

@@ -329,7 +329,7 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
     found: Any = (None,) * len(tensors)
     if pairs:
         roots, batches = zip(*pairs, strict=True)
-        found = await grad(  # type: ignore[call-arg]
+        found = await grad(
             roots, tensors, batches, None, create_graph, allow_unused=True, is_grads_batched=True
         )
     columns = [

@@ -412,7 +412,7 @@ async def _check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
     stacked = np.stack([vector._array for vector in vectors])
     batch = wrap(stacked, out._metadata.F.metadata_of(stacked))
     try:
-        together = await grad(  # type: ignore[call-arg]
+        together = await grad(
             out, wanted, batch, retain_graph=True, allow_unused=True, is_grads_batched=True
         )
     except RuntimeError as error:

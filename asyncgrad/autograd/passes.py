@@ -20,6 +20,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError, NestingError
+from asyncgrad.ops.batching import Level, batch_of, lift
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
 from asyncgrad.scheduler import check_deadline, start
@@ -149,6 +150,7 @@ def grad(
     create_graph: bool = False,
     only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
     *,
     priority: int | None = None,
@@ -164,6 +166,8 @@ def grad(
         create_graph: record the pass, so that its gradients can be differentiated.
         only_inputs: kept for PyTorch's programs; `backward()` accumulates into leaves.
         allow_unused: give None for inputs that the outputs do not depend on, instead of raising.
+        is_grads_batched: the first axis of each of `grad_outputs` is a batch, and so is that of
+            each result: one pass gives what one for each of the batch would.
         materialize_grads: give zeros for them.
         priority: larger is more urgent; the default is `request()`'s, or 0.
         deadline: the loop's time at which the pass gives up; the default is `request()`'s.
@@ -224,10 +228,16 @@ def grad(
                 meta: Any = edge.variable._autograd
                 if meta.grad_dtype is not None or captured._metadata is not facts:
                     captured = _in_dtype(captured, grad_dtype(edge.variable), task)
+            if level is not None and captured is not None:
+                captured = batch_of(captured, level)
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
-    task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
+    level = None
+    if is_grads_batched:
+        grad_outputs, level = _batched(roots, grad_outputs)
+    with Mode(batch=current().batch if level is None else level):
+        task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
     task.collect = collect
     return _start(task, priority, deadline)
 
@@ -238,6 +248,30 @@ def _in_dtype(captured: Any, dtype: Any, task: GraphTask) -> Any:
         return captured
     assert task.context is not None
     return task.context.run(cast, captured, dtype)
+
+
+def _batched(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
+    """Gradients whose first axis is a batch, as examples of it."""
+    gradients = [] if given is None else _sequence(given)
+    for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
+        shape, expected = gradient._metadata.shape, root._metadata.shape
+        if shape[1:] != expected or not shape:
+            raise AutogradError(
+                f"If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                f"as the batch dimension. The sizes of the remaining dimensions are expected to "
+                f"match the shape of corresponding output, but a mismatch was detected: "
+                f"grad_output[{place}] has a shape of {shape} and output[{place}] has a shape of "
+                f"{expected}. If you only want some tensors in `grad_output` to be considered "
+                f"batched, consider using vmap."
+            )
+    sizes = {gradient._metadata.shape[0] for gradient in gradients}
+    if len(sizes) != 1:
+        raise ValueError(
+            f"grad: with is_grads_batched=True all of grad_outputs have to be given and be batches "
+            f"of one size, got sizes {sorted(sizes)}."
+        )
+    level = Level(sizes.pop(), "error", current().batch)
+    return [lift(gradient, level) for gradient in gradients], level
 
 
 def _differentiable_edge(tensor: Any) -> Any:
@@ -276,8 +310,10 @@ def _graph_task(
     edges = []
     gradients = []
     modes = current()
-    # In a level of forward mode gradients have tangents: only recorded functions push them.
-    recorded = RECORDED if create_graph or modes.dual_level is not None else None
+    # In a level of forward mode gradients have tangents: only recorded functions push them, and
+    # only they know of batches.
+    batched = any(getattr(gradient, "_batched", False) for gradient in given)
+    recorded = RECORDED if create_graph or batched or modes.dual_level is not None else None
     for place, root in enumerate(roots):
         if isinstance(root, Variable):
             edge = gradient_edge(root)

@@ -71,6 +71,8 @@ class Modes:
     deadline: float | None = None
     #: Called after every operation; raises where the work is not wanted any more. Or None.
     check: Any = None
+    #: The innermost `vmap` that is entered, or None.
+    batch: Any = None
     #: Operations need look at nothing but whether their inputs require grad. Derived.
     plain: bool = field(default=True, init=False)
 
@@ -83,6 +85,7 @@ class Modes:
             and self.saved_hooks is None
             and self.dual_level is None
             and self.check is None
+            and self.batch is None
         )
         object.__setattr__(self, "plain", plain)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.locks import lasting_lock
@@ -68,6 +68,8 @@ class Variable:
 
     __slots__ = ("__weakref__", "_array", "_autograd", "_counter", "_edge", "_metadata")
 
+    #: The tensor stands for one example of a batch: `ops.batching`.
+    _batched: ClassVar[bool] = False
     #: The values: an array of the device's library.
     _array: Any
     #: Shape, dtype and device of the array.

@@ -14,6 +14,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_view, wrap
+from asyncgrad.ops import batching
 from asyncgrad.ops.ambient import in_modes
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.plan import Plan, together
@@ -50,6 +51,12 @@ def general_door(entry: Entry) -> Callable[..., Any]:
     def door(*arguments: Any) -> Any:
         inputs = arguments[:arity]
         attributes = arguments[arity:]
+        modes = current()
+        plain = modes.plain
+        if not plain and modes.batch is not None:
+            batched = batching.evaluate(entry, inputs, attributes)
+            if batched is not None:
+                return batched
         first = inputs[0]._metadata
         array = first.kernels[name](*[x._array for x in inputs], *attributes)
         if array.__class__ is not first.F.array_type:
@@ -61,7 +68,6 @@ def general_door(entry: Entry) -> Callable[..., Any]:
         out._edge = None
         out._counter = None
         out._autograd = None
-        modes = current()
         wanted: tuple[int, ...]
         broadcast: tuple[int, ...] = ()
         if modes.grad:
@@ -71,7 +77,7 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                 if edge is None and x._autograd is not None:
                     edge = gradient_edge(x)
                 if edge is None or not differentiable[0]:
-                    return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+                    return out if plain else in_modes(entry, inputs, attributes, out, modes)
                 following = edge
                 wanted = _FIRST
             else:
@@ -81,7 +87,7 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                 ]
                 wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])
                 if not wanted:
-                    return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+                    return out if plain else in_modes(entry, inputs, attributes, out, modes)
                 following = (
                     edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
                 )
@@ -106,7 +112,7 @@ def general_door(entry: Entry) -> Callable[..., Any]:
             )
             plan.save(node, inputs, out, attributes)
             out._edge = node
-        return out if modes.plain else in_modes(entry, inputs, attributes, out, modes)
+        return out if plain else in_modes(entry, inputs, attributes, out, modes)
 
     door.__name__ = door.__qualname__ = name
     return looking(name, door) if view else door
@@ -118,6 +124,8 @@ def looking(name: str, door: Callable[..., Any]) -> Callable[..., Any]:
     def view_door(input: Any, *attributes: Any) -> Any:
         out = door(input, *attributes)
         modes = current()
+        if not modes.plain and out._batched:
+            return out
         creation = None if modes.grad else "inference" if modes.inference else "no_grad"
         note_view(out, input, name, attributes, creation)
         return out
@@ -220,10 +228,14 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
 
     def door(tensors: Any, *attributes: Any) -> Any:
         inputs = tuple(tensors)
+        modes = current()
+        if modes.batch is not None:
+            batched = batching.join(inputs, attributes[0], door)
+            if batched is not None:
+                return batched
         metadata = inputs[0]._metadata
         array = metadata.F.as_array(metadata.kernels[name]([x._array for x in inputs], *attributes))
         out = wrap(array, metadata.F.metadata_of(array))
-        modes = current()
         edges = tuple(map(gradient_edge, inputs)) if modes.grad else ()
         wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])
         if wanted:

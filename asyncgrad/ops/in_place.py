@@ -24,6 +24,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.core.views import refuse_change
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops import batching
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.forward import carry, follow
 from asyncgrad.ops.namespace import RECORDED as R
@@ -66,6 +67,8 @@ def _as_before(tensor: Any) -> Any:
 def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
     """Put the values of another tensor, broadcast, into a tensor."""
     shape = tensor._metadata.shape
+    if tensor._batched or getattr(source, "_batched", False):
+        return _copy_batched(tensor, source, name)
     if not isinstance(source, Variable):
         raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}")
     if source._metadata.is_complex and not tensor._metadata.is_complex:
@@ -77,6 +80,23 @@ def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
         check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
         source = R.overwrite(tensor, source)
     return assign(tensor, source, name)
+
+
+def _copy_batched(tensor: Any, source: Any, name: str) -> Any:
+    """The same where examples of a batch are involved: on the tensors that hold the batches."""
+    level = batching.level_of((tensor, source))
+    if not (tensor._batched and tensor._level is level):
+        raise AutogradError(
+            f"vmap: inplace arithmetic({name}) is not possible because there exists a Tensor "
+            f"`other` in extra_args that has more elements than `self`: the batch of a vmap can't "
+            f"be put into a tensor that is the same for all examples. Use the functional form."
+        )
+    source = cast(source, tensor._metadata.dtype)
+    if source._metadata.shape != tensor._metadata.shape:
+        source = _broadcast(source, tensor._metadata.shape, name)
+    _, (held, values) = batching.together(tensor, source)
+    copy(held, values, name)
+    return tensor
 
 
 def _broadcast(source: Any, shape: tuple[int, ...], name: str) -> Any:
@@ -160,6 +180,8 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         since: nodes with greater sequence numbers belong to the operation: they may have saved
             the values that the tensor had before.
     """
+    if result._batched or tensor._batched:
+        return _copy_batched(tensor, result, name)
     recorded = current().grad and (requires_grad(tensor) or requires_grad(result))
     check_change(tensor, name, recorded=recorded)
     if result._metadata.shape != tensor._metadata.shape:

@@ -12,6 +12,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
+from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 
 if TYPE_CHECKING:
@@ -300,6 +301,8 @@ def meeting(
         function = left if reflected else right
         if function is not None:
             return function(x, number)
+        if not modular and x._batched:
+            return mapped(lambda batch: with_number(batch, number, reflected), x)
         if not modular:
             F = x._metadata.F
             array = F.as_array(vars(F)[name](x._array, number))

@@ -1,0 +1,104 @@
+"""What the function inside of `vmap` sees: one example of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops import batching
+from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from asyncgrad.ops.batching import Level
+
+__all__ = ["BatchedTensor"]
+
+
+class BatchedTensor(Tensor):
+    """One example of a batch, with the shape of the example."""
+
+    __slots__ = ("_level", "_value")
+
+    _batched: ClassVar[bool] = True
+    #: The tensor whose first axis is the batch.
+    _value: Variable
+    _level: Level
+
+    @property
+    def _array(self) -> Any:
+        raise AutogradError(
+            "vmap: It looks like you're either (1) reading the values of a Tensor inside of vmap, "
+            "through numpy(), tolist() or an operation that depends on them, or (2) using a "
+            "Tensor of a vmap that has ended. Data-dependent operations are not supported: use "
+            "asyncgrad.where, or do it outside of vmap."
+        )
+
+    @_array.setter
+    def _array(self, value: Any) -> None:
+        raise AutogradError("vmap: the memory of a Tensor can't be replaced inside of vmap")
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow into or through the tensor."""
+        return requires_grad(self._value)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Refuse: PyTorch's remedy is the transform."""
+        raise AutogradError(
+            "You are attempting to call Tensor.requires_grad_() inside of a function being "
+            "transformed with vmap. Use asyncgrad.func.grad() instead."
+        )
+
+    @property
+    def grad_fn(self) -> Any:
+        """The function that made the tensor that holds the batch."""
+        return self._value.grad_fn  # type: ignore[attr-defined]
+
+    @property
+    def is_leaf(self) -> bool:
+        """Made by the user, or by nothing that needs a gradient."""
+        return self.grad_fn is None
+
+    def detach(self) -> Tensor:
+        """The same values, cut off from the graph; the memory is shared."""
+        return batching.lift(self._value.detach(), self._level)  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory, without graph and without shared version counter."""
+        return batching.lift(self._value.data, self._level)  # type: ignore[attr-defined, no-any-return]
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self._array = value._array
+
+    def item(self) -> NoReturn:
+        """Refuse: there is one number for each example.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise AutogradError(
+            "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
+            "calling .item() on a Tensor, please try to rewrite what you're doing with other "
+            "operations."
+        )
+
+    def __bool__(self) -> bool:
+        """Refuse: some examples would take one way and some the other."""
+        raise AutogradError(
+            "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+            "flow. We don't support that yet: use asyncgrad.where."
+        )
+
+    def __repr__(self) -> str:
+        """The batch that it is an example of."""
+        return f"BatchedTensor(level={self._level.depth}, value={self._value!r})"
+
+
+batching.bind_face(BatchedTensor)

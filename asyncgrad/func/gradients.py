@@ -1,0 +1,311 @@
+"""`grad`, `grad_and_value` and `vjp`: functions that give derivatives backwards."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd import passes
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.core.modes import current
+from asyncgrad.creation import ones_like
+from asyncgrad.errors import AutogradError
+from asyncgrad.func.levels import argument, cut_off, is_tensor, leads_beyond
+from asyncgrad.func.trees import flatten, tree_map, unflatten
+from asyncgrad.ops.batching import held, shown
+from asyncgrad.scheduler import call, run_program, waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["grad", "grad_and_value", "vjp"]
+
+
+def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable[..., Any]:
+    """The function whose calls are a program: on a running loop a future, else a result."""
+    waiting = waits(func)
+
+    @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        return run_program(program(*args, **kwargs), waits=waiting)
+
+    transformed._program = program  # type: ignore[attr-defined]
+    transformed._waits = waiting  # type: ignore[attr-defined]
+    return transformed
+
+
+# -- the public functions -------------------------------------------------------------------------
+
+
+def grad(
+    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The function that gives the gradient of a function of one element.
+
+    Args:
+        func: a function or coroutine function that returns a tensor without axes.
+        argnums: by which positional arguments; each is a tensor or a tree of tensors.
+        has_aux: `func` returns a pair, of which only the first part is differentiated.
+
+    Returns:
+        A function of the same arguments. It gives the gradients by the argument, or a tuple of
+        them for a tuple of `argnums`; a pair of that and the second part with `has_aux`. On a
+        running loop it returns a future.
+
+    Raises:
+        RuntimeError: from the function, if `argnums` does not fit or the output has axes.
+
+    Example:
+        >>> square = lambda x: x * x
+        >>> ag.func.grad(ag.func.grad(square))(ag.tensor(3.0)).item()
+        2.0
+    """
+
+    async def program(*args: Any, **kwargs: Any) -> Any:
+        gradients, _, aux = await _grad(func, argnums, has_aux, args, kwargs)
+        return (gradients, aux) if has_aux else gradients
+
+    return transform(program, func)
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """`grad`, with the function's value: pairs of gradients and value, or (value, aux)."""
+
+    async def program(*args: Any, **kwargs: Any) -> Any:
+        gradients, value, aux = await _grad(func, argnums, has_aux, args, kwargs)
+        return gradients, ((value, aux) if has_aux else value)
+
+    return transform(program, func)
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """The value of a function, and the function that multiplies its Jacobian from the left.
+
+    Args:
+        func: a function or coroutine function that returns a tensor or a tree of tensors.
+        primals: its arguments, tensors or trees of them.
+        has_aux: `func` returns a pair, of which only the first part is differentiated.
+
+    Returns:
+        `(output, vjp_fn)`, with `has_aux` `(output, vjp_fn, aux)`; a future of that on a running
+        loop. `vjp_fn` takes cotangents like the output and gives a tuple with a gradient for each
+        argument; it may be called several times.
+
+    Raises:
+        RuntimeError: if the output holds anything but tensors, or cotangents do not fit.
+
+    Example:
+        >>> y, pull = ag.func.vjp(lambda x: x.sin(), ag.tensor(0.0))
+        >>> pull(ag.tensor(2.0))[0].item()
+        2.0
+    """
+    return run_program(_vjp(func, primals, has_aux), waits=waits(func))
+
+
+# -- the programs ---------------------------------------------------------------------------------
+
+
+async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
+    level, wanted = current().batch, current().grad
+    places = wrapped_argnums(argnums, len(args))
+    with enable_grad():
+        leaves, structure, arguments, given = _renewed(args, places, level)
+        out = await call(func, *given, **kwargs)
+        out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
+        _check_scalar(out)
+        root = held(out, level)
+    beyond = wanted and leads_beyond([root], arguments)
+    found = await pulled([root], arguments, [ones_like(root)], create_graph=beyond)
+    gradients = iter(found)
+    trees = unflatten(
+        structure, [shown(next(gradients), level) if is_tensor(leaf) else leaf for leaf in leaves]
+    )
+    value = out if beyond else cut_off(out)
+    return (
+        trees if isinstance(argnums, tuple) else trees[0],
+        value,
+        outward(aux, arguments, level, wanted),
+    )
+
+
+async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
+    level, wanted = current().batch, current().grad
+    with enable_grad():
+        leaves, structure, arguments, given = _renewed(primals, range(len(primals)), level)
+        out = await call(func, *given)
+        out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
+        outputs, out_structure = flatten(out)
+        check_tensors(outputs, "vjp(f, *primals)")
+        roots = [held(tensor, level) for tensor in outputs]
+
+    async def pull(
+        cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+    ) -> Any:
+        given, given_structure = flatten(cotangents)
+        if given_structure != out_structure:
+            raise AutogradError(
+                f"Expected pytree structure of cotangents to be the same as pytree structure of "
+                f"outputs to the function. cotangents: {given_structure}, primal output: "
+                f"{out_structure}"
+            )
+        # The cotangents may be of a `vmap` that the function was not called in.
+        inner = current().batch
+        vectors = [held(vector, level) if inner is level else vector for vector in given]
+        beyond = create_graph
+        if beyond is None:
+            with enable_grad():
+                beyond = wanted and (
+                    leads_beyond(roots, arguments) or any(v.requires_grad for v in vectors)
+                )
+        found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
+        gradients = iter(found)
+        return unflatten(
+            structure,
+            [
+                (shown(next(gradients), level) if inner is level else next(gradients))
+                if is_tensor(leaf)
+                else leaf
+                for leaf in leaves
+            ],
+        )
+
+    value = outward(out, arguments, level, wanted)
+    pull_back = transform(pull, pull)
+    if has_aux:
+        return value, pull_back, outward(aux, arguments, level, wanted)
+    return value, pull_back
+
+
+# -- steps of a program ---------------------------------------------------------------------------
+
+
+def _renewed(args: Any, places: Any, level: Any) -> Any:
+    """New tensors for some arguments.
+
+    Returns:
+        The leaves and the structure of the tuple of these arguments, the new tensors that hold
+        the batches of all levels, and all arguments.
+    """
+    leaves, structure = flatten(tuple(args[place] for place in places))
+    arguments = [argument(leaf, level) for leaf in leaves if is_tensor(leaf)]
+    new = iter(arguments)
+    trees = unflatten(
+        structure, [shown(next(new), level) if is_tensor(leaf) else leaf for leaf in leaves]
+    )
+    given = list(args)
+    for place, tree in zip(places, trees, strict=True):
+        given[place] = tree
+    return leaves, structure, arguments, given
+
+
+async def pulled(
+    roots: Any,
+    arguments: Any,
+    vectors: Any,
+    *,
+    create_graph: bool,
+    retain_graph: bool | None = None,
+    batched: bool = False,
+) -> Any:
+    """The gradients of some tensors by others, zeros where they do not depend on them."""
+    pairs = [
+        (root, vector) for root, vector in zip(roots, vectors, strict=True) if root.requires_grad
+    ]
+    if not pairs or not arguments:
+        return [_zeros(x, vectors[0].shape[0] if batched else None) for x in arguments]
+    outputs, gradients = zip(*pairs, strict=True)
+    found = await passes.grad(
+        outputs,
+        arguments,
+        gradients,
+        retain_graph,
+        create_graph,
+        allow_unused=True,
+        is_grads_batched=batched,
+    )
+    size = gradients[0].shape[0] if batched else None
+    return [
+        _zeros(x, size) if gradient is None else gradient
+        for x, gradient in zip(arguments, found, strict=True)
+    ]
+
+
+def _zeros(x: Any, size: int | None) -> Any:
+    zeros = ones_like(x) * 0
+    return zeros if size is None else zeros.expand(size, *x.shape)
+
+
+def outward(tree: Any, arguments: Any, level: Any, wanted: bool) -> Any:
+    """What the function returned, without the graph of its arguments' derivatives."""
+
+    def leaf(x: Any) -> Any:
+        if not is_tensor(x) or not x.requires_grad:
+            return x
+        return x if wanted and leads_beyond([held(x, level)], arguments) else cut_off(x)
+
+    return tree_map(leaf, tree)
+
+
+def split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
+    """The output and what comes with it.
+
+    Raises:
+        RuntimeError: if there should be a pair and there is none.
+    """
+    if not has_aux:
+        return out, None
+    if not (isinstance(out, tuple) and len(out) == 2):
+        raise AutogradError(
+            f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
+        )
+    return out
+
+
+def wrapped_argnums(argnums: Any, count: int) -> tuple[int, ...]:
+    """The places of the arguments, counted from the front.
+
+    Raises:
+        RuntimeError: if there are no such arguments, or one is named twice.
+    """
+    if not isinstance(argnums, (int, tuple)):
+        raise AutogradError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    several = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not several:
+        raise AutogradError("argnums must be non-empty")
+    for place in several:
+        if not isinstance(place, int):
+            raise AutogradError(f"argnum must be int, got: {type(place)}")
+        if not -count <= place < count:
+            raise AutogradError(f"Got argnum={place}, but only {count} positional inputs")
+    places = tuple(place % count for place in several)
+    if len({*places}) < len(places):
+        raise AutogradError(f"argnums elements must be unique, got {argnums}")
+    return places
+
+
+def check_tensors(outputs: Any, name: str) -> None:
+    """Raise unless there are outputs, all of them tensors."""
+    if not outputs or (len(outputs) == 1 and outputs[0] is None):
+        raise AutogradError(
+            f"{name}: Expected f to be a function that has non-empty output (got output = "
+            f"{outputs})"
+        )
+    for out in outputs:
+        if not is_tensor(out):
+            raise AutogradError(
+                f"{name}: expected f(*primals) to return only tensors, got unsupported type "
+                f"{type(out)}"
+            )
+
+
+def _check_scalar(out: Any) -> None:
+    name = "grad_and_value(f)(*args)"
+    if not is_tensor(out):
+        raise AutogradError(f"{name}: Expected f(*args) to return a single tensor, got {type(out)}")
+    if out.ndim:
+        raise AutogradError(
+            f"{name}: Expected f(*args) to return a scalar tensor, got tensor with {out.ndim} "
+            f"dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+        )

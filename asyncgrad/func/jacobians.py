@@ -1,0 +1,396 @@
+"""`jvp`, `jacrev`, `jacfwd`, `hessian` and `linearize`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.creation import zeros, zeros_like
+from asyncgrad.errors import AutogradError
+from asyncgrad.func.gradients import (
+    _renewed,
+    check_tensors,
+    outward,
+    pulled,
+    split_aux,
+    transform,
+    wrapped_argnums,
+)
+from asyncgrad.func.levels import is_tensor, leads_beyond
+from asyncgrad.func.trees import flatten, tree_map, unflatten
+from asyncgrad.ops.batching import Level, batch_of, held, lift, shown
+from asyncgrad.ops.functions.shape import cat
+from asyncgrad.scheduler import call, run_program, waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["hessian", "jacfwd", "jacrev", "jvp", "linearize"]
+
+_JVP = "jvp(f, primals, tangents)"
+
+
+# -- the public functions -------------------------------------------------------------------------
+
+
+def jvp(
+    func: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """The value of a function and its derivative in a direction, in forward mode.
+
+    Args:
+        func: a function or coroutine function that returns a tensor or a tree of tensors.
+        primals: a tuple with its arguments, tensors or trees of them.
+        tangents: the direction, like the arguments.
+        strict: raise where an output does not depend on the arguments, instead of giving zeros.
+        has_aux: `func` returns a pair, of which only the first part is differentiated.
+
+    Returns:
+        `(output, jvp_out)`, with `has_aux` `(output, jvp_out, aux)`; a future of that on a running
+        loop.
+
+    Raises:
+        RuntimeError: if the tangents do not fit the primals, the output holds anything but
+            tensors, or `strict` finds an independence.
+
+    Example:
+        >>> x = ag.tensor(2.0)
+        >>> ag.func.jvp(lambda x: x * x, (x,), (ag.tensor(1.0),))[1].item()
+        4.0
+    """
+    return run_program(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> Any:
+    """The value of a function, and the linear function that it is near its arguments.
+
+    Args:
+        func: a function or coroutine function that returns a tensor or a tree of tensors.
+        primals: its arguments, tensors or trees of them.
+
+    Returns:
+        `(output, jvp_fn)`; a future of that on a running loop. `jvp_fn` takes a tangent for each
+        argument and gives the output's; `func` is not called again for it.
+    """
+    return run_program(_linearize(func, primals), waits=waits(func))
+
+
+def jacrev(
+    func: Callable[..., Any],
+    argnums: int | tuple[int, ...] = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Callable[..., Any]:
+    """The function that gives the Jacobian of a function, all rows in one pass backwards.
+
+    Args:
+        func: a function or coroutine function that returns a tensor or a tree of tensors.
+        argnums: by which positional arguments; each is a tensor or a tree of tensors.
+        has_aux: `func` returns a pair, of which only the first part is differentiated.
+        chunk_size: how many rows to compute at once; None for all.
+
+    Returns:
+        A function of the same arguments. It gives, in the place of each output, the tree of the
+        arguments (a tuple of trees for a tuple of `argnums`) with tensors of the output's shape
+        followed by the argument's; a pair of that and the second part with `has_aux`. On a running
+        loop it returns a future.
+
+    Raises:
+        ValueError: if `chunk_size` is not positive.
+
+    Example:
+        >>> ag.func.jacrev(lambda x: x * x)(ag.tensor([1.0, 2.0])).tolist()
+        [[2.0, 0.0], [0.0, 4.0]]
+    """
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+
+    async def program(*args: Any, **kwargs: Any) -> Any:
+        return await _jacrev(func, argnums, has_aux, chunk_size, args, kwargs)
+
+    return transform(program, func)
+
+
+def jacfwd(
+    func: Callable[..., Any],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[..., Any]:
+    """The function that gives the Jacobian of a function, all columns at once, forwards.
+
+    Args:
+        func: a function or coroutine function that returns a tensor or a tree of tensors.
+        argnums: by which positional arguments; each is a tensor or a tree of tensors.
+        has_aux: `func` returns a pair, of which only the first part is differentiated.
+        chunk_size: how many columns to compute at once; None for all.
+        randomness: what random numbers in `func` are, as in `vmap`.
+
+    Returns:
+        What `jacrev` returns.
+
+    Raises:
+        ValueError: if `chunk_size` is not positive.
+    """
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
+
+    async def program(*args: Any, **kwargs: Any) -> Any:
+        return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
+
+    return transform(program, func)
+
+
+def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
+    """The function that gives the Hessian of a function: `jacfwd` of its `jacrev`.
+
+    Example:
+        >>> ag.func.hessian(lambda x: (x**3).sum())(ag.tensor([1.0, 2.0])).tolist()
+        [[6.0, 0.0], [0.0, 12.0]]
+    """
+    return jacfwd(jacrev(func, argnums), argnums)
+
+
+# -- the programs ---------------------------------------------------------------------------------
+
+
+async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bool) -> Any:
+    if not isinstance(primals, tuple):
+        raise AutogradError(
+            f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals)."
+        )
+    given, structure = flatten(primals)
+    directions, other = flatten(tangents)
+    if other != structure:
+        raise AutogradError(
+            f"{_JVP}: Expected primals and tangents to have the same python structure. For "
+            f"example, if primals is a tuple of 3 tensors, tangents also must be. Got primals "
+            f"with structure {structure} and tangents with structure {other}"
+        )
+    for what, leaves in (("primals", given), ("tangents", directions)):
+        if not leaves:
+            raise AutogradError(f"{_JVP}: Expected {what} to contain at least one Tensor.")
+        for leaf in leaves:
+            if not is_tensor(leaf):
+                raise AutogradError(
+                    f"{_JVP}: Expected {what} to only contain Tensors, got {type(leaf)}"
+                )
+    batch = current().batch
+    with nested_level():
+        duals = [
+            shown(make_dual(held(x, batch), held(t, batch)), batch)
+            for x, t in zip(given, directions, strict=True)
+        ]
+        out = await call(func, *unflatten(structure, duals))
+        out, aux = split_aux(out, has_aux, _JVP)
+        outputs, out_structure = flatten(out)
+        check_tensors(outputs, _JVP)
+        values, slopes = zip(*[_parted(x, batch, strict) for x in outputs], strict=True)
+        aux = tree_map(lambda x: _parted(x, batch, False)[0] if is_tensor(x) else x, aux)
+    result = unflatten(out_structure, values), unflatten(out_structure, slopes)
+    return (*result, aux) if has_aux else result
+
+
+def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
+    """The values and the tangent of an output."""
+    value, tangent = unpack_dual(held(x, batch))
+    if tangent is None:
+        if strict:
+            raise AutogradError(
+                "jvp(f, primals, tangents, strict=True): The output of f is independent of the "
+                "inputs. This is not allowed with strict=True."
+            )
+        tangent = zeros_like(value)
+    return shown(value, batch), shown(tangent, batch)
+
+
+async def _linearize(func: Any, primals: Any) -> Any:
+    batch, wanted = current().batch, current().grad
+    with enable_grad():
+        _, structure, arguments, given = _renewed(primals, range(len(primals)), batch)
+        out = await call(func, *given)
+        outputs, out_structure = flatten(out)
+        check_tensors(outputs, "linearize(f, *primals)")
+        roots = [held(x, batch) for x in outputs]
+        # A pass is linear in what it starts with: its own derivative by that is the function.
+        dummies = [zeros_like(root).requires_grad_() for root in roots]
+        transposed = await pulled(roots, arguments, dummies, create_graph=True)
+
+    async def push(*tangents: Any) -> Any:
+        directions, other = flatten(tangents)
+        if other != structure:
+            raise AutogradError(
+                f"linearize: expected the tangents to have the structure of the primals, "
+                f"{structure}, got {other}"
+            )
+        inner = current().batch
+        vectors = [held(t, batch) if inner is batch else t for t in directions]
+        for vector, x in zip(vectors, arguments, strict=True):
+            if vector.shape != x.shape:
+                raise AutogradError(
+                    f"linearize: a tangent has shape {vector.shape}, its primal {x.shape}"
+                )
+        found = await pulled(transposed, dummies, vectors, create_graph=False, retain_graph=True)
+        return unflatten(out_structure, [shown(t, batch) if inner is batch else t for t in found])
+
+    return outward(out, arguments, batch, wanted), transform(push, push)
+
+
+async def _jacrev(
+    func: Any, argnums: Any, has_aux: bool, chunk_size: int | None, args: Any, kwargs: Any
+) -> Any:
+    batch, wanted = current().batch, current().grad
+    places = wrapped_argnums(argnums, len(args))
+    with enable_grad():
+        leaves, structure, arguments, given = _renewed(args, places, batch)
+        out = await call(func, *given, **kwargs)
+        out, aux = split_aux(out, has_aux, "jacrev(f)(*args)")
+        outputs, out_structure = flatten(out)
+        check_tensors(outputs, "jacrev(f)(*args)")
+        roots = [held(x, batch) for x in outputs]
+    beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], arguments)
+    sizes = [x.numel() for x in outputs]
+    total = sum(sizes)
+    parts = []
+    step = total if chunk_size is None else chunk_size
+    for start in range(0, total, max(step, 1)):
+        count = min(step, total - start)
+        vectors = _unit_vectors(outputs, roots, start, count)
+        parts.append(
+            await pulled(
+                roots, arguments, vectors, create_graph=beyond, retain_graph=True, batched=True
+            )
+        )
+    depth = 0 if batch is None else batch.depth
+    columns = [
+        cat(chunks, 0) if chunks else zeros((0, *x.shape), dtype=x.dtype)
+        for chunks, x in zip(
+            zip(*parts, strict=True) if parts else [()] * len(arguments), arguments, strict=True
+        )
+    ]
+    blocks = []
+    start = 0
+    for x, size in zip(outputs, sizes, strict=True):
+        blocks.append(
+            [
+                _block(column.narrow(0, start, size), depth, x.shape, argument.shape[depth:])
+                for column, argument in zip(columns, arguments, strict=True)
+            ]
+        )
+        start += size
+    result = _tree_of_blocks(
+        blocks, out_structure, leaves, structure, isinstance(argnums, tuple), batch
+    )
+    return (result, outward(aux, arguments, batch, wanted)) if has_aux else result
+
+
+def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]:
+    """For each output some unit vectors of all outputs, as far as they lie in it."""
+    vectors = []
+    first = 0
+    for x, root in zip(outputs, roots, strict=True):
+        size = x.numel()
+        depth = root.ndim - x.ndim
+        vector = zeros((count, size), dtype=root.dtype)
+        inside = range(max(first, start), min(first + size, start + count))
+        if inside:
+            vector[[i - start for i in inside], [i - first for i in inside]] = 1
+        vector = vector.reshape(count, *(1,) * depth, *x.shape)
+        vectors.append(vector.expand(count, *root.shape))
+        first += size
+    return vectors
+
+
+def _block(rows: Any, depth: int, out_shape: Any, in_shape: Any) -> Any:
+    """Rows, batches and the argument's axes, as batches, the output's axes and the argument's."""
+    batches = rows.shape[1 : 1 + depth]
+    turned = rows.movedim(0, depth) if depth else rows
+    return turned.reshape(*batches, *out_shape, *in_shape)
+
+
+def _tree_of_blocks(
+    blocks: Any, out_structure: Any, leaves: Any, structure: Any, several: bool, batch: Any
+) -> Any:
+    trees = []
+    for row in blocks:
+        found = iter(row)
+        tree = unflatten(
+            structure,
+            [shown(next(found), batch) if is_tensor(leaf) else leaf for leaf in leaves],
+        )
+        trees.append(tree if several else tree[0])
+    return unflatten(out_structure, trees)
+
+
+async def _jacfwd(
+    func: Any,
+    argnums: Any,
+    has_aux: bool,
+    chunk_size: int | None,
+    randomness: str,
+    args: Any,
+    kwargs: Any,
+) -> Any:
+    places = wrapped_argnums(argnums, len(args))
+    leaves, structure = flatten(tuple(args[place] for place in places))
+    check_tensors(leaves, "jacfwd(f)(*args)")
+    sizes = [x.numel() for x in leaves]
+    total = sum(sizes)
+    outer = current().batch
+    parts: list[Any] = []
+    out_structure: Any = None
+    aux: Any = None
+
+    async def chosen(*chosen_args: Any) -> Any:
+        given = list(args)
+        for place, arg in zip(places, chosen_args, strict=True):
+            given[place] = arg
+        return await call(func, *given, **kwargs)
+
+    step = total if chunk_size is None else chunk_size
+    for start in range(0, total, max(step, 1)):
+        count = min(step, total - start)
+        level = Level(count, randomness, outer)
+        with Mode(batch=level):
+            units = [lift(v, level) for v in _unit_vectors(leaves, leaves, start, count)]
+            primals = unflatten(structure, leaves)
+            found = await _jvp(chosen, primals, unflatten(structure, units), False, has_aux)
+        slopes, out_structure = flatten(found[1])
+        parts.append([batch_of(slope, level) for slope in slopes])
+        if has_aux:
+            aux = tree_map(partial(_first, level=level), found[2])
+    if out_structure is None:
+        raise AutogradError("jacfwd(f)(*args): the arguments have no elements")
+    columns = [cat(chunks, 0) for chunks in zip(*parts, strict=True)]
+    blocks = []
+    for column in columns:
+        shape = column.shape[1:]
+        row = []
+        first = 0
+        for x, size in zip(leaves, sizes, strict=True):
+            # From (columns, output) to (output, argument).
+            own = column.narrow(0, first, size)
+            row.append(own.movedim(0, len(shape)).reshape(*shape, *x.shape))
+            first += size
+        blocks.append(row)
+    result = _tree_of_blocks(
+        blocks, out_structure, leaves, structure, isinstance(argnums, tuple), None
+    )
+    return (result, aux) if has_aux else result
+
+
+def _first(x: Any, level: Level) -> Any:
+    """What is the same for all examples."""
+    return x._value[0] if is_tensor(x) and x._batched and x._level is level else x

@@ -1,0 +1,221 @@
+"""`vmap`: a function of one example, called once for a batch."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.func.levels import is_tensor
+from asyncgrad.func.trees import Structure, flatten, spread, unflatten
+from asyncgrad.ops.batching import Level, batch_of, lift
+from asyncgrad.ops.functions.shape import cat, movedim, narrow
+from asyncgrad.scheduler import awaitable, call, run_program, waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["vmap"]
+
+_RANDOMNESS = ("error", "different", "same")
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """The function that maps a function over an axis of its arguments, in one call.
+
+    The function sees one example; what it computes is computed for all of them at once. It can't
+    read values (`item()`, `if`): they differ from example to example.
+
+    Args:
+        func: a function or coroutine function that returns a tensor or a tree of tensors.
+        in_dims: the axis of each positional argument that is mapped over, None for none: one for
+            all, or a tree like the arguments that may end earlier. Arguments by name are not
+            mapped over.
+        out_dims: where the axis is put in each output.
+        randomness: what random numbers are: "error" refuses them, "different" draws for each
+            example, "same" once for all.
+        chunk_size: how many examples to compute at once; None for all.
+
+    Returns:
+        A function of the same arguments. On a running loop it returns a future if `func` is a
+        coroutine function or a transform.
+
+    Raises:
+        ValueError: if the axes do not fit the arguments or outputs.
+        RuntimeError: if `randomness` is none of the three, or the function reads values.
+
+    Example:
+        >>> dot = ag.func.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))
+        >>> dot(ag.ones(3, 2), ag.tensor([1.0, 2.0])).tolist()
+        [3.0, 3.0, 3.0]
+    """
+    if randomness not in _RANDOMNESS:
+        raise RuntimeError(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got "
+            f"{randomness}"
+        )
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+    name = _name_of(func)
+    _check_out_dims(out_dims, name)
+
+    async def program(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure, dims, size = _mapped(name, in_dims, args)
+        step = size if chunk_size is None else chunk_size
+        chunks = []
+        for start in range(0, max(size, 1), max(step, 1)):
+            count = min(step, size - start)
+            level = Level(count, randomness, current().batch)
+            given = [
+                leaf
+                if dim is None
+                else lift(movedim(_part(leaf, dim, start, count, size), dim, 0), level)
+                for leaf, dim in zip(leaves, dims, strict=True)
+            ]
+            with Mode(batch=level):
+                out = await call(func, *unflatten(structure, given), **kwargs)
+            chunks.append(_unmapped(name, out, out_dims, level))
+        return _joined(chunks)
+
+    waiting = waits(func)
+    passing = waiting or hasattr(func, "_program")
+
+    @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if passing:
+            return run_program(program(*args, **kwargs), waits=waiting)
+        # Nothing to wait for: an operation like others.
+        with Mode(blocking=True):
+            return awaitable(run_program(program(*args, **kwargs), waits=False))
+
+    mapped._program = program  # type: ignore[attr-defined]
+    mapped._waits = waiting  # type: ignore[attr-defined]
+    return mapped
+
+
+def _part(x: Any, dim: int, start: int, count: int, size: int) -> Any:
+    return x if count == size else narrow(x, dim, start, count)
+
+
+def _mapped(name: str, in_dims: Any, args: Any) -> tuple[list[Any], Structure, list[Any], int]:
+    """The leaves of the arguments, the axis of each, and the number of examples."""
+    where = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(
+            f"{where}: expected `in_dims` to be int or a (potentially nested) tuple matching the "
+            f"structure of inputs, got: {type(in_dims)}."
+        )
+    if not args:
+        raise ValueError(
+            f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are "
+            f"trying to vmap over a function with no inputs. The latter is unsupported."
+        )
+    leaves, structure = flatten(args)
+    dims = spread(in_dims, structure)
+    if dims is None:
+        raise ValueError(
+            f"{where}: in_dims is not compatible with the structure of `inputs`: the inputs have "
+            f"structure {structure}."
+        )
+    sizes = []
+    for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
+        if dim is None:
+            continue
+        if not isinstance(dim, int):
+            raise ValueError(
+                f"{where}: Got in_dim={dim} for an input but in_dim must be either an integer "
+                f"dimension or None."
+            )
+        if not is_tensor(leaf):
+            raise ValueError(
+                f"{where}: Got in_dim={dim} for an input but the input is of type {type(leaf)}. "
+                f"We cannot vmap over non-Tensor arguments, please use None as the respective "
+                f"in_dim"
+            )
+        ndim = leaf.ndim
+        if not -ndim <= dim < ndim:
+            raise ValueError(
+                f"{where}: Got in_dim={dim} for some input, but that input is a Tensor of "
+                f"dimensionality {ndim} so expected in_dim to satisfy -{ndim} <= in_dim < {ndim}."
+            )
+        dims[i] = dim % ndim
+        sizes.append(leaf.shape[dim])
+    if not sizes:
+        raise ValueError("vmap: Expected at least one Tensor to vmap over")
+    if len({*sizes}) > 1:
+        raise ValueError(
+            f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    return leaves, structure, dims, sizes[0]
+
+
+def _unmapped(name: str, out: Any, out_dims: Any, level: Level) -> Any:
+    """The outputs with the batch at its place: leaves, their axes and the structure."""
+    leaves, structure = flatten(out)
+    if is_tensor(out) and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]
+    dims = spread(out_dims, structure)
+    if dims is None:
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
+            f"the structure of `outputs`: the outputs have structure {structure}."
+        )
+    found = []
+    for leaf, dim in zip(leaves, dims, strict=True):
+        own = is_tensor(leaf) and leaf._batched and leaf._level is level
+        if dim is None:
+            if own:
+                raise ValueError(
+                    f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is "
+                    f"None"
+                )
+            found.append(leaf)
+            continue
+        if not is_tensor(leaf):
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(leaf)}. "
+                f"Did you mean to set out_dims= to None for output?"
+            )
+        value = batch_of(leaf, level)
+        found.append(movedim(value, 0, dim) if dim else value)
+    return found, dims, structure
+
+
+def _joined(chunks: list[Any]) -> Any:
+    """The outputs of all chunks."""
+    first, dims, structure = chunks[0]
+    if len(chunks) == 1:
+        return unflatten(structure, first)
+    return unflatten(
+        structure,
+        [
+            parts[0] if dim is None else cat(parts, dim)
+            for dim, parts in zip(
+                dims, map(list, zip(*[chunk[0] for chunk in chunks], strict=True)), strict=True
+            )
+        ],
+    )
+
+
+def _check_out_dims(out_dims: Any, name: str) -> None:
+    for dim in flatten(out_dims)[0]:
+        if not (dim is None or isinstance(dim, int)):
+            raise ValueError(
+                f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a "
+                f"python collection of ints representing where in the outputs the vmapped "
+                f"dimension should appear."
+            )
+
+
+def _name_of(func: Any) -> str:
+    if isinstance(func, functools.partial):
+        return f"functools.partial({_name_of(func.func)}, ...)"
+    return str(getattr(func, "__name__", None) or repr(func))

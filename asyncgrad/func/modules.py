@@ -1,0 +1,208 @@
+"""Modules as functions of their parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.functions.shape import stack
+from asyncgrad.scheduler import waits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncgrad.nn.module import Module
+
+__all__ = ["functional_call", "stack_module_state"]
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Call a module with other tensors in the place of its parameters and buffers.
+
+    Args:
+        module: the module; it keeps its own.
+        parameter_and_buffer_dicts: tensors by the names of `named_parameters()` and
+            `named_buffers()`, or several dictionaries of them.
+        args: the positional arguments; one that is no tuple stands for itself.
+        kwargs: the arguments by name.
+        tie_weights: replace a parameter wherever the module holds it.
+        strict: raise unless every parameter and buffer is replaced, and nothing else.
+
+    Returns:
+        What the module returns; a coroutine if its `forward` is a coroutine function.
+
+    Raises:
+        ValueError: if something is no dictionary, or a name occurs in two of them.
+        RuntimeError: if `strict` finds names missing or unknown.
+        AttributeError: if the module has no such parameter or buffer.
+
+    Example:
+        >>> layer = ag.nn.Linear(2, 1, bias=False)
+        >>> weights = {"weight": ag.ones(1, 2)}
+        >>> ag.func.functional_call(layer, weights, ag.tensor([1.0, 2.0])).tolist()
+        [3.0]
+    """
+    given = _merged(parameter_and_buffer_dicts)
+    arguments = () if args is None else args if isinstance(args, tuple) else (args,)
+    chosen = _chosen(module, given, tie_weights, strict)
+    if waits(module):
+        # Others may call the module while this call waits: it works on a copy of the tree.
+        return _call_copy(module, chosen, arguments, kwargs or {})
+    with _replaced(module, chosen):
+        return module(*arguments, **(kwargs or {}))
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and buffers of several modules of one class, stacked: an ensemble for `vmap`.
+
+    Args:
+        models: the modules.
+
+    Returns:
+        Stacked parameters and stacked buffers, by name. The parameters are leaves that require
+        grad where the modules' do.
+
+    Raises:
+        RuntimeError: if there are none, or they differ in class, mode or `requires_grad`.
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({model.training for model in models}) > 1:
+        raise RuntimeError(
+            "stack_module_state: Expected all models to have the same training/eval mode."
+        )
+    if any(type(model) is not type(models[0]) for model in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    parameters = [dict(model.named_parameters()) for model in models]
+    buffers = [dict(model.named_buffers()) for model in models]
+    return tuple(
+        {name: _stacked(name, [state[name] for state in states]) for name in states[0]}
+        for states in (parameters, buffers)
+    )  # type: ignore[return-value]
+
+
+def _stacked(name: str, tensors: list[Any]) -> Any:
+    if len({tensor.requires_grad for tensor in tensors}) > 1:
+        raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
+    return stack([x.detach() for x in tensors]).requires_grad_(tensors[0].requires_grad)
+
+
+def _merged(given: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, (list, tuple)):
+        raise ValueError(
+            f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
+            f"{type(given)}"
+        )
+    if not all(isinstance(part, Mapping) for part in given):
+        raise ValueError("Expected all elements of parameter_and_buffer_dicts to be dictionaries")
+    repeated = [
+        name for name, n in Counter(name for part in given for name in part).items() if n > 1
+    ]
+    if repeated:
+        raise ValueError(
+            f"{repeated} appeared in multiple dictionaries; behavior of functional call is "
+            f"ambiguous"
+        )
+    return {name: value for part in given for name, value in part.items()}
+
+
+def _places(module: Any) -> dict[str, tuple[str, str, str]]:
+    """Where each parameter and buffer is: the path of its module, the table and its name there."""
+    return {
+        f"{path}.{name}" if path else name: (path, table, name)
+        for path, part in module.named_modules(remove_duplicate=False)
+        for table in ("_parameters", "_buffers")
+        for name, value in part.__dict__[table].items()
+        if value is not None
+    }
+
+
+def _chosen(
+    module: Any, given: dict[str, Any], tie_weights: bool, strict: bool
+) -> list[tuple[tuple[str, str, str], Any]]:
+    """What goes where.
+
+    Raises:
+        RuntimeError: if names are missing or unknown, or one tensor is replaced by several.
+    """
+    places = _places(module)
+    held = {name: _tensor_at(module, place) for name, place in places.items()}
+    tied: dict[int, set[str]] = {}
+    for name, tensor in held.items():
+        tied.setdefault(id(tensor), set()).add(name)
+    complete = dict(given)
+    if tie_weights:
+        for name, value in given.items():
+            for other in tied.get(id(held.get(name)), ()) if name in held else ():
+                if other in given and given[other] is not value:
+                    raise ValueError(
+                        f"functional_call got multiple values for keys {sorted([name, other])}, "
+                        f"which are tied. Consider using tie_weights=False"
+                    )
+                complete[other] = value
+    unknown = [name for name in complete if name not in places]
+    if strict:
+        missing = [name for name in places if name not in complete]
+        problems = [f"Unexpected key(s): {', '.join(unknown)}."] if unknown else []
+        problems += [f"Missing key(s): {', '.join(missing)}."] if missing else []
+        if problems:
+            raise RuntimeError(
+                f"Error(s) in reparametrizing for {type(module).__name__}:\n\t"
+                + "\n\t".join(problems)
+            )
+    elif unknown:
+        raise AttributeError(
+            f"functional_call: {type(module).__name__} has no parameter or buffer {unknown[0]!r}"
+        )
+    return [(places[name], value) for name, value in complete.items()]
+
+
+def _tensor_at(module: Any, place: tuple[str, str, str]) -> Any:
+    path, table, name = place
+    return module.get_submodule(path).__dict__[table][name]
+
+
+@contextmanager
+def _replaced(module: Any, chosen: list[Any]) -> Iterator[None]:
+    """Other tensors in a module's tables, which get theirs back."""
+    before = []
+    try:
+        for (path, table, name), value in chosen:
+            entries = module.get_submodule(path).__dict__[table]
+            before.append((entries, name, entries[name]))
+            entries[name] = value
+        yield
+    finally:
+        for entries, name, value in reversed(before):
+            entries[name] = value
+
+
+async def _call_copy(module: Any, chosen: list[Any], args: Any, kwargs: Any) -> Any:
+    copied = _copied(module, {})
+    with _replaced(copied, chosen):
+        return await copied(*args, **kwargs)
+
+
+def _copied(module: Any, known: dict[int, Any]) -> Any:
+    """The tree of modules with tables of its own, which hold the same tensors."""
+    if id(module) not in known:
+        twin = known[id(module)] = copy.copy(module)
+        for table in ("_parameters", "_buffers", "_modules"):
+            twin.__dict__[table] = dict(module.__dict__[table])
+        for name, part in twin._modules.items():
+            if part is not None:
+                twin._modules[name] = _copied(part, known)
+    return known[id(module)]

@@ -1,0 +1,182 @@
+"""Tensors that stand for one example each of a batch: what `vmap` gives to a function.
+
+A batched tensor shows the shape of one example and holds a tensor with the batch as its first
+axis. Operations on it are carried out on that tensor, by rules that say where the batch goes
+(`batch_rules`), and are recorded there like any other: derivatives need nothing of their own.
+Levels are nested: what a batched tensor holds may be one of an outer level.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.metadata import Metadata
+from asyncgrad.core.modes import current
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batch_rules import RULES, Call, by_example, in_front
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.ops.entry import Entry
+
+#: The class of batched tensors; bound by `func.batched`.
+_face: list[Any] = []
+#: Records of examples by those of batches; the oldest go first.
+_examples: dict[Metadata, Metadata] = {}
+_CACHE_LIMIT = 1024
+
+
+class Level:
+    """One call of `vmap`."""
+
+    __slots__ = ("depth", "outer", "randomness", "size")
+
+    def __init__(self, size: int, randomness: str, outer: Level | None) -> None:
+        """Open a level within another.
+
+        Args:
+            size: the length of the batch.
+            randomness: "error", "different" or "same".
+            outer: the level round it, or None.
+        """
+        self.size = size
+        self.randomness = randomness
+        self.outer = outer
+        self.depth: int = 1 if outer is None else outer.depth + 1
+
+
+def bind_face(face: Any) -> None:
+    """Say which class users see."""
+    _face[:] = [face]
+
+
+def lift(value: Variable, level: Level) -> Any:
+    """The examples of a tensor whose first axis is the batch."""
+    out: Any = _face[0]()
+    out._value = value
+    out._level = level
+    out._metadata = _example(value._metadata)
+    out._edge = None
+    out._counter = None
+    out._autograd = None
+    return out
+
+
+def _example(batch: Metadata) -> Metadata:
+    """The record of one example of a batch: `special`, so that no door takes its short way."""
+    record = _examples.get(batch)
+    if record is None:
+        if len(_examples) >= _CACHE_LIMIT:
+            _examples.clear()
+        shape = batch.shape[1:]
+        size = 1
+        for n in shape:
+            size *= n
+        record = _examples[batch] = Metadata(
+            shape,
+            batch.dtype,
+            batch.device,
+            batch.F,
+            size=size,
+            cost=batch.cost,
+            is_complex=batch.is_complex,
+            is_float=batch.dtype.kind == "f",
+        )
+        record.special = True
+    return record
+
+
+def level_of(values: Any) -> Level | None:
+    """The innermost level among some values, None if nothing is batched."""
+    found: Level | None = None
+    for value in values:
+        if getattr(value, "_batched", False) and (
+            found is None or value._level.depth > found.depth
+        ):
+            found = value._level
+    return found
+
+
+def evaluate(entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
+    """An operation of the table on batched tensors; None if none of its inputs is one."""
+    level = level_of(inputs)
+    if level is None:
+        return None
+    rule = RULES.get(entry.name, by_example)
+    flags = tuple([x._batched and x._level is level for x in inputs])
+    values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
+    return lift(rule(Call(entry.name, level.size, flags), *values, *attributes), level)
+
+
+def batch_of(x: Any, level: Level) -> Any:
+    """The batch that a tensor is an example of at a level, or it repeated."""
+    return x._value if x._batched and x._level is level else in_front(x, level.size)
+
+
+def held(x: Any, level: Level | None) -> Any:
+    """The tensor that holds the batches of a level and all round it, outermost first."""
+    return x if level is None else held(batch_of(x, level), level.outer)
+
+
+def shown(x: Any, level: Level | None) -> Any:
+    """One example of a tensor that holds the batches of a level and all round it."""
+    return x if level is None else lift(shown(x, level.outer), level)
+
+
+def join(tensors: tuple[Any, ...], dim: int, join_all: Callable[..., Any]) -> Any:
+    """`cat` of tensors among which are batched ones; None if there are none."""
+    level = level_of(tensors)
+    if level is None:
+        return None
+    return lift(join_all([batch_of(x, level) for x in tensors], dim + 1), level)
+
+
+def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:
+    """Some tensors, of which one is batched, all with the batch as their first axis; None stays."""
+    level = level_of(tensors)
+    assert level is not None
+    return level, tuple([None if x is None else batch_of(x, level) for x in tensors])
+
+
+def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
+    """What a function makes of tensors with the batch in front, with the batch out of sight.
+
+    Args:
+        function: gives a tensor, or a tuple of tensors of any kind, with the batch in front.
+        tensors: of which one is batched.
+    """
+    level, values = together(*tensors)
+    out = function(*values)
+    if not isinstance(out, tuple):
+        return lift(out, level)
+    parts = [lift(part, level) for part in out]
+    kind: Any = type(out)
+    return kind(*parts) if hasattr(out, "_fields") else kind(parts)
+
+
+def randomness(name: str) -> Level | None:
+    """The level whose examples are to draw different numbers, None where they share them.
+
+    Raises:
+        RuntimeError: inside of a `vmap` that was not told what random numbers should be.
+    """
+    level = current().batch
+    if level is None:
+        return None
+    if level.randomness == "error":
+        raise AutogradError(
+            f"vmap: called random operation {name} while in randomness error mode. Please either "
+            f"use the 'same' or 'different' randomness flags on vmap or perform the randomness "
+            f"operation out of vmap"
+        )
+    return level if level.randomness == "different" else None
+
+
+def drawn(name: str, draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+    """A tensor of random numbers: for each example its own, or one for all."""
+    level = randomness(name)
+    if level is None:
+        return draw(shape)
+    return lift(draw((level.size, *shape)), level)
