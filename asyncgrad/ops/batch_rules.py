@@ -304,6 +304,16 @@ def _images(call: Call, *arguments: Any) -> Any:
     return _parted(getattr(R, call.name)(*inputs, *arguments[count:]), call.size)
 
 
+def _batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
+    """The examples' channels side by side."""
+    x, weight, bias = _full(call, (x, weight, bias))
+    size, count, channels, *image = x.shape
+    order = (1, 0, *range(2, len(x.shape)))
+    wide = R.reshape(R.permute(x, order), (count, size * channels, *image))
+    out = R.batch_norm(wide, _merged(weight), _merged(bias), eps, [])
+    return R.permute(R.reshape(out, (count, size, channels, *image)), order)
+
+
 def _attention(call: Call, *arguments: Any) -> Any:
     q, k, v = _full(call, arguments[:3])
     mask, causal, scale, _ = arguments[3:]
@@ -415,6 +425,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "addmm": _addmm,
     "contract": _contract,
     "attention": _attention,
+    "batch_norm": _batch_norm,
     "log_sums": _log_sums,
     "cosine_similarity": _cosine_similarity,
 }

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.metadata import Metadata
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batch_rules import RULES, Call, by_example, in_front
+from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ def evaluate(entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...])
     level = level_of(inputs)
     if level is None:
         return None
-    rule = RULES.get(entry.name, by_example)
+    rule: Any = RULES.get(entry.name, by_example)
     flags = tuple([x._batched and x._level is level for x in inputs])
     values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
     return lift(rule(Call(entry.name, level.size, flags), *values, *attributes), level)
@@ -156,27 +157,71 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
     return kind(*parts) if hasattr(out, "_fields") else kind(parts)
 
 
-def randomness(name: str) -> Level | None:
-    """The level whose examples are to draw different numbers, None where they share them.
+def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function makes of one example after the other, for what reads values."""
+    leaves = [part for arg in (*args, *kwargs.values()) for part in _parts(arg)]
+    level = level_of(leaves)
+    assert level is not None
 
-    Raises:
-        RuntimeError: inside of a `vmap` that was not told what random numbers should be.
-    """
-    level = current().batch
-    if level is None:
-        return None
-    if level.randomness == "error":
-        raise AutogradError(
-            f"vmap: called random operation {name} while in randomness error mode. Please either "
-            f"use the 'same' or 'different' randomness flags on vmap or perform the randomness "
-            f"operation out of vmap"
+    def example(arg: Any, i: int) -> Any:
+        if isinstance(arg, (tuple, list)):
+            return type(arg)(example(part, i) for part in arg)
+        if getattr(arg, "_batched", False) and arg._level is level:
+            return RECORDED.getitem(arg._value, (i, Ellipsis))
+        return arg
+
+    outs = [
+        function(
+            *[example(arg, i) for arg in args],
+            **{name: example(arg, i) for name, arg in kwargs.items()},
         )
-    return level if level.randomness == "different" else None
+        for i in range(level.size)
+    ]
+    if not isinstance(outs[0], tuple):
+        return lift(_stack(outs), level)
+    parts = [lift(_stack(list(found)), level) for found in zip(*outs, strict=True)]
+    kind: Any = type(outs[0])
+    return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
 
 
-def drawn(name: str, draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
-    """A tensor of random numbers: for each example its own, or one for all."""
-    level = randomness(name)
-    if level is None:
-        return draw(shape)
-    return lift(draw((level.size, *shape)), level)
+def _parts(arg: Any) -> Any:
+    return arg if isinstance(arg, (tuple, list)) else (arg,)
+
+
+def _stack(tensors: list[Any]) -> Any:
+    return RECORDED.cat([RECORDED.reshape(x, (1, *x.shape)) for x in tensors], 0)
+
+
+def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+    """Random numbers within a `vmap`: for each example its own, or the same for all.
+
+    Args:
+        draw: makes a tensor of a shape.
+        shape: the shape for one example.
+    """
+    level: Level = current().batch
+    check_randomness()
+    with Mode(batch=level.outer):
+        if level.randomness == "same":
+            return draw(shape)
+        return lift(draw((level.size, *shape)), level)
+
+
+def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
+    """What a random function makes of a tensor that has the batch in front; None for "same"."""
+    level: Level = current().batch
+    check_randomness()
+    if level.randomness == "same":
+        return None
+    with Mode(batch=level.outer):
+        return lift(function(batch_of(x, level)), level)
+
+
+def check_randomness() -> None:
+    """Raise inside of a `vmap` that was not told what random numbers should be."""
+    if current().batch.randomness == "error":
+        raise AutogradError(
+            "vmap: called random operation while in randomness error mode. Please either use the "
+            "'same' or 'different' randomness flags on vmap or perform the randomness operation "
+            "out of vmap"
+        )

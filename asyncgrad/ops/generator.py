@@ -18,6 +18,8 @@ from asyncgrad.core.locks import Lock
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import check_randomness
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.places import as_device
 
@@ -218,8 +220,16 @@ def source_of(generator: Any = None) -> Generator:
     Raises:
         TypeError: if it is no generator.
     """
+    modes = current()
+    if modes.batch is not None:
+        check_randomness()
+        if modes.batch.randomness == "different":
+            raise AutogradError(
+                "vmap: this operation can't draw different numbers for each example. Draw them "
+                "outside of vmap, or use randomness='same'."
+            )
     if generator is None:
-        return current().generator or default_generator
+        return modes.generator or default_generator
     if not isinstance(generator, Generator):
         raise TypeError(
             f"argument 'generator' must be asyncgrad.Generator, not {type(generator).__name__}"

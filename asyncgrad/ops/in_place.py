@@ -7,6 +7,7 @@ the base was and of what the view has become.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.anomaly import remember
@@ -68,7 +69,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
     """Put the values of another tensor, broadcast, into a tensor."""
     shape = tensor._metadata.shape
     if tensor._batched or getattr(source, "_batched", False):
-        return _copy_batched(tensor, source, name)
+        return _copy_batched(tensor, source, name, copy)
     if not isinstance(source, Variable):
         raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}")
     if source._metadata.is_complex and not tensor._metadata.is_complex:
@@ -82,7 +83,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
     return assign(tensor, source, name)
 
 
-def _copy_batched(tensor: Any, source: Any, name: str) -> Any:
+def _copy_batched(tensor: Any, source: Any, name: str, put: Callable[..., Any]) -> Any:
     """The same where examples of a batch are involved: on the tensors that hold the batches."""
     level = batching.level_of((tensor, source))
     if not (tensor._batched and tensor._level is level):
@@ -95,7 +96,7 @@ def _copy_batched(tensor: Any, source: Any, name: str) -> Any:
     if source._metadata.shape != tensor._metadata.shape:
         source = _broadcast(source, tensor._metadata.shape, name)
     _, (held, values) = batching.together(tensor, source)
-    copy(held, values, name)
+    put(held, values, name=name)
     return tensor
 
 
@@ -181,7 +182,7 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
             the values that the tensor had before.
     """
     if result._batched or tensor._batched:
-        return _copy_batched(tensor, result, name)
+        return _copy_batched(tensor, result, name, partial(assign, since=since))
     recorded = current().grad and (requires_grad(tensor) or requires_grad(result))
     check_change(tensor, name, recorded=recorded)
     if result._metadata.shape != tensor._metadata.shape:

@@ -103,6 +103,8 @@ def contiguous(input: Any, memory_format: Any = None) -> Any:
     """The tensor if its elements stand in a row in memory, else a copy in which they do."""
     x = as_tensor_operand(input, "contiguous", 1)
     as_memory_format("contiguous", memory_format)
+    if x._batched:
+        return x
     return x if x._array.flags.c_contiguous else R.clone(x, "C")
 
 

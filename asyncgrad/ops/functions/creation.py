@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
+from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.leaves import (
     fitting,
     from_host,
@@ -219,6 +220,8 @@ def empty_like(
         TypeError: if the input is no tensor.
         RuntimeError: if a dtype without gradients is to require them.
     """
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: empty_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("empty_like", input, dtype, device, memory_format)
     return leaf("empty_like", array, place, requires_grad)
 
@@ -228,6 +231,8 @@ def zeros_like(
     memory_format: Any = None,
 ) -> Any:  # fmt: skip
     """Zeros in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("zeros_like", input, dtype, device, memory_format)
     array[...] = 0
     return leaf("zeros_like", array, place, requires_grad)
@@ -238,6 +243,8 @@ def ones_like(
     memory_format: Any = None,
 ) -> Any:  # fmt: skip
     """Ones in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("ones_like", input, dtype, device, memory_format)
     array[...] = 1
     return leaf("ones_like", array, place, requires_grad)
@@ -251,6 +258,8 @@ def full_like(
 
     See `empty_like`.
     """
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
     array, dtype, place = _like("full_like", input, dtype, device, memory_format)
     number = _number("full_like", "fill_value", fill_value)
     array[...] = _fitted("full_like", number, dtype)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import drawn_for
 from asyncgrad.ops.generator import source_of
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
@@ -226,7 +228,15 @@ def _dropped(
         raise AutogradError(
             f"{name}: Feature dropout requires at least 2 dimensions in the input, got {shape}"
         )
-    if p == 1:
+    out = None
+    if current().batch is not None and p < 1:
+        own = None if channels is None else channels + 1
+        out = drawn_for(
+            lambda batch: _dropped(name, batch, p, True, False, generator, own, alpha=alpha), x
+        )
+    if out is not None:
+        pass
+    elif p == 1:
         out = R.mul_scalar(x, 0.0)
     else:
         chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)

@@ -12,12 +12,13 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, bump_version, counter_of, requires_grad, wrap
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts, level_of, lift, mapped
 from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, constant, number_category
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "gather",
@@ -64,8 +65,57 @@ def getitem(input: Any, index: Any) -> Any:
         basic, arrays, counters = _parsed(input._metadata.shape, index)
         out = R.getitem(input, basic) if basic else input
         return out if arrays is None else _picked(out, arrays, counters)
+    except _BatchedIndexError:
+        return _at_batched(input, index)
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
+
+
+class _BatchedIndexError(Exception):
+    """An index holds tensors that differ from example to example of a batch."""
+
+
+def _at_batched(x: Any, index: Any) -> Any:
+    """The elements of a tensor at an index that differs from example to example."""
+    parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    tensors: list[Any] = [part for part in parts if isinstance(part, Variable)]
+    plain = all(x.dtype.kind == "i" for x in tensors) and all(
+        part.__class__ is int or isinstance(part, Variable) for part in parts
+    )
+    if not plain:
+        return by_parts(getitem, x, parts)
+    level = level_of((x, *parts))
+    assert level is not None
+    own = [getattr(part, "_batched", False) and part._level is level for part in parts]
+    ndim = max(tensor.ndim for tensor in tensors)
+    aligned = [
+        R.reshape(part._value, (level.size, *(1,) * (ndim - part.ndim), *part.shape))
+        if mine
+        else part
+        for part, mine in zip(parts, own, strict=True)
+    ]
+    if not (x._batched and x._level is level):
+        return lift(getitem(x, tuple(aligned)), level)
+    numbers = np.arange(level.size).reshape(-1, *(1,) * ndim)
+    return lift(getitem(x._value, (numbers, *aligned)), level)
+
+
+def _set_batched(x: Any, index: Any, value: Any) -> None:
+    """Put something at an index that differs from example to example, in place."""
+    level = level_of((x, value, *(index if isinstance(index, tuple) else (index,))))
+    if level is None or not (x._batched and x._level is level):
+        raise RuntimeError(
+            "vmap: inplace arithmetic(__setitem__) is not possible because the index or the value "
+            "has a batch and the tensor is the same for all examples. Use index_put."
+        )
+    for i in range(level.size):
+
+        def example(part: Any, i: int = i) -> Any:
+            own = getattr(part, "_batched", False) and part._level is level
+            return R.getitem(part._value, (i, Ellipsis)) if own else part
+
+        at = tuple(map(example, index)) if isinstance(index, tuple) else example(index)
+        setitem(example(x), at, example(value))
 
 
 def setitem(input: Any, index: Any, value: Any) -> None:
@@ -92,6 +142,9 @@ def setitem(input: Any, index: Any, value: Any) -> None:
     try:
         basic, arrays, counters = _parsed(input._metadata.shape, index)
         target = R.getitem(input, basic) if basic else input
+    except _BatchedIndexError:
+        _set_batched(input, index, value if number is None else number)
+        return
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
     if arrays is not None:
@@ -178,6 +231,8 @@ def _plain(part: Any) -> Any:
     if isinstance(part, str):
         raise TypeError("new(): invalid data type 'str': a tensor has no fields")
     if isinstance(part, Variable):
+        if part._batched:
+            raise _BatchedIndexError
         array = part._array
     elif isinstance(part, (np.ndarray, bool, np.bool_)):
         array = np.array(part)
@@ -308,6 +363,9 @@ def _put_into(
             f"{metadata.dtype} for the destination and {value._metadata.dtype} for the source."
         )
     value = _fitted(value, _region(metadata.shape, arrays))
+    if tensor._batched or value._batched:
+        put = R.put_add if accumulate else R.put
+        return in_place.copy(tensor, put(R.clone(tensor), value, arrays), name)
     recorded = current().grad and (requires_grad(tensor) or requires_grad(value))
     in_place.check_change(tensor, name, recorded=recorded)
     node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
@@ -331,6 +389,8 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
     index = as_tensor_operand(index, "index_select", 3)
     shape = x._metadata.shape
     axis = one_dim("index_select", dim, len(shape))
+    if index._batched:
+        return by_parts(index_select, x, axis, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
         raise IndexError(
@@ -401,6 +461,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
     x = as_tensor_operand(input, "gather", 1)
+    if getattr(index, "_batched", False):
+        return _mapped_along(gather, x, dim, index)
     axis, numbers = _axis_and_numbers("gather", x, dim, index)
     shape = x._metadata.shape
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
@@ -424,7 +486,8 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     """
     x = as_tensor_operand(input, "take_along_dim", 1)
     index = as_tensor_operand(indices, "take_along_dim", 2)
-    _numbers("take_along_dim", index, RuntimeError)
+    if not index._batched:
+        _numbers("take_along_dim", index, RuntimeError)
     if dim is None:
         x = R.reshape(x, (x._metadata.size,))
         return _wrapped_gather(x, 0, R.reshape(index, (index._metadata.size,)))
@@ -445,8 +508,23 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     )
 
 
+def _mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -> Any:
+    """A function along an axis of tensors that stand for examples of a batch."""
+    shape = x._metadata.shape
+    axis = one_dim(function.__name__, dim, len(shape))
+    if not shape or not all(isinstance(other, Variable) for other in others):
+        return by_parts(function, x, dim, *others)
+    return mapped(lambda batch, *rest: function(batch, axis + 1, *rest), x, *others)
+
+
 def _wrapped_gather(x: Any, axis: int, index: Any) -> Any:
     """`gather`, with negative numbers counted from the end."""
+    if index._batched:
+        return (
+            mapped(lambda batch, at: _wrapped_gather(batch, axis + 1, at), x, index)
+            if (x._metadata.shape)
+            else by_parts(_wrapped_gather, x, axis, index)
+        )
     numbers = index._array
     if numbers.size and numbers.min() < 0:
         size = x._metadata.shape[axis] if x._metadata.shape else 1
@@ -482,6 +560,9 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 
 def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """`index_put`, in place."""
+    if level_of(indices) is not None:
+        out = by_parts(index_put, input, tuple(indices), values, accumulate)
+        return in_place.copy(input, out, "index_put_")
     x = as_tensor_operand(input, "index_put_", 1)
     value = as_tensor_operand(values, "index_put_", 3)
     if not isinstance(indices, (tuple, list)):
@@ -529,6 +610,9 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """`index_add`, in place."""
     x = as_tensor_operand(input, "index_add_", 1)
+    if getattr(index, "_batched", False):
+        out = by_parts(index_add, x, dim, index, source, alpha=alpha)
+        return in_place.copy(x, out, "index_add_")
     index = as_tensor_operand(index, "index_add_", 3)
     source = as_tensor_operand(source, "index_add_", 4)
     shape, given = x._metadata.shape, source._metadata.shape
@@ -613,6 +697,12 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
         raise RuntimeError(
             f"{name}(): reduce argument must be either add or multiply, got {reduce!r}"
         )
+    if getattr(index, "_batched", False):
+
+        def scattered(x: Any, dim: int, index: Any, src: Any) -> Any:
+            return _scatter_into(R.clone(x), dim, index, src, reduce, name)
+
+        return in_place.copy(x, _mapped_along(scattered, x, dim, index, src), name)
     axis, numbers = _axis_and_numbers(name, x, dim, index)
     shape = x._metadata.shape
     src = _scattered(x, src, numbers, name)
@@ -730,6 +820,8 @@ def embedding(
     shape = weight._metadata.shape
     if len(shape) != 2:
         raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {list(shape)}")
+    if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):
+        return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
     numbers = _numbers("embedding", index, RuntimeError, int32=True)
     _check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
@@ -774,6 +866,8 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         RuntimeError: if a number is negative or too large, or there are none to count from.
     """
     x = as_tensor_operand(tensor, "one_hot", 1)
+    if x._batched and num_classes > 0:
+        return mapped(lambda batch: one_hot(batch, num_classes), x)
     array = _numbers("one_hot", x, RuntimeError)
     if not array.size:
         if num_classes <= 0:

@@ -6,13 +6,16 @@ import warnings
 from typing import Any
 
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts, held, level_of, mapped
 from asyncgrad.ops.functions.activation import log_softmax, logsigmoid
+from asyncgrad.ops.functions.index import getitem
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
     category,
     check_broadcast,
+    constant,
     default_dtype,
     result_dtype,
 )
@@ -327,7 +330,7 @@ def binary_cross_entropy(
     x, y = _pair("binary_cross_entropy", x, y)
     if x._metadata.size:
         for what, tensor in (("input", x), ("target", y)):
-            array = tensor._array
+            array = held(tensor, level_of((tensor,)))._array
             if not (array.min() >= 0 and array.max() <= 1):
                 raise RuntimeError(
                     f"binary_cross_entropy: all elements of {what} should be between 0 and 1. "
@@ -504,6 +507,8 @@ def nll_loss(
     t = as_tensor_operand(target, "nll_loss", 2)
     if category(x._metadata.dtype) < 2:
         raise NotImplementedError(f'"nll_loss" not implemented for {x._metadata.dtype}')
+    if x._batched or t._batched:
+        return _of_examples(nll_loss, x, t, weight, ignore_index, reduction)
     dim, classes, counted = _class_target("nll_loss", x, t, ignore_index)
     weights = _class_weight("nll_loss", weight, x, dim)
     counts, _, extra = _counts(x, dim, classes, counted, weights, reduction)
@@ -554,6 +559,10 @@ def cross_entropy(
         )
     if metadata.shape == t._metadata.shape and metadata.shape:
         return _soft_cross_entropy(x, t, weight, reduction, label_smoothing)
+    if x._batched or t._batched:
+        return _of_examples(
+            cross_entropy, x, t, weight, ignore_index, reduction, label_smoothing=label_smoothing
+        )
     dim, classes, counted = _class_target("cross_entropy", x, t, ignore_index)
     weights = _class_weight("cross_entropy", weight, x, dim)
     counts, smooth, extra = _counts(x, dim, classes, counted, weights, reduction)
@@ -567,6 +576,45 @@ def cross_entropy(
     sums = metadata.kernels["log_sums"](x._array, dim)
     out = R.cross_entropy(x, sums, dim, classes, counts, smooth, weights, reduction == "none")
     return R.add_scalar(out, extra) if extra else out
+
+
+def _of_examples(
+    function: Any, x: Any, target: Any, weight: Any, ignore_index: int, reduction: str, **more: Any
+) -> Any:
+    """A loss of classes where input or target are examples of a batch: of all examples at once."""
+    shape = x._metadata.shape
+    if not shape or getattr(weight, "_batched", False):
+        return by_parts(
+            function, x, target, weight, ignore_index=ignore_index, reduction=reduction, **more
+        )
+    dim = 0 if len(shape) == 1 else 1
+    classes = shape[dim]
+
+    def losses(batch: Any, labels: Any) -> Any:
+        rows = R.reshape(batch, (-1, *batch.shape[2 - (dim == 0) :]))
+        flat = R.reshape(labels, (-1, *labels.shape[2:]))
+        each = function(rows, flat, weight, ignore_index=ignore_index, reduction="none", **more)
+        return R.reshape(each, labels.shape)
+
+    def shares(labels: Any) -> Any:
+        counted = R.to(R.ne(labels, constant(ignore_index, labels)), x._metadata.dtype)
+        if weight is None:
+            return counted
+        known = R.where(
+            R.eq(labels, constant(ignore_index, labels)), R.mul_scalar(labels, 0), labels
+        )
+        return R.mul(counted, getitem(weight, known))
+
+    each = mapped(losses, x, target)
+    if reduction == "none":
+        return each
+    total = R.sum(each, tuple(range(len(each.shape))), False)
+    if reduction == "sum":
+        return total
+    if not classes:
+        return total
+    count = shares(target)
+    return R.div(total, R.sum(count, tuple(range(len(count.shape))), False))
 
 
 def _soft_cross_entropy(

@@ -206,6 +206,13 @@ def batch_norm(
         return R.batch_norm_by_moments(x, weight, bias, running_mean, running_var, eps)
     kept: list[Any] = []
     out = R.batch_norm(x, weight, bias, eps, kept)
+    if running_mean is None and running_var is None:
+        return out
+    if x._batched:
+        raise RuntimeError(
+            "batch_norm: the running moments can't be moved by the examples of a vmap, each of "
+            "which would have its own. Pass track_running_stats=False, or call eval() before."
+        )
     mean, variance = kept[0]
     if running_mean is not None:
         _move(running_mean, mean, momentum)

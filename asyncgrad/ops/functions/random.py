@@ -7,13 +7,16 @@ Every function takes `generator=`, and else draws from the default generator, or
 from __future__ import annotations
 
 import operator
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
+from asyncgrad.ops.batching import drawn, drawn_for
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.generator import Generator, source_of
 from asyncgrad.ops.in_place import assign
@@ -84,6 +87,8 @@ def rand(
     """
     wanted = default_dtype() if dtype is None else as_dtype("rand", dtype)
     shape = new_shape("rand", sizes, size)
+    if current().batch is not None:
+        return drawn(partial(rand, generator=generator, dtype=wanted, device=device), shape)
     array = source_of(generator).uniform(shape, wanted)
     return from_host("rand", array, place_of("rand", device), requires_grad)
 
@@ -95,6 +100,8 @@ def randn(
     """Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`."""
     wanted = default_dtype() if dtype is None else as_dtype("randn", dtype)
     shape = new_shape("randn", sizes, size)
+    if current().batch is not None:
+        return drawn(partial(randn, generator=generator, dtype=wanted, device=device), shape)
     array = source_of(generator).normal(shape, wanted)
     return from_host("randn", array, place_of("randn", device), requires_grad)
 
@@ -131,6 +138,9 @@ def randint(
     given.update(zip(names, bounds, strict=True))
     wanted = _INT64 if dtype is None else as_dtype("randint", dtype)
     shape = sequence_shape("randint", given["size"])
+    if current().batch is not None:
+        bounded = partial(randint, given["low"] or 0, given["high"])
+        return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
     array = _integers("randint", source_of(generator), given["low"], given["high"], shape, wanted)
     return from_host("randint", array, place_of("randint", device), requires_grad)
 
@@ -158,8 +168,8 @@ def _integers(
     for what, bound in (("from", first), ("to - 1", beyond - 1)):
         if not _holds(dtype, bound):
             raise RuntimeError(f"{name}: {what} is out of bounds for {dtype}: {bound}")
-    drawn = source.draw("integers", first, beyond, shape, _INT64, many=prod(shape))
-    return np.asarray(drawn).astype(dtype, copy=False)
+    numbers = source.draw("integers", first, beyond, shape, _INT64, many=prod(shape))
+    return np.asarray(numbers).astype(dtype, copy=False)
 
 
 def _holds(dtype: Any, number: int) -> bool:
@@ -206,8 +216,18 @@ def randperm(
         raise RuntimeError(
             f"randperm: {count - 1} cannot be converted to {wanted} without overflow"
         )
-    drawn = source_of(generator).draw("permutation", count, many=count)
-    array = np.asarray(drawn).astype(wanted, copy=False)
+    if current().batch is not None:
+
+        def orders(shape: tuple[int, ...]) -> Any:
+            rows = [
+                randperm(n, generator=generator, dtype=dtype, device=device)
+                for _ in range(prod(shape[:-1]))
+            ]
+            return R.reshape(R.cat([R.reshape(row, (1, count)) for row in rows], 0), shape)
+
+        return drawn(orders, (count,))
+    order = source_of(generator).draw("permutation", count, many=count)
+    array = np.asarray(order).astype(wanted, copy=False)
     return from_host("randperm", array, place_of("randperm", device), requires_grad)
 
 
@@ -228,6 +248,8 @@ def rand_like(
 ) -> Any:  # fmt: skip
     """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
     shape, wanted, place = _like("rand_like", input, dtype, device, memory_format)
+    if current().batch is not None:
+        return drawn(partial(rand, generator=generator, dtype=wanted, device=device), shape)
     array = source_of(generator).uniform(shape, wanted)
     return from_host("rand_like", array, place, requires_grad)
 
@@ -238,6 +260,8 @@ def randn_like(
 ) -> Any:  # fmt: skip
     """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
     shape, wanted, place = _like("randn_like", input, dtype, device, memory_format)
+    if current().batch is not None:
+        return drawn(partial(randn, generator=generator, dtype=wanted, device=device), shape)
     array = source_of(generator).normal(shape, wanted)
     return from_host("randn_like", array, place, requires_grad)
 
@@ -261,6 +285,9 @@ def randint_like(
         raise TypeError("randint_like() received an invalid combination of arguments: pass a high "
                         "or a low and a high")  # fmt: skip
     least = given[0] if len(given) == 2 else 0
+    if current().batch is not None:
+        bounded = partial(randint, least, given[-1])
+        return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
     array = _integers("randint_like", source_of(generator), least, given[-1], shape, wanted)
     return from_host("randint_like", array, place, requires_grad)
 
@@ -305,6 +332,10 @@ def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) 
         NotImplementedError: for a dtype that is not floating.
     """
     x = as_tensor_operand(input, "bernoulli", 1)
+    if current().batch is not None:
+        out = drawn_for(partial(bernoulli, p=p, generator=generator), x)
+        if out is not None:
+            return out
     source = source_of(generator)
     values = _trials(source, x, _floating("bernoulli", x) if p is None else p)
     return R.bernoulli(x, values)
@@ -396,6 +427,12 @@ def normal(
                 "normal() received an invalid combination of arguments: two numbers need a size"
             )
         wanted = default_dtype() if dtype is None else as_dtype("normal", dtype)
+        if current().batch is not None:
+
+            def numbers(shape: tuple[int, ...]) -> Any:
+                return normal(mean, std, shape, generator=generator, dtype=wanted, device=device)
+
+            return drawn(numbers, sequence_shape("normal", size))
         array = _normal(source, mean, std, sequence_shape("normal", size), wanted)
         return from_host("normal", array, place_of("normal", device), requires_grad)
     if size is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import many_dims, one_dim
+from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, category, default_dtype
 from asyncgrad.ops.spellings import spelled
@@ -283,6 +284,10 @@ def _with_index(name: str) -> Callable[..., Any]:
             raise RuntimeError(f"{name}(): does not support complex input")
         shape = metadata.shape
         axis = one_dim(name, dim, len(shape))
+        if x._batched:
+            if not shape:
+                return by_parts(reduce, x, dim, keepdim)
+            return mapped(lambda batch: reduce(batch, axis + 1, keepdim), x)
         F = metadata.F
         if not shape:
             return kind(*selected(x, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
@@ -338,6 +343,11 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
                     f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
                 )
             _no_identity(name, shape, (axis,))
+        if x._batched:
+            if axis is None or not shape:
+                return by_parts(reduce, x, dim, keepdim)
+            own = axis + 1
+            return mapped(lambda batch: reduce(batch, own, keepdim), x)
         F = metadata.F
         if not shape:
             axis, keepdim = None, False
@@ -372,6 +382,9 @@ def _logical(name: str) -> Callable[..., Any]:
         # An empty sequence is no axis at all here, as in PyTorch.
         empty = isinstance(dim, (tuple, list)) and not dim
         dims = () if empty else _axes(name, dim, metadata.shape)
+        if x._batched:
+            shifted = tuple(axis + 1 for axis in dims)
+            return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
         array = F.as_array(getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim))
         if metadata.dtype == np.uint8:
             array = array.astype(np.uint8)

@@ -8,6 +8,7 @@ from typing import Any
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.functions.reduction import selected
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.spellings import spelled
@@ -42,6 +43,8 @@ def sort(
         IndexError: if there is no such axis.
         RuntimeError: for complex numbers.
     """
+    if getattr(input, "_batched", False):
+        return _mapped_along(sort, input, dim, descending)  # type: ignore[no-any-return]
     x, order, axis = _ordered("sort", input, dim, descending)
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
@@ -49,8 +52,18 @@ def sort(
 @spelled
 def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
     """Where the elements in order along an axis come from: the indices of `sort`."""
+    if getattr(input, "_batched", False):
+        return _mapped_along(argsort, input, dim, descending)
     x, order, _ = _ordered("argsort", input, dim, descending)
     return wrap(order, x._metadata.F.metadata_of(order))
+
+
+def _mapped_along(function: Any, x: Any, dim: Any, descending: bool) -> Any:
+    """`sort` or `argsort` of one example of a batch."""
+    if not x.shape:
+        return by_parts(function, x, dim, descending)
+    axis = one_dim(function.__name__, dim, len(x.shape))
+    return mapped(lambda batch: function(batch, axis + 1, descending), x)
 
 
 def _ordered(name: str, input: Any, dim: Any, descending: bool) -> tuple[Any, Any, int]:
@@ -109,6 +122,10 @@ def topk(
             f"selected index k out of range: topk of {count} elements along axis {axis} of shape "
             f"{shape}"
         )
+    if x._batched:
+        if not shape:
+            return by_parts(topk, x, k, dim, largest)  # type: ignore[no-any-return]
+        return mapped(lambda batch: topk(batch, k, axis + 1, largest), x)  # type: ignore[no-any-return]
     indices = (
         _first(metadata.F, x._array, count, axis, largest)
         if shape
