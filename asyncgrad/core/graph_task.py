@@ -35,12 +35,15 @@ from asyncgrad.core.node import (
     refuse_freed,
 )
 from asyncgrad.core.saved import check_version
+from asyncgrad.core.sharing import share
 from asyncgrad.core.variable import VersionCounter
 from asyncgrad.errors import note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextvars import Context
+
+    from asyncgrad.core.sharing import Crew
 
 
 class State(Enum):
@@ -332,12 +335,13 @@ class GraphTask:
 
     # -- running --------------------------------------------------------------------------------
 
-    def run(self, budget: int, *, thread: bool = False) -> Outcome:
+    def run(self, budget: int, *, thread: bool = False, crew: Crew | None = None) -> Outcome:
         """Run ready nodes until `budget` nanoseconds of expected cost are used up.
 
         With `thread`, expensive nodes run however much they cost, and the slice ends after a run
-        of cheap ones. The heart of the engine: everything that an ordinary node needs is inlined
-        (1.0 us a node of which the array functions take half; benchmarks/chain.py).
+        of cheap ones; a `crew` helps with those that are ready together. The heart of the engine:
+        everything that an ordinary node needs is inlined (1.0 us a node of which the array
+        functions take half; benchmarks/chain.py).
         """
         ready = self.ready
         dependencies = self.dependencies
@@ -382,6 +386,9 @@ class GraphTask:
                     self._put_back(node, gradient, owned)
                     return Outcome.MORE
                 budget = CHEAP_RUN
+                if crew is not None and share(self, crew, node, gradient, running, HEAVY):
+                    node = None
+                    continue
             if careful or node.extras is not None:
                 self._run_carefully(node, gradient, owned)
                 node = None

@@ -17,6 +17,7 @@ class Rule:
     """
 
     __slots__ = (
+        "apart",
         "arity",
         "arrays",
         "attributes",
@@ -46,6 +47,7 @@ class Rule:
         arity: int = 1,
         names: tuple[str, ...] = (),
         arrays: tuple[tuple[int, int], ...] = (),
+        apart: bool = False,
     ) -> None:
         """Describe the entry; see the attributes."""
         #: The node's name, PyTorch's spelling.
@@ -53,6 +55,8 @@ class Rule:
         self.run = run
         #: The same, one call for each next edge: a pass that needs few inputs calls only those.
         self.pulls = pulls
+        #: `run` does what the pulls do and nothing else: they may run side by side instead.
+        self.apart = apart and pulls is not None
         #: What `run` returns is new and nobody else's: it may be stolen or added into.
         self.fresh = fresh
         #: With one next edge: what comes back is the gradient itself, or a view of it.

@@ -80,6 +80,7 @@ class Plan:
             arity=entry.arity or len(entry.inputs),
             names=self.names,
             arrays=self.arrays,
+            apart=entry.kernel is None or bool(broadcast),
         )
 
     def save(

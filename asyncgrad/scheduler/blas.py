@@ -31,6 +31,8 @@ CORES = cores()
 #: How many engines want a core left to their loop, and what undoes it when the last has ended.
 _holders = 0
 _limits: Any = None
+#: While it is limited: to how many threads.
+_threads = 0
 _lock = lasting_lock()
 
 
@@ -53,6 +55,11 @@ def give_back() -> None:
             _limits = None
 
 
+def single() -> bool:
+    """Whether the library is limited to one thread for a product."""
+    return _threads == 1
+
+
 def after_fork() -> None:
     """The loops that wanted a core left are the parent's; the limit is kept for the child's own."""
     global _holders, _limits
@@ -62,10 +69,11 @@ def after_fork() -> None:
 
 
 def _limit() -> Any:
+    global _threads
     assert _CONTROLLER is not None
     most = max(1, CORES - 1)
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     if not libraries:
         return None
-    limit = min([most, *(library.num_threads for library in libraries)])
-    return _CONTROLLER.limit(limits=limit, user_api="blas")
+    _threads = min([most, *(library.num_threads for library in libraries)])
+    return _CONTROLLER.limit(limits=_threads, user_api="blas")

@@ -19,13 +19,14 @@ from heapq import heappop, heappush
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import CHEAP_RUN, Outcome, State
+from asyncgrad.core.graph_task import Outcome, State
 from asyncgrad.core.modes import current
 from asyncgrad.devices.pool import POOL
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError, PendingBackwardError
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
+from asyncgrad.scheduler.crew import run_segment
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, is_stop, stopped_by
 from asyncgrad.scheduler.future import BackwardFuture
@@ -354,7 +355,7 @@ class Engine:
         elif outcome is Outcome.MORE:
             self._enqueue(task)
         elif outcome is Outcome.HEAVY:
-            self._send_away(task, partial(_run_nodes, task))
+            self._send_away(task, partial(run_segment, task, self.threads))
 
     def _enqueue(self, task: GraphTask) -> None:
         """Let a pass wait for its turn."""
@@ -573,15 +574,6 @@ class Engine:
                 f"{name}: this task has started a backward pass that it has not awaited. Write "
                 f"`await loss.backward()` before it."
             )
-
-
-def _run_nodes(task: GraphTask) -> Outcome:
-    """Run a pass in a thread, from a heavy node to the next cheap ones."""
-    token = hush()
-    try:
-        return task.run(CHEAP_RUN, thread=True)
-    finally:
-        unhush(token)
 
 
 def _run_segment(segment: Callable[[], Any], report: Callable[[Any, Any], None]) -> None:

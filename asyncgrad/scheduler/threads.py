@@ -31,6 +31,8 @@ class Threads:
             name: what their names begin with.
         """
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        #: One entry for each thread that runs a job.
+        self._busy: list[None] = []
         self._members: list[Thread] = []
         #: Those that have not taken their leave.
         self._present = [object()] * count
@@ -48,9 +50,11 @@ class Threads:
         self._jobs.put(job)
 
     def _work(self) -> None:
-        jobs = self._jobs
+        jobs, busy = self._jobs, self._busy
         while (job := jobs.get()) is not None:
+            busy.append(None)
             job()
+            busy.pop()
             # A thread that waits holds nothing.
             del job
         self._present.pop()
@@ -58,6 +62,10 @@ class Threads:
             # It leads to the loop.
             ended, self._ended = self._ended, None
             ended()
+
+    def idle(self) -> int:
+        """About how many threads have nothing to do."""
+        return max(0, len(self._members) - len(self._busy) - self._jobs.qsize())
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads end with the jobs that they were given.

@@ -1,0 +1,122 @@
+"""Expensive nodes of one pass on several cores.
+
+The owner of a pass goes on owning it: helpers compute the gradients of nodes that they were handed
+and report to the inbox. Only nodes of the table are handed out. They read what they saved and the
+gradient, and write neither, so the bits are the same whoever computes them; the order of sums is
+the machine's (`InputBuffer`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from asyncgrad.core.node import Freed, refuse_freed
+from asyncgrad.core.saved import check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.core.graph_task import GraphTask
+
+
+class Crew(Protocol):
+    """Threads that help the one which owns a pass."""
+
+    #: The parts of one node may go to different threads, too.
+    splits: bool
+
+    def room(self) -> int:
+        """How many threads have nothing to do."""
+
+    def lend(self, job: Callable[[], None]) -> None:
+        """Have a job, which does not raise, run beside the owner."""
+
+    def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run calls side by side, the first here, and wait for all."""
+
+
+def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, least: int) -> bool:
+    """Hand the other ready nodes that are expensive out, or split the only one.
+
+    Args:
+        task: the pass.
+        crew: who helps.
+        node: the node that is about to run.
+        gradient: what has come for it.
+        running: the state of a pass that goes on.
+        least: the cost, in nanoseconds, from which on a node is worth it.
+
+    Returns:
+        Whether the node itself has been run.
+    """
+    room = crew.room()
+    ready = task.ready
+    while room and ready and ready[0][2].cost >= least and _is_plain(task, *ready[0][2:4]):
+        entry = task.launch()
+        crew.lend(partial(_run_lent, task, entry, running))
+        room -= 1
+    if not room or not crew.splits or node.cost < 2 * least or not _is_plain(task, node, gradient):
+        return False
+    rule = node.rule
+    if not rule.apart:
+        return False
+    try:
+        _check(node)
+        F = node.output_metadata.F
+        received = crew.together([partial(pull, F, gradient, node.saved) for pull in rule.pulls])
+        if not task.keep_graph:
+            node.release_saved()
+    except BaseException as error:
+        task.fail(error, node)
+        # The traceback holds this frame: it must not hold the graph.
+        del node, gradient, task
+        return True
+    task._deliver(node, node.following, received, rule.fresh)
+    return True
+
+
+def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
+    """Whether a node is one of the table's, and nobody but its rule has to do with it."""
+    info = task.exec_info
+    return (
+        node.rule is not None
+        and gradient is not None
+        and node.extras is None
+        and node.output_metadata.__class__ is not tuple
+        and not task.careful
+        and (info is None or (node not in info.captures and node not in info.trimmed))
+    )
+
+
+def _check(node: Any) -> None:
+    """Raise unless what a node has saved is there and as it was."""
+    if node.rule.saves:
+        if node.saved.__class__ is Freed:
+            refuse_freed(node)
+        if node.guard is not None:
+            check_version(node)
+
+
+def _run_lent(task: GraphTask, entry: Any, running: Any) -> None:
+    """Compute a node in another thread than the owner's, and report."""
+    _, _, node, gradient, owned = entry
+    rule = node.rule
+    received: Any = None
+    try:
+        following = node.following
+        if task.state is running:
+            _check(node)
+            received = rule.run(node.output_metadata.F, gradient, node.saved)
+            if not task.keep_graph:
+                node.release_saved()
+        fresh = rule.fresh
+        if following.__class__ is not tuple:
+            received = (received,)
+            fresh = fresh or (owned and rule.passes)
+        task.inbox.append(partial(task.finish, node, received, fresh=fresh))
+    except BaseException as error:
+        task.inbox.append(partial(task.fail, error, node))
+    finally:
+        # As above.
+        del task, entry, node, gradient, received

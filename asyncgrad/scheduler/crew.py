@@ -1,0 +1,121 @@
+"""Threads that have nothing to do help the one which owns a pass.
+
+Nobody waits for a thread that has not begun: what is still to be done when the owner needs it, the
+owner does itself. So it does not matter how many owners there are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.graph_task import CHEAP_RUN, Outcome
+from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.scheduler import blas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.scheduler.threads import Threads
+
+
+class _Job:
+    """Something that is done once, by whoever is first."""
+
+    __slots__ = ("_call", "_done", "_open")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call: Callable[[], Any] | None = call
+        #: Taking what is in here is taking the job.
+        self._open = [None]
+        self._done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def try_run(self) -> None:
+        """Do it, if nobody has begun."""
+        try:
+            self._open.pop()
+        except IndexError:
+            return
+        call, self._call = self._call, None
+        assert call is not None
+        token = hush()
+        try:
+            self._done.put((call(), None))
+        except BaseException as error:
+            self._done.put((None, error))
+        finally:
+            unhush(token)
+            del call
+
+    def result(self) -> Any:
+        """What came of it; here it is done if nobody has begun."""
+        self.try_run()
+        result, error = self._done.get()
+        if error is None:
+            return result
+        try:
+            raise error
+        finally:
+            del error
+
+
+class Crew:
+    """Those who help with one segment of a pass."""
+
+    def __init__(self, threads: Threads) -> None:
+        """Nobody helps yet.
+
+        Args:
+            threads: who may.
+        """
+        self._threads = threads
+        self.splits = blas.single()
+        self._lent: deque[_Job] = deque()
+
+    def room(self) -> int:
+        """How many threads have nothing to do."""
+        return self._threads.idle()
+
+    def lend(self, call: Callable[[], None]) -> None:
+        """Have a call run beside the owner."""
+        self._lent.append(self._begin(call))
+
+    def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run calls side by side, the first here, and wait for all."""
+        others = [self._begin(call) for call in calls[1:]]
+        try:
+            first = calls[0]()
+        finally:
+            # Nothing runs any more when this returns, however it does.
+            results = [other.result() for other in others]
+        return [first, *results]
+
+    def _begin(self, call: Callable[[], Any]) -> _Job:
+        job = _Job(call)
+        self._threads.submit(job.try_run)
+        return job
+
+    def join(self) -> bool:
+        """Wait until the first of what was lent has been done; False if nothing was."""
+        if not self._lent:
+            return False
+        self._lent.popleft().result()
+        return True
+
+
+def run_segment(task: GraphTask, threads: Threads) -> Outcome:
+    """Run a pass in this thread, from an expensive node to the next cheap ones.
+
+    When it returns, no other thread has anything to do with the pass any more.
+    """
+    crew = Crew(threads)
+    token = hush()
+    try:
+        while True:
+            outcome = task.run(CHEAP_RUN, thread=True, crew=crew)
+            if not crew.join():
+                return outcome
+    finally:
+        unhush(token)
