@@ -235,8 +235,10 @@ def grad(
 
     level = None
     if is_grads_batched:
-        grad_outputs, level = _batched(roots, grad_outputs)
-    with Mode(batch=current().batch if level is None else level):
+        gradients, level = _batched(roots, grad_outputs)
+        with Mode(batch=level):
+            task = _graph_task(roots, gradients, retain_graph, create_graph, edges, grad=True)
+    else:
         task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
     task.collect = collect
     return _start(task, priority, deadline)
@@ -301,10 +303,12 @@ def _graph_task(
     grad: bool,
 ) -> GraphTask:
     """The pass from some roots, whose gradients are checked."""
+    batched = False
     if given is None:
         given = (None,) * len(roots)
     else:
         given = _sequence(given)
+        batched = any([getattr(gradient, "_batched", False) for gradient in given])
         if len(given) != len(roots):
             raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
     edges = []
@@ -312,7 +316,6 @@ def _graph_task(
     modes = current()
     # In a level of forward mode gradients have tangents: only recorded functions push them, and
     # only they know of batches.
-    batched = any(getattr(gradient, "_batched", False) for gradient in given)
     recorded = RECORDED if create_graph or batched or modes.dual_level is not None else None
     for place, root in enumerate(roots):
         if isinstance(root, Variable):

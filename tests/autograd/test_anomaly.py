@@ -178,7 +178,7 @@ def test_operations_in_place_and_views_are_traced_too(T, log):
 @both
 def test_gradients_that_are_nan_from_the_start(T, log):
     x = leaf(T, 1.0, 2.0)
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         with T.autograd.set_detect_anomaly(True):
             y = x * 2

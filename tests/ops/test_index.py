@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import oracle
 import pytest
-from adjoint import check_entry
 from tiers import MUST
 
 import asyncgrad as ag
-from asyncgrad.ops.derivatives import index as chapter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
