@@ -308,7 +308,7 @@ def _graph_task(
         given = (None,) * len(roots)
     else:
         given = _sequence(given)
-        batched = any([getattr(gradient, "_batched", False) for gradient in given])
+        batched = any(getattr(gradient, "_batched", False) for gradient in given)
         if len(given) != len(roots):
             raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
     edges = []
