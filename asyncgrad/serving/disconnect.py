@@ -1,0 +1,60 @@
+"""Work that ends when the client who wants it has gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_T = TypeVar("_T")
+
+
+class Disconnected(Exception):
+    """The client went away before its work had ended, and the work was cancelled."""
+
+
+async def unless_disconnected(
+    work: Callable[[], Awaitable[_T]], disconnected: Callable[[], Awaitable[object]]
+) -> _T:
+    """What `work` gives, unless the client goes away first: then it is cancelled.
+
+    Args:
+        work: the work, passes and all; a function without arguments.
+        disconnected: returns when the client has gone.
+
+    Raises:
+        Disconnected: if the client went away; nothing of the work runs any more.
+
+    Example:
+        >>> import asyncio
+        >>> from asyncgrad.serving import unless_disconnected
+        >>> async def work():
+        ...     return 42
+        >>> asyncio.run(unless_disconnected(work, asyncio.Event().wait))
+        42
+    """
+    results: list[_T] = []
+    errors: list[BaseException] = []
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await disconnected()
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        try:
+            results.append(await work())
+        except Exception as error:
+            errors.append(error)
+        group.cancel_scope.cancel()
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()
+    if not results:
+        raise Disconnected("the client has gone; its work was cancelled")
+    return results[0]

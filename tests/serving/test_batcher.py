@@ -1,0 +1,152 @@
+"""Requests that are computed together: how batches close, fail, and lose members."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.serving import Batcher, Overloaded
+
+pytestmark = pytest.mark.asyncio
+#: Longer than any test: a batch closes because it is full, or not at all.
+NEVER = 1_000.0
+
+
+async def settle():
+    """Let everything that can happen happen."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Model:
+    """Computes when it is told to, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[list] = []
+        self.go = asyncio.Event()
+
+    async def __call__(self, items):
+        self.batches.append(items)
+        await self.go.wait()
+        return [item * 10 for item in items]
+
+
+async def test_a_full_batch_is_computed_at_once_and_each_gets_its_own():
+    model = Model()
+    model.go.set()
+    async with Batcher(model, max_size=3, max_delay=NEVER) as batcher:
+        assert await asyncio.gather(*map(batcher, range(6))) == [0, 10, 20, 30, 40, 50]
+    assert model.batches == [[0, 1, 2], [3, 4, 5]]
+    statistics = batcher.statistics()
+    assert (statistics.batches, statistics.requests, statistics.waiting) == (2, 6, 0)
+
+
+async def test_a_batch_that_does_not_fill_up_is_computed_after_its_delay():
+    model = Model()
+    model.go.set()
+    async with Batcher(model, max_size=100, max_delay=0.001) as batcher:
+        assert await batcher(1) == 10
+    async with Batcher(model, max_size=100, max_delay=0) as batcher:
+        assert await batcher(2) == 20
+
+
+async def test_while_one_is_computed_the_next_fills_up_with_the_urgent_first():
+    model = Model()
+    async with Batcher(model, max_size=2, max_delay=NEVER) as batcher:
+        first = [asyncio.ensure_future(batcher(n)) for n in (1, 2)]
+        await settle()
+        rest = [asyncio.ensure_future(batcher(n, priority=p)) for n, p in ((3, 0), (4, 0), (5, 9))]
+        await settle()
+        assert model.batches == [[1, 2]]
+        model.go.set()
+        await asyncio.gather(*first)
+        await settle()
+        assert model.batches[1] == [5, 3]
+        rest.append(asyncio.ensure_future(batcher(6)))
+        assert await asyncio.gather(*rest) == [30, 40, 50, 60]
+
+
+async def test_an_error_is_everybodys_in_the_batch_and_nobody_elses():
+    async def compute(items):
+        if "bad" in items:
+            raise ValueError("bad item")
+        return items
+
+    async with Batcher(compute, max_size=2, max_delay=NEVER) as batcher:
+        results = await asyncio.gather(
+            *map(batcher, ["good", "bad", "fine", "well"]), return_exceptions=True
+        )
+    assert [str(r) for r in results] == ["bad item", "bad item", "fine", "well"]
+
+
+async def test_a_cancelled_request_leaves_the_line_and_one_being_computed_is_dropped():
+    model = Model()
+    async with Batcher(model, max_size=2, max_delay=NEVER) as batcher:
+        first = [asyncio.ensure_future(batcher(n)) for n in (1, 2)]
+        await settle()
+        waiting = asyncio.ensure_future(batcher(3))
+        await settle()
+        for request in (first[0], waiting):
+            request.cancel()
+        await settle()
+        assert batcher.statistics().waiting == 0
+        rest = [asyncio.ensure_future(batcher(n)) for n in (4, 5)]
+        model.go.set()
+        assert await first[1] == 20
+        assert await asyncio.gather(*rest) == [40, 50]
+        assert model.batches == [[1, 2], [4, 5]]
+
+
+async def test_too_many_waiting_are_refused_at_once():
+    model = Model()
+    async with Batcher(model, max_size=1, max_delay=NEVER, max_waiting=1) as batcher:
+        inside = asyncio.ensure_future(batcher(1))
+        await settle()
+        waiting = asyncio.ensure_future(batcher(2))
+        await settle()
+        with pytest.raises(Overloaded):
+            await batcher(3)
+        assert batcher.statistics().refused == 1
+        model.go.set()
+        assert await asyncio.gather(inside, waiting) == [10, 20]
+
+
+async def test_closing_answers_those_who_wait_and_refuses_others():
+    model = Model()
+    batcher = Batcher(model, max_size=100, max_delay=NEVER)
+    with pytest.raises(RuntimeError, match="not open"):
+        await batcher(0)
+    async with batcher:
+        waiting = asyncio.ensure_future(batcher(1))
+        await settle()
+        model.go.set()
+    assert await waiting == 10
+    with pytest.raises(RuntimeError, match="not open"):
+        await batcher(2)
+
+
+async def test_a_wrong_number_of_results_is_an_error_that_says_so():
+    async def compute(items):
+        return []
+
+    async with Batcher(compute, max_size=1) as batcher:
+        with pytest.raises(ValueError, match="1 items and has returned 0 results"):
+            await batcher(1)
+
+
+async def test_one_pass_gives_every_request_its_own_gradient():
+    weight = ag.tensor([1.0, 2.0, 3.0])
+
+    async def explain(inputs):
+        x = ag.tensor(np.stack(inputs), requires_grad=True)
+        (gradients,) = await ag.grad((x * x * weight).sum(), x)
+        return list(gradients.numpy())
+
+    rows = [np.array([1.0, 1.0, 1.0]), np.array([0.0, 5.0, -1.0])]
+    async with Batcher(explain, max_size=2, max_delay=NEVER) as batcher:
+        results = await asyncio.gather(*map(batcher, rows))
+    for row, gradient in zip(rows, results, strict=True):
+        assert np.allclose(gradient, 2 * row * np.array([1, 2, 3]))
