@@ -178,7 +178,12 @@ def refusal(value: Any, name: str, place: int) -> TypeError:
 
 def cast(x: Any, dtype: Any) -> Any:
     """The tensor in another dtype, recorded; itself if it has it."""
-    return x if x._metadata.dtype == dtype else RECORDED.to(x, dtype)
+    if x._metadata.dtype == dtype:
+        return x
+    if category(dtype) < 2:
+        # Integers have no gradient, and lead nowhere.
+        x = wrap(x._array, x._metadata)
+    return RECORDED.to(x, dtype)
 
 
 def accept_floating(name: str) -> Callable[[Any], Any]:
