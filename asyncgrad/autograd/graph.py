@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
+from asyncgrad.autograd.insight import memory, to_dot
 from asyncgrad.autograd.mutation import allow_mutation_on_saved_tensors
 from asyncgrad.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
-    "get_gradient_edge", "increment_version", "queue_callback", "register_multi_grad_hook",
-    "save_on_cpu", "save_to_disk", "saved_tensors_hooks",
+    "get_gradient_edge", "increment_version", "memory", "queue_callback", "register_multi_grad_hook",
+    "save_on_cpu", "save_to_disk", "saved_tensors_hooks", "to_dot",
 ]  # fmt: skip
 
 

@@ -68,6 +68,16 @@ class SavedTensor:
         self._edge = None
 
     @property
+    def array(self) -> Any:
+        """The values, or None where hooks keep them."""
+        return self._array if self._variable is None else self._variable._array
+
+    @property
+    def metadata(self) -> Any:
+        """The record of the tensor that was saved."""
+        return self._metadata
+
+    @property
     def waits(self) -> bool:
         """The tensor can only be unpacked by awaiting."""
         return self._hooks is not None and self._hooks.waits
@@ -352,6 +362,19 @@ def saved_attribute(node: Node, name: str) -> Any:
 
 #: PyTorch's names of what is saved, and ours.
 _ALIASES = {"self": "x", "other": "y", "result": "out", "exponent": "scalar", "dim": "dims"}
+
+
+def kept_by(node: Node) -> list[tuple[str, Any]]:
+    """What a table node keeps, by PyTorch's names: arrays, `SavedTensor`s, and other values."""
+    rule = node.rule
+    assert rule is not None
+    if node.saved.__class__ is Freed:
+        return []
+    if not rule.names:
+        return [("saved", node.saved)]
+    theirs = {ours: name for name, ours in reversed(_ALIASES.items())}
+    names = [theirs.get(name, name) for name in rule.names]
+    return list(zip(names, values_of(node), strict=True))
 
 
 def _read(node: Node, position: int, key: str, where: int | None) -> Any:

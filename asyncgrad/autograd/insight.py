@@ -1,0 +1,314 @@
+"""A graph to look at: drawn, and as a list of what it keeps alive."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.edges import GradientEdge
+from asyncgrad.autograd.function import FunctionNode
+from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.node import FREED, Node, as_edge
+from asyncgrad.core.saved import SavedTensor, kept_by
+from asyncgrad.core.variable import Variable, gradient_edge
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
+
+
+# -- the nodes ------------------------------------------------------------------------------------
+
+
+def _nodes(roots: Iterable[Any]) -> list[Node]:
+    """All nodes of a graph: the roots', and the others with the one made last first."""
+    found = {}
+    stack = []
+    for root in roots:
+        node = _node(root)
+        if node not in found:
+            found[node] = len(found)
+            stack.append(node)
+    first = len(found)
+    while stack:
+        for edge in stack.pop().next_edges:
+            child = edge.node
+            if child is not None and child not in found:
+                found[child] = len(found)
+                stack.append(child)
+    nodes = list(found)
+    # Accumulators all have the same number: they stay as they were found.
+    leaves = [node for node in nodes[first:] if isinstance(node, AccumulateGrad)]
+    inner = [node for node in nodes[first:] if not isinstance(node, AccumulateGrad)]
+    inner.sort(key=lambda node: -node.sequence_nr)
+    return nodes[:first] + inner + leaves
+
+
+def _node(root: Any) -> Node:
+    if isinstance(root, Node):
+        return root
+    if isinstance(root, GradientEdge):
+        return root.node
+    if not isinstance(root, Variable):
+        raise TypeError(
+            f"a graph starts at Tensors, Nodes or GradientEdges, not at {type(root).__name__}"
+        )
+    node = as_edge(gradient_edge(root)).node
+    if node is None:
+        raise AutogradError(
+            "the tensor does not require grad and does not have a grad_fn: there is no graph"
+        )
+    return node
+
+
+def _kept(node: Node) -> list[tuple[str, Any, Any]]:
+    """What a node keeps: names, arrays (None if hooks have them), and what those are like."""
+    found: list[tuple[str, Any, Any]] = []
+    if isinstance(node, AccumulateGrad):
+        variable = node.variable
+        found.append(("variable", variable._array, variable._metadata))
+    elif isinstance(node, FunctionNode):
+        if node._kept is not FREED:
+            for number, (saved, _) in enumerate(node._kept):
+                if saved is not None:
+                    found.append((f"saved_tensors[{number}]", saved.array, saved.metadata))
+        for name, value in vars(node).items():
+            if not name.startswith("_"):
+                found += _arrays(f"ctx.{name}", value)
+    elif node.rule is not None:
+        for name, value in kept_by(node):
+            found += _arrays(name, value)
+    return found
+
+
+def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The arrays in a value."""
+    if isinstance(value, SavedTensor):
+        yield name, value.array, value.metadata
+    elif isinstance(value, Variable):
+        yield name, value._array, value._metadata
+    elif hasattr(value, "nbytes") and hasattr(value, "shape") and value.shape:
+        yield name, value, value
+    elif isinstance(value, (list, tuple)):
+        for place, part in enumerate(value):
+            yield from _arrays(f"{name}[{place}]", part)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _arrays(f"{name}[{key!r}]", part)
+
+
+def _memory_of(array: Any) -> Any:
+    """The array that owns the memory."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One array that a graph keeps alive, and the operation that saved it."""
+
+    #: The node's name and number.
+    node: str
+    sequence_nr: int
+    #: What it is to the node: `self`, `result`, `saved_tensors[0]`, `variable` of a leaf.
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    #: Bytes of its memory: 0 where an entry before has it, too, or where hooks keep it elsewhere.
+    nbytes: int
+    #: Hooks have packed it.
+    packed: bool
+    #: The innermost line of the user's forward call, if it was recorded in anomaly mode.
+    made_at: str | None
+
+    def __str__(self) -> str:
+        """One line."""
+        where = "packed" if self.packed else f"{self.nbytes} B" if self.nbytes else "shared"
+        made = f"  {self.made_at}" if self.made_at else ""
+        return f"{where:>12}  {self.dtype}{list(self.shape)}  {self.node}.{self.name}{made}"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All arrays that a graph keeps alive."""
+
+    kept: tuple[Kept, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all of them, each memory counted once."""
+        return sum(one.nbytes for one in self.kept)
+
+    @property
+    def saved_nbytes(self) -> int:
+        """The same without leaves, which mostly live anyway."""
+        return sum(one.nbytes for one in self.kept if one.name != "variable")
+
+    def __str__(self) -> str:
+        """A table, the largest first."""
+        lines = sorted(self.kept, key=lambda one: -one.nbytes)
+        return "\n".join([f"{self.nbytes:>10} B  in all", *map(str, lines)])
+
+
+def memory(*roots: Any) -> Memory:
+    """What a graph keeps alive, and which operation saved it.
+
+    An array that several nodes have saved is counted once, with the leaf if it is one.
+
+    Args:
+        roots: tensors, nodes or gradient edges; everything that they lead to is looked at.
+
+    Returns:
+        A list of arrays, with sums and a table to print.
+
+    Raises:
+        RuntimeError: for a tensor without a graph.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> w = ag.ones(3, 2, requires_grad=True)
+        >>> loss = ag.exp(ag.ones(5, 3) @ w).sum()
+        >>> print(ag.autograd.graph.memory(loss))
+               124 B  in all
+                60 B  float32[5, 3]  MmBackward.self
+                40 B  float32[5, 2]  ExpBackward.result
+                24 B  float32[3, 2]  AccumulateGrad.variable
+        >>> _ = loss.backward()
+        >>> ag.autograd.graph.memory(loss).saved_nbytes
+        0
+    """
+    nodes = _nodes(roots)
+    seen: dict[int, Any] = {}
+    entries: dict[Node, list[Kept]] = {}
+    # Leaves come first in the count, and last in the list.
+    for node in sorted(nodes, key=lambda node: not isinstance(node, AccumulateGrad)):
+        entries[node] = [_entry(node, *facts, seen) for facts in _kept(node)]
+    return Memory(tuple([entry for node in nodes for entry in entries[node]]))
+
+
+def _entry(node: Node, name: str, array: Any, facts: Any, seen: dict[int, Any]) -> Kept:
+    nbytes = 0
+    if array is not None:
+        owner = _memory_of(array)
+        if id(owner) not in seen:
+            seen[id(owner)] = owner
+            nbytes = int(owner.nbytes)
+    trace = None if node.extras is None else node.metadata.get("traceback_")
+    return Kept(
+        node=node.name(),
+        sequence_nr=node.sequence_nr,
+        name=name,
+        shape=tuple(facts.shape),
+        dtype=facts.dtype,
+        nbytes=nbytes,
+        packed=array is None,
+        made_at=" ".join(trace[-1].split()) if trace else None,
+    )
+
+
+# -- drawings -------------------------------------------------------------------------------------
+
+
+class Dot(str):
+    """A graph in Graphviz' language, which notebooks show as a picture where Graphviz is there."""
+
+    __slots__ = ()
+
+    def svg(self) -> str:
+        """The picture, drawn by Graphviz' `dot`; blocks until that has ended.
+
+        Raises:
+            RuntimeError: if there is no `dot`, or it fails.
+        """
+        program = shutil.which("dot")
+        if program is None:
+            raise AutogradError(
+                "to_dot().svg(): there is no program `dot`. Install Graphviz, or give the text to "
+                "another program that draws DOT."
+            )
+        done = subprocess.run(
+            [program, "-Tsvg"], input=self, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise AutogradError(f"to_dot().svg(): dot has failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def _repr_svg_(self) -> str | None:
+        return self.svg() if shutil.which("dot") else None
+
+
+def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
+    """A graph as a drawing: its nodes with shapes, sequence numbers and the bytes that they save.
+
+    Args:
+        roots: tensors, nodes or gradient edges; everything that they lead to is drawn.
+        names: what to call tensors: `dict(model.named_parameters())`, for example.
+
+    Returns:
+        The text, in Graphviz' language; `svg()` draws it.
+
+    Raises:
+        RuntimeError: for a tensor without a graph.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x = ag.ones(2, requires_grad=True)
+        >>> text = ag.autograd.graph.to_dot(ag.exp(x), names={"x": x})
+        >>> "n0 -> n1" in text and "float32[2]" in text
+        True
+    """
+    called: dict[int, list[str]] = {}
+    for name, tensor in (names or {}).items():
+        called.setdefault(id(as_edge(gradient_edge(tensor)).node), []).append(name)
+    nodes = _nodes(roots)
+    number = {node: place for place, node in enumerate(nodes)}
+    lines = [
+        "digraph {",
+        "  node [shape=box, style=filled, fillcolor=white, fontname=monospace, fontsize=10];",
+    ]
+    for node, place in number.items():
+        leaf = isinstance(node, AccumulateGrad)
+        color = ", fillcolor=lightblue" if leaf else ""
+        if not leaf and (node.rule is None):
+            color = ", fillcolor=lightyellow"
+        label = "\\n".join(map(_quoted, _label(node, called.get(id(node), ()))))
+        lines.append(f'  n{place} [label="{label}"{color}];')
+    for node, place in number.items():
+        for edge in node.next_edges:
+            if edge.node is not None:
+                label = f' [label="{edge.input_nr}"]' if edge.input_nr else ""
+                lines.append(f"  n{place} -> n{number[edge.node]}{label};")
+    lines.append("}")
+    return Dot("\n".join(lines) + "\n")
+
+
+def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
+    """The lines in a node's box."""
+    yield from names
+    kept = _kept(node)
+    if isinstance(node, AccumulateGrad):
+        yield node.name()
+    else:
+        yield f"{node.name()} #{node.sequence_nr}"
+    yield ", ".join("?" if facts is None else _facts(facts) for facts in node._input_metadata)
+    if isinstance(node, AccumulateGrad):
+        return
+    for name, array, facts in kept:
+        size = "packed" if array is None else f"{array.nbytes} B"
+        yield f"{name}: {_facts(facts)}, {size}"
+
+
+def _facts(facts: Any) -> str:
+    return f"{facts.dtype}{list(facts.shape)}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
