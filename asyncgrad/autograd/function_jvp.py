@@ -28,7 +28,9 @@ def push_function(
     """
     given = [x for x in args if isinstance(x, Variable)]
     for result in results:
-        if isinstance(result, Variable) and not any(result is x for x in given):
+        if not isinstance(result, Variable) or any(result is x for x in given):
+            continue
+        if any(result._array is x._array for x in given):
             # Tangents belong to arrays: a result that is an argument's values needs one of its own.
             result._array = result._array.view()
     modes = current()
@@ -132,9 +134,12 @@ def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
             "not returning a view."
         )
     if _base(tangent) is not _base(held[source]):
+        of = "the given grad input"
+        if view_of(held[source]) is not None:
+            of = f"the same base as {of}"
         raise AutogradError(
-            "A custom Function's forward is returning a view but the jvp is not returning a view "
-            "of the same base as the given grad input."
+            f"A custom Function's forward is returning a view but the jvp is not returning a view "
+            f"of {of}."
         )
 
 

@@ -215,6 +215,111 @@ def test_forward_over_a_partial_pass_and_hooks(T, log):
         log(F.unpack_dual((yield T.autograd.grad(z, x))[0]))
 
 
+@both
+def test_views_that_are_not_differentiable_keep_to_themselves(T, log):
+    F = T.autograd.forward_ad
+    foo, bar = T.tensor(X), T.tensor(TX)
+    with F.dual_level():
+        dual = F.make_dual(foo, bar)
+        dual *= 2
+        log(F.unpack_dual(foo), bar, foo, F.unpack_dual(dual))
+        primal, tangent = F.unpack_dual(dual)
+        log(F.unpack_dual(primal), F.unpack_dual(tangent))
+        primal *= 2
+        log(F.unpack_dual(dual))
+        tangent *= 2
+        log(F.unpack_dual(dual))
+        view = dual.narrow(0, 0, 1)
+        view *= 2
+        log(F.unpack_dual(foo), F.unpack_dual(dual), F.unpack_dual(view))
+        plain = T.tensor(Y)
+        plain[0] = dual[0]
+        log(F.unpack_dual(plain))
+        plain = T.tensor(Y)
+        view = plain.detach()
+        view += dual
+        log(F.unpack_dual(plain), F.unpack_dual(view))
+
+
+@both
+def test_changing_a_view_makes_a_view_of_the_tangent(T, log):
+    F = T.autograd.forward_ad
+    for change in (
+        lambda x, y: x.add_(y),
+        lambda x, y: x.mul_(y),
+        lambda x, y: x.copy_(y),
+    ):
+        base = T.tensor([[1.0, 2.0], [3.0, 4.0]])
+        view = base.transpose(0, 1)
+        with F.dual_level():
+            dual = F.make_dual(T.tensor([[1.0, 3.0], [2.0, 5.0]]), T.tensor([[1.0, 0.5], [2, 3]]))
+            change(view, dual)
+            log(F.unpack_dual(base))
+            view *= 2
+            log(F.unpack_dual(base), F.unpack_dual(view))
+
+
+@both
+def test_inference_tensors_have_tangents(T, log):
+    F = T.autograd.forward_ad
+    with T.inference_mode():
+        foo = T.tensor(X)
+        with F.dual_level():
+            dual = F.make_dual(foo, T.tensor(TX))
+            dual += 1
+            log(foo, dual, F.unpack_dual(dual))
+
+
+@both
+def test_what_has_no_derivative_has_no_tangent(T, log):
+    F = T.autograd.forward_ad
+    with F.dual_level():
+        x, y = duals(T)
+        log(F.unpack_dual(x == y), F.unpack_dual(x.argmax()), F.unpack_dual(x.floor()))
+        log(F.unpack_dual(x.eq_(y)))
+
+
+@both
+def test_levels_are_entered_again_without_old_tangents(T, log):
+    F = T.autograd.forward_ad
+    foo = T.tensor(X)
+    with F.dual_level():
+        dual = F.make_dual(foo, T.tensor(TX))
+    log(F.unpack_dual(dual))
+    with F.dual_level():
+        again = F.make_dual(foo, T.tensor(TY))
+        log(F.unpack_dual(dual), F.unpack_dual(again), "tangent=" in str(again), str(dual) == "")
+
+
+@both
+def test_passes_within_a_level_accumulate(T, log):
+    F = T.autograd.forward_ad
+    x = T.tensor(X, dtype=T.float64, requires_grad=True)
+    with F.dual_level():
+        d = F.make_dual(x, T.tensor(TX, dtype=T.float64))
+        yield (d * d).sum().backward()
+        log(x.grad)
+        yield (d.exp() * 2).sum().backward()
+        log(x.grad, x.grad.requires_grad)
+    yield (x * x).sum().backward()
+    log(x.grad)
+
+
+@both
+def test_tangents_flow_through_layers(T, log):
+    F = T.autograd.forward_ad
+    x = T.tensor([X, Y], dtype=T.float64)
+    layers = [T.nn.Linear(3, 4), T.nn.Tanh(), T.nn.LayerNorm(4), T.nn.BatchNorm1d(4)]
+    model = T.nn.Sequential(*layers).to(T.float64)
+    with T.no_grad():
+        layers[0].weight.copy_(T.arange(12, dtype=T.float64).reshape(4, 3) / 10)
+        layers[0].bias.fill_(0.5)
+    with F.dual_level():
+        out = model(F.make_dual(x, T.tensor([TX, TY], dtype=T.float64)))
+        log(F.unpack_dual(out))
+    log(layers[3].running_mean, layers[3].running_var)
+
+
 def function(T, **static):
     """A Function of static methods."""
     return type("Custom", (T.autograd.Function,), {k: staticmethod(f) for k, f in static.items()})
@@ -322,6 +427,46 @@ def test_undefined_tangents_of_a_function(T, log):
         with F.dual_level():
             x, _ = duals(T)
             log(F.unpack_dual(Custom.apply(x, T.ones(3, dtype=T.float64))))
+
+
+@both
+def test_a_function_saves_its_output_with_its_tangent(T, log):
+    F = T.autograd.forward_ad
+
+    def forward(ctx, x):
+        out = x.exp()
+        ctx.save_for_backward(out)
+        ctx.save_for_forward(out)
+        return out
+
+    Exp = function(
+        T,
+        forward=forward,
+        backward=lambda ctx, g: g * ctx.saved_tensors[0],
+        jvp=lambda ctx, t: t * ctx.saved_tensors[0],
+    )
+    x = T.tensor(X, dtype=T.float64, requires_grad=True)
+    with F.dual_level():
+        d = F.make_dual(x, T.tensor(TX, dtype=T.float64))
+        (g,) = yield T.autograd.grad(Exp.apply(d * d).sum(), x)
+        log(F.unpack_dual(g))
+
+
+@both
+def test_a_function_takes_numbers_among_tensors(T, log):
+    F = T.autograd.forward_ad
+
+    def forward(ctx, n, x, k, y):
+        ctx.n, ctx.k = n, k
+        return x * n + y * k
+
+    def jvp(ctx, n, x, k, y):
+        log(n, k)
+        return x * ctx.n + y * ctx.k
+
+    with F.dual_level():
+        x, y = duals(T)
+        log(F.unpack_dual(function(T, forward=forward, jvp=jvp).apply(2, x, 3.0, y)))
 
 
 def test_levels_nest_where_they_are_asked_to():
