@@ -2,7 +2,19 @@
 
 import numpy as _np
 
-from asyncgrad import autograd, errors, func, linalg, nn, optim, random, sync, utils
+from asyncgrad import (
+    accelerator,
+    autograd,
+    devices,
+    errors,
+    func,
+    linalg,
+    nn,
+    optim,
+    random,
+    sync,
+    utils,
+)
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -17,6 +29,8 @@ from asyncgrad.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from asyncgrad.devices import Device as device
+from asyncgrad.devices import Event, Stream
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
@@ -84,8 +98,11 @@ def __getattr__(name: str) -> object:
 __version__ = "0.1.0"
 __all__ = [
     "BackwardFuture",
+    "Event",
     "Generator",
+    "Stream",
     "Tensor",
+    "accelerator",
     "autograd",
     "blocking",
     "bool",
@@ -95,6 +112,8 @@ __all__ = [
     "complex128",
     "cooperate",
     "default_generator",
+    "device",
+    "devices",
     "double",
     "enable_grad",
     "engine",

@@ -44,6 +44,26 @@ class NestingError(RecursionError):
         )
 
 
+class AcceleratorError(RuntimeError):
+    """Work on a device has failed; it shows when the host next looks, not where it was started."""
+
+
+class DeviceLostError(AcceleratorError):
+    """A device can't be used any more: nothing on it can be saved. Start a new process."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device has no memory left for an array."""
+
+
+class DeviceUnavailableError(RuntimeError, AssertionError):
+    """A device was asked for that is not here; PyTorch raises either of these."""
+
+
+class RaceError(RuntimeError):
+    """Streams of a simulated device read and write the same memory in no certain order."""
+
+
 def note_failure(error: BaseException, node: object) -> None:
     """Add to an error which node it came from and what the node's forward output was."""
     try:

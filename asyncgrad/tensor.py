@@ -106,6 +106,16 @@ class Tensor(Variable):
         """The bytes of one element."""
         return int(self._metadata.dtype.itemsize)
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the elements are in the host's memory."""
+        return bool(self._metadata.device.type == "cpu")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the elements are on a CUDA device."""
+        return bool(self._metadata.device.type == "cuda")
+
     def data_ptr(self) -> int:
         """The address of the first element."""
         array = self._array
@@ -429,6 +439,11 @@ class Tensor(Variable):
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
                 "instead."
             )
+        if self._metadata.device.streamed:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
+                f"copy the tensor to host memory first."
+            )
         array: np.ndarray[Any, Any] = self._array
         return array
 
@@ -521,7 +536,11 @@ class Tensor(Variable):
 
     def __repr__(self) -> str:
         """The values, and how the tensor stands in the graph."""
-        body = np.array2string(self._array, separator=", ", prefix="tensor(")
+        device = self._metadata.device
+        values = self._array.get() if device.streamed else self._array
+        body = np.array2string(values, separator=", ", prefix="tensor(")
+        if device.streamed:
+            body += f", device='{device}'"
         edge = self.grad_fn
         if edge is not None:
             body += f", grad_fn=<{edge.name()}>"

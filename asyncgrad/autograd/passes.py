@@ -313,6 +313,7 @@ def _graph_task(
             raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
     edges = []
     gradients = []
+    streamed = False
     modes = current()
     # In a level of forward mode gradients have tangents: only recorded functions push them, and
     # only they know of batches.
@@ -340,11 +341,13 @@ def _graph_task(
         if gradient is None:
             array = _ones.get(metadata)
             if array is None:
-                array = _ones[metadata] = _one(metadata)
+                array = _one(metadata)
             gradients.append(array if recorded is None else wrap(array, metadata))
         else:
             gradients.append(gradient._array if recorded is None else gradient)
         edges.append(edge)
+        if metadata.device.streamed:
+            streamed = True
     if create_graph and not grad:
         _warn_of_cycle()
     task = GraphTask(
@@ -361,6 +364,8 @@ def _graph_task(
     if modes.observer is not None or modes.anomaly:
         task.observer = modes.observer
         task.careful = True
+    if streamed:
+        task.enter_streams().begin(task)
     return task
 
 
@@ -400,7 +405,9 @@ def _one(metadata: Any) -> Any:
             f"{metadata.dtype}. Pass its gradient."
         )
     array = metadata.F.xp.ones(metadata.shape, dtype=metadata.dtype)
-    array.flags.writeable = False
+    if not metadata.device.streamed:
+        array.flags.writeable = False
+        _ones[metadata] = array
     return array
 
 

@@ -7,22 +7,97 @@ run after accumulation commit as they become ready, because that is what those h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.variable import autograd_meta, bump_version, grad_dtype, version_of, wrap
+from asyncgrad.core.variable import (
+    Variable,
+    autograd_meta,
+    bump_version,
+    grad_dtype,
+    version_of,
+    wrap,
+)
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.core.variable import Variable
-
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
 _committing = lasting_lock()
 
 
-def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait: bool) -> bool:
+class Prepared(NamedTuple):
+    """What a leaf on a device with streams will have as its `.grad`."""
+
+    #: What it is made from, as `prepare` takes it.
+    staged: tuple[Variable, Any, bool, Any]
+    #: The tensor that is `.grad` when it is computed, with its array and version, or None.
+    grad: Variable | None
+    before: Any
+    version: int
+    #: The new array, or a new tensor in the place of the old.
+    after: Any
+
+    def is_valid(self) -> bool:
+        """Nobody has changed `.grad` since."""
+        grad = self.grad
+        if autograd_meta(self.staged[0]).grad is not grad:
+            return False
+        return grad is None or (grad._array is self.before and version_of(grad) == self.version)
+
+
+def prepare(variable: Variable, gradient: Any, owned: bool, recorded: Any) -> Prepared:
+    """Compute what a leaf's `.grad` will be, without touching it; as `commit` would.
+
+    Raises:
+        RuntimeError: if the gradient does not fit the leaf.
+    """
+    staged = (variable, gradient, owned, recorded)
+    metadata = variable._metadata
+    F = metadata.F
+    facts = gradient._metadata if isinstance(gradient, Variable) else gradient
+    if facts.shape != metadata.shape:
+        _refuse(variable, facts.shape)
+    grad = autograd_meta(variable).grad
+    before = None if grad is None else grad._array
+    version = 0 if grad is None else version_of(grad)
+    if recorded is not None:
+        total = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
+        return Prepared(staged, grad, before, version, total)
+    if grad is not None:
+        # Into neither: both are needed again if `.grad` changes meanwhile.
+        total, _ = F.accumulate(before, False, gradient, False)
+        if total.dtype != grad._metadata.dtype:
+            total = F.in_dtype(total, grad._metadata.dtype)
+        return Prepared(staged, grad, before, version, total)
+    dtype = grad_dtype(variable) or gradient.dtype
+    total = F.keep_gradient(gradient, variable._array, owned, dtype)
+    return Prepared((variable, gradient, False, recorded), None, None, 0, total)
+
+
+def _exchange(prepared: Prepared) -> None:
+    """Let a leaf have the `.grad` that was computed for it, or another if it has changed."""
+    if not prepared.is_valid():
+        prepared = prepare(*prepared.staged)
+    after = prepared.after
+    meta = autograd_meta(prepared.staged[0])
+    if isinstance(after, Variable):
+        meta.grad = after
+    elif prepared.grad is None:
+        meta.grad = wrap(after, prepared.staged[0]._metadata.F.metadata_of(after))
+    else:
+        prepared.grad._array = after
+        bump_version(prepared.grad)
+
+
+def commit(
+    staged: Sequence[tuple[Variable, Any, bool]],
+    recorded: Any,
+    *,
+    wait: bool,
+    prepared: Sequence[Prepared] = (),
+) -> bool:
     """Add every staged gradient to its variable's `.grad`, or none.
 
     Args:
@@ -30,6 +105,7 @@ def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait:
         recorded: the namespace of recorded functions where the gradients are tensors that can
             be differentiated again; None where they are arrays.
         wait: block while another pass commits.
+        prepared: what devices have computed already.
 
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
@@ -39,6 +115,8 @@ def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait:
     try:
         if recorded is not None:
             _commit_recorded(staged, recorded)
+            for one in prepared:
+                _exchange(one)
             return True
         fresh = []
         added = []
@@ -76,6 +154,8 @@ def commit(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, *, wait:
         for grad, gradient in added:
             grad._metadata.F.add_into(grad._array, gradient)
             bump_version(grad)
+        for one in prepared:
+            _exchange(one)
     finally:
         _committing.release()
     return True
@@ -101,7 +181,7 @@ def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
 
 
 def commit_revocably(
-    staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, prepared: Sequence[Prepared] = ()
 ) -> Callable[[], None]:
     """Commit gradients so that it can be undone.
 
@@ -113,7 +193,9 @@ def commit_revocably(
         meta = autograd_meta(variable)
         grad = meta.grad
         before.append((meta, grad, None if grad is None else grad._array.copy()))
-    commit(staged, recorded, wait=True)
+    # Exchanged, not written into: there is nothing to copy.
+    before += [(autograd_meta(one.staged[0]), one.grad, one.before) for one in prepared]
+    commit(staged, recorded, wait=True, prepared=prepared)
     after: list[Any] = [(meta.grad, version_of(meta.grad)) for meta, _, _ in before]
 
     def revoke() -> None:
@@ -123,7 +205,10 @@ def commit_revocably(
                     continue
                 meta.grad = grad
                 if grad is new:
-                    grad._array[...] = array
+                    if grad._metadata.device.streamed:
+                        grad._array = array
+                    else:
+                        grad._array[...] = array
                     bump_version(grad)
 
     return revoke

@@ -40,7 +40,7 @@ def evaluate(
         The gradients for the next edges and whether they are fresh, or None if none go on.
     """
     if task.context is not None and current().graph_task is not task:
-        install(_modes_within(task))
+        install(modes_within(task))
     several = node.output_metadata.__class__ is tuple
     gradients = list(gradient) if several else [gradient]
     extras = node.extras
@@ -89,8 +89,10 @@ def conclude(task: GraphTask) -> Generator[Any, Any, None]:
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
     gradients are taken back.
     """
-    revoke = commit_revocably(task.staged, task.recorded)
+    prepared = [] if task.streams is None else task.streams.prepared
+    revoke = commit_revocably(task.staged, task.recorded, prepared)
     task.staged.clear()
+    prepared.clear()
     try:
         while task.callbacks:
             yield from awaited(task.callbacks.pop(0)())
@@ -108,7 +110,7 @@ def bind_preparation(prepare: Callable[[], Any]) -> None:
     _prepare[:] = [prepare]
 
 
-def _modes_within(task: GraphTask) -> Any:
+def modes_within(task: GraphTask) -> Any:
     """What hooks and Functions find in their surroundings."""
     for prepare in _prepare:
         prepare()

@@ -17,6 +17,7 @@ States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +26,11 @@ from asyncgrad.core.commit import commit
 from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.input_buffer import InputBuffer
+from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     FREED,
     Callbacks,
+    Devices,
     Edge,
     Freed,
     GraphRoot,
@@ -36,6 +39,7 @@ from asyncgrad.core.node import (
 )
 from asyncgrad.core.saved import check_version
 from asyncgrad.core.sharing import share
+from asyncgrad.core.streams import PassStreams, stream_of
 from asyncgrad.core.variable import VersionCounter
 from asyncgrad.errors import note_failure
 
@@ -140,9 +144,11 @@ class GraphTask:
         "staged",
         "state",
         "story",
+        "streams",
         "suspended",
         "timer",
         "virtual_time",
+        "wait_enqueued",
         "walk",
     )
 
@@ -210,6 +216,10 @@ class GraphTask:
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
         self.callbacks: list[Callable[[], Any]] = []
+        #: What a pass over devices with streams knows of them, None for all others; and whether
+        #: it ends when all its work is in the streams, instead of when it is done.
+        self.streams: PassStreams | None = None
+        self.wait_enqueued = False
         self.error: BaseException | None = None
         self.later_errors: list[BaseException] = []
         self.keep_graph = keep_graph
@@ -343,6 +353,8 @@ class GraphTask:
         everything that an ordinary node needs is inlined (1.0 us a node of which the array
         functions take half; benchmarks/chain.py).
         """
+        if self.streams is not None:
+            return self._run_on_streams(budget, thread=thread)
         ready = self.ready
         dependencies = self.dependencies
         buffers = self.not_ready
@@ -362,6 +374,8 @@ class GraphTask:
                     self._put_back(node, gradient, owned)
                     node = None
                 self.drain()
+                if self.is_on_streams():
+                    return self._run_on_streams(budget, thread=thread)
                 continue
             if node is None:
                 if not ready:
@@ -500,6 +514,48 @@ class GraphTask:
             node = None
         return self.outcome()
 
+    # -- streams --------------------------------------------------------------------------------
+
+    def enter_streams(self) -> PassStreams:
+        """Go on as a pass over devices with streams; to be called in the caller's streams."""
+        streams = self.streams
+        if streams is None:
+            streams = self.streams = PassStreams(current().streams)
+            # Has `run` look again.
+            self.inbox.append(_nothing)
+        return streams
+
+    def is_on_streams(self) -> bool:
+        """Whether the pass is one over devices with streams, by now."""
+        return self.streams is not None
+
+    def _run_on_streams(self, budget: int, *, thread: bool) -> Outcome:
+        """`run` for such a pass: every node takes the long way, on its stream."""
+        streams = self.streams
+        assert streams is not None
+        ready = self.ready
+        while self.state is State.RUNNING:
+            if self.inbox:
+                self.drain()
+                continue
+            if not ready:
+                break
+            node = ready[0][2]
+            stream = stream_of(node)
+            cost = node.cost if stream is None else stream.device.launch_cost
+            budget -= cost
+            if budget < 0 and not thread:
+                return Outcome.HEAVY if cost > HEAVY else Outcome.MORE
+            _, _, node, gradient, owned = heappop(ready)
+            self._resume(node, streams.evaluate(self, node, gradient, owned), None)
+            if budget < 0:
+                return Outcome.MORE
+        return self.outcome()
+
+    def _within(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in the pass's context, if it has one."""
+        return function(*args) if self.context is None else self.context.run(function, *args)
+
     def _pull_wanted(self, node: Any, gradient: Any) -> Any:
         """Compute a table node's gradients for those inputs alone that this pass needs."""
         rule = node.rule
@@ -537,6 +593,9 @@ class GraphTask:
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
         """Go on with a node until it ends or waits for something."""
         step = evaluation.throw if throw else evaluation.send
+        streams = self.streams
+        if streams is not None:
+            step = partial(streams.step, self, node, step)
         try:
             waiting = step(result) if self.context is None else self.context.run(step, result)
         except StopIteration as stop:
@@ -546,7 +605,9 @@ class GraphTask:
                 following = node.following
                 if following.__class__ is not tuple:
                     following = (following,)
-                if self.recorded is None or self.context is None:
+                if self.streams is not None:
+                    self._within(self.streams.deliver, self, node, following, received, fresh)
+                elif self.recorded is None or self.context is None:
                     self._deliver(node, following, received, fresh)
                 else:
                     # Sums of gradients are recorded as this pass records, not as its caller does.
@@ -719,6 +780,9 @@ class GraphTask:
             self.state = State.CANCELLED if self.error is None else State.FAILED
         elif self.ready:
             return Outcome.MORE
+        elif self.streams is not None and not self.streams.settled:
+            self._resume(_DEVICES, self.streams.settle(self), None)
+            return self.outcome()
         elif self.callbacks:
             self._resume(_CALLBACKS, conclude(self), None)
             return self.outcome()
@@ -733,6 +797,8 @@ class GraphTask:
         Returns:
             False, with nothing changed, where another pass commits and `wait` is false.
         """
+        if self.streams is not None:
+            return commit(self.staged, self.recorded, wait=wait, prepared=self.streams.prepared)
         if self.recorded is None or self.context is None:
             return commit(self.staged, self.recorded, wait=wait)
         # The sums are part of the graph, whatever the mode of who runs the pass.
@@ -762,6 +828,7 @@ class GraphTask:
         self.captures = None
         self.parent = None
         self.collect = None
+        self.streams = None
         self.result = None
         self.error = None
         self.later_errors = []
@@ -787,6 +854,13 @@ class GraphTask:
 
 #: Stands for the functions that were queued to follow the last node.
 _CALLBACKS = Callbacks()
+_DEVICES = Devices()
+
+
+def _nothing() -> None:
+    """A report that says nothing."""
+
+
 #: What a pass that has ended holds in the place of its graph.
 _NO_ROOT = GraphRoot((), ())
 _ENDED = frozenset({State.DONE, State.FAILED, State.CANCELLED})

@@ -46,7 +46,7 @@ class Modes:
     generator: Any = None
     #: What checkpoints are told to do whatever their arguments say, or None.
     checkpoints: Any = None
-    #: The current stream of each device that is not in its default one.
+    #: The innermost current stream with those around it, or None: default streams everywhere.
     streams: Any = None
     #: The pass that is running the present node, or None.
     graph_task: Any = None
@@ -86,6 +86,7 @@ class Modes:
             and self.dual_level is None
             and self.check is None
             and self.batch is None
+            and self.streams is None
         )
         object.__setattr__(self, "plain", plain)
 

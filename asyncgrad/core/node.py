@@ -256,6 +256,16 @@ class Callbacks(Node):
         init_node(self, (), ())
 
 
+class Devices(Node):
+    """What follows the last node of a pass over devices with streams: their work is waited for."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Lead nowhere."""
+        init_node(self, (), ())
+
+
 class Identity(Node):
     """Passes its gradients on unchanged."""
 

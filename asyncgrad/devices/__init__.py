@@ -2,5 +2,7 @@
 
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.cpu import CPU
+from asyncgrad.devices.discovery import available
+from asyncgrad.devices.streams import Event, Stream, current_stream
 
-__all__ = ["CPU", "Device"]
+__all__ = ["CPU", "Device", "Event", "Stream", "available", "current_stream"]

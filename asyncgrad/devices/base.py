@@ -1,25 +1,86 @@
-"""What the rest asks of a device: an array library, and how long its work takes."""
+"""What the rest asks of a device: an array library, streams, copies, and how long work takes.
+
+A device with streams computes behind the caller's back: a call puts work into a stream and
+returns. Work in one stream is done in order; `Event`s order streams among one another and tell the
+host how far a stream has come. The CPU has no streams: its work is done when the call returns.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from abc import ABCMeta, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from asyncgrad.devices.pool import LARGE
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
-class Device(ABC):
-    """A place where arrays live.
+    from asyncgrad.devices.streams import Stream
 
-    Devices are compared by identity: there is one object for each place.
+#: What `Device.status` says of an event; anything else is an error's code, as CUDA counts them.
+READY: Final = 0
+NOT_READY: Final = 600
+
+#: Finds the device that is meant by arguments like PyTorch's; bound by `discovery`.
+_find: list[Callable[..., Device]] = []
+
+
+def bind_find(find: Callable[..., Device]) -> None:
+    """Say how devices are found by name."""
+    _find[:] = [find]
+
+
+class _DeviceType(ABCMeta):
+    """Calling `Device` itself finds a device; subclasses are made as usual."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """The device that is meant, or a new one of a subclass."""
+        if cls.__dict__.get("_finds"):
+            return _find[0](*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+
+class Device(metaclass=_DeviceType):
+    """A place where arrays live: `device("cpu")`, `device("cuda", 1)`, `device("sim:0")`.
+
+    Devices are compared by identity: there is one object for each place. Raw streams and events
+    are the device's own; `Stream` and `Event` are what others see of them.
+
+    Args:
+        type: a type, with or without an index: `"cuda"`, `"cuda:1"`.
+        index: the index.
+
+    Raises:
+        RuntimeError: if there is no such device.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> ag.device("cpu")
+        device(type='cpu')
     """
 
-    __slots__ = ("index", "type")
+    __slots__ = ("_default_stream", "_opened", "index", "side_streams", "type")
+
+    _finds = True
+    #: Work is put into streams and done later.
+    streamed = False
 
     def __init__(self, type: str, index: int | None = None) -> None:
         """Name the device as PyTorch does: a type, and an index where there are several."""
         self.type = type
         self.index = index
+        self._default_stream: Stream | None = None
+        self._opened: WeakSet[Stream] = WeakSet()
+        #: Streams other than the default one have been opened: memory passes between streams.
+        self.side_streams = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Subclasses are made by calling them."""
+        super().__init_subclass__(**kwargs)
+        cls._finds = False
+
+    # -- arrays -----------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -41,10 +102,124 @@ class Device(ABC):
     def array_type(self) -> type:
         """The class of the device's arrays."""
 
+    def launching(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the table, made to put its work into the current stream."""
+        return function
+
+    def run_in(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function gives whose work goes into a stream, which is the current one."""
+        return function(*args)
+
+    # -- costs ------------------------------------------------------------------------------------
+
     @property
     @abstractmethod
     def element_cost(self) -> float:
-        """Expected nanoseconds for one element to pass through one elementwise function."""
+        """Expected nanoseconds for one element to pass through one elementwise function.
+
+        That is the caller's time: a device with streams takes none for elements.
+        """
+
+    @property
+    def launch_cost(self) -> int:
+        """Expected nanoseconds of the caller's time to put one function into a stream."""
+        return 0
+
+    # -- streams and events: done at once, unless a device says otherwise -------------------------
+
+    @property
+    def default_stream(self) -> Stream:
+        """The stream of all work that is given no other."""
+        stream = self._default_stream
+        if stream is None:
+            from_raw = _stream_type[0]
+            stream = self._default_stream = from_raw(self, self.open_stream(None), 0)
+        return stream
+
+    def streams(self) -> list[Stream]:
+        """The default stream, and all others that somebody still has."""
+        return [self.default_stream, *self._opened]
+
+    def opened(self, stream: Stream) -> None:
+        """Note that somebody has opened a stream."""
+        self._opened.add(stream)
+        self.side_streams = True
+
+    def open_stream(self, priority: int | None) -> Any:
+        """A raw stream; None asks for the default one."""
+        return None
+
+    def new_event(self, *, timing: bool) -> Any:
+        """A raw event."""
+        return None
+
+    def record(self, event: Any, stream: Any) -> None:
+        """Have an event happen when all that is in a stream now is done."""
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Have what is put into a stream from now on wait for an event."""
+
+    def status(self, event: Any) -> int:
+        """`READY`, `NOT_READY`, or the code of what has gone wrong; never raises."""
+        return READY
+
+    def failure(self, status: int) -> Exception:
+        """The error that a status stands for."""
+        raise NotImplementedError
+
+    def synchronize(self, event: Any) -> None:
+        """Block until an event has happened.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+
+    def completion(self, event: Any) -> Awaitable[None]:
+        """The same to be awaited; to be called on the event loop that awaits it."""
+        raise NotImplementedError
+
+    def elapsed_time(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events."""
+        raise NotImplementedError
+
+    # -- copies, all into the current stream ------------------------------------------------------
+
+    def from_host(self, array: Any, *, pinned: bool) -> Any:
+        """A copy of a NumPy array.
+
+        Args:
+            array: the array; unless it is `pinned`, it may change when the call has returned.
+            pinned: it lies in memory that the device can copy from by itself.
+        """
+        return array.copy()
+
+    def to_host(self, array: Any) -> Any:
+        """A copy as a NumPy array in pinned memory, whose values come with the stream."""
+        return array.copy()
+
+    def from_peer(self, array: Any, peer: Device) -> Any:
+        """A copy of another device's array of the same type."""
+        raise NotImplementedError
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A NumPy array in memory that the device can copy from and to by itself."""
+        raise NotImplementedError
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def memory_stats(self) -> dict[str, int]:
+        """What is allocated, in bytes: PyTorch's names."""
+        return {}
+
+    def memory_info(self) -> tuple[int, int]:
+        """Bytes that are free, and all there are."""
+        raise NotImplementedError
+
+    def empty_cache(self) -> None:
+        """Give memory back that is kept for later."""
+
+    def reset_peak_memory_stats(self) -> None:
+        """Start the peaks of `memory_stats` from what is allocated now."""
 
     def __str__(self) -> str:
         """The name, as `ag.device()` takes it."""
@@ -55,3 +230,16 @@ class Device(ABC):
         if self.index is None:
             return f"device(type={self.type!r})"
         return f"device(type={self.type!r}, index={self.index})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Found again by name: there is one object for each place."""
+        return Device, (self.type, self.index)
+
+
+#: The class of streams; bound by `streams`, which stands on this module.
+_stream_type: list[Any] = []
+
+
+def bind_stream_type(stream_type: Any) -> None:
+    """Say what a device's default stream is made of."""
+    _stream_type[:] = [stream_type]

@@ -8,8 +8,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.anomaly import remember
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.saved import pack
+from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import autograd_meta, is_inference
+from asyncgrad.devices.streams import bind_ambient
 from asyncgrad.ops.forward import push_tangents
 
 if TYPE_CHECKING:
@@ -70,6 +73,8 @@ def in_modes(
         push_tangents(entry, inputs, attributes, out, modes)
     node = out._edge
     if node is not None:
+        if modes.streams is not None:
+            note_streams(node, modes.streams)
         if modes.anomaly:
             remember(node, modes)
         if modes.saved_hooks is not None and node.rule.saves:
@@ -77,3 +82,6 @@ def in_modes(
     elif (computed := _computed.get()) is not None:
         computed.note(inputs, out)
     return out
+
+
+bind_ambient(lambda: current().streams, lambda scope: install(current().replace(streams=scope)))

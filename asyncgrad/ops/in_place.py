@@ -163,7 +163,7 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
                 f"in-place operation. Use the functional form, or put it under "
                 f"asyncgrad.no_grad()."
             )
-    if not tensor._array.flags.writeable:
+    if not tensor._metadata.F.writeable(tensor._array):
         raise AutogradError(
             f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
             f"element of it refers to a single memory location (an expanded tensor). Clone it "
@@ -200,7 +200,7 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         edge = gradient_edge(cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
-    tensor._array[...] = result._array
+    tensor._metadata.F.assign(tensor._array, result._array)
     modes = current()
     if modes.dual_level is not None and modes.forward:
         carry(tensor, result)

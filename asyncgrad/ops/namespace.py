@@ -93,9 +93,21 @@ class Raw:
         """Add to an array in place."""
         self.xp.add(target, gradient, out=target, casting="same_kind")
 
+    def writeable(self, array: Any) -> bool:
+        """Whether an array can be changed in place."""
+        if self.device.streamed:
+            # Their arrays are never read-only. Elements that lie in one place are no less shared.
+            strides = zip(array.shape, array.strides, strict=True)
+            return all(step or length < 2 for length, step in strides)
+        return bool(array.flags.writeable)
+
+    def assign(self, target: Any, values: Any) -> None:
+        """Put values into an array in place."""
+        target[...] = values
+
     def check_writeable(self, array: Any) -> None:
         """Raise if gradients can't be added into an array."""
-        if not array.flags.writeable:
+        if not self.writeable(array):
             raise AutogradError(
                 "a gradient can't be accumulated: the array behind .grad is read-only. Set .grad "
                 "to None or to a tensor that owns its memory."
@@ -123,6 +135,8 @@ class Raw:
         return gradient.astype(dtype)
 
 
+#: What a pass asks of a namespace beside the table's functions, and what computes there.
+_HELPERS = ("accumulate", "add_into", "as_array", "in_dtype", "keep_gradient", "assign")
 RECORDED = Recorded()
 _raw: dict[Device, tuple[Raw, Raw, Raw]] = {}
 _records: dict[Any, Metadata] = {}
@@ -146,6 +160,9 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
         else:
             F.mh = F.adjoint
             F.chain = lambda g, d: g * d.conj()
+        if device.streamed:
+            for name in (*functions, *_HELPERS):
+                setattr(F, name, device.launching(getattr(F, name)))
     _raw[device] = spaces
 
 
@@ -153,7 +170,8 @@ def add_raw_function(name: str, function: Any) -> None:
     """Bind one more raw function to the libraries of all devices."""
     for spaces in _raw.values():
         for F in spaces:
-            setattr(F, name, _bound(function, F.xp))
+            bound = _bound(function, F.xp)
+            setattr(F, name, F.device.launching(bound) if F.device.streamed else bound)
 
 
 def _bound(function: Any, xp: Any) -> Any:
@@ -164,6 +182,11 @@ def _bound(function: Any, xp: Any) -> Any:
         silence = quiet_swapped if function.swapped else quiet
         return silence(getattr(xp, function.name))
     return partial(function, xp)
+
+
+def is_known(device: Device) -> bool:
+    """Whether the table is bound to a device's library."""
+    return device in _raw
 
 
 def metadata_of(array: Any, device: Device) -> Metadata:

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.devices import CPU, Device
+from asyncgrad.devices.discovery import find
+from asyncgrad.ops.namespace import is_known
+from asyncgrad.ops.table import add_device
 
 
 def as_dtype(name: str, dtype: Any) -> Any:
@@ -49,11 +52,14 @@ def as_device(name: str, device: Any) -> Device:
     """
     if device is None or device is CPU or device in {"cpu", "cpu:0"}:
         return CPU
-    if isinstance(device, Device):
-        return device
-    if isinstance(device, str):
-        raise RuntimeError(f"{name}(): there is no device {device!r} here. Use 'cpu'.")
-    raise TypeError(f"{name}(): argument 'device' must be a device, not {type(device).__name__}")
+    if not isinstance(device, (Device, str, int)) or isinstance(device, bool):
+        raise TypeError(
+            f"{name}(): argument 'device' must be a device, not {type(device).__name__}"
+        )
+    found = find(device)
+    if not is_known(found):
+        add_device(found)
+    return found
 
 
 def as_memory_format(name: str, memory_format: Any) -> None:

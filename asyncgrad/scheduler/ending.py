@@ -21,7 +21,7 @@ def end_pass(task: GraphTask, *, wait: bool) -> bool:
         False, with nothing changed, where another pass holds a leaf and `wait` is false.
     """
     try:
-        if task.staged and not task.commit(wait=wait):
+        if (task.staged or task.streams is not None) and not task.commit(wait=wait):
             return False
         task.succeed()
     except BaseException as error:

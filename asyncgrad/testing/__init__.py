@@ -1,1 +1,6 @@
-"""To be filled."""
+"""For tests of programs that use asyncgrad: a simulated accelerator."""
+
+from asyncgrad.devices.simulated import Machine, Operation, SimArray, simulate
+from asyncgrad.errors import RaceError
+
+__all__ = ["Machine", "Operation", "RaceError", "SimArray", "simulate"]

@@ -15,6 +15,7 @@ from asyncgrad.ops.functions import (
     reduction,
     shape,
     sort,
+    transfer,
     turned,
 )
 
@@ -25,6 +26,7 @@ CHAPTERS = (
     shape,
     turned,
     conversion,
+    transfer,
     index,
     sort,
     linalg,

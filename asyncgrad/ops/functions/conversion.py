@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral as _Integer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_device, as_dtype, as_memory_format
 from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.transfer import to_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +71,7 @@ def to(input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_device(value: Any) -> Any:
-    if isinstance(value, Device):
+    if isinstance(value, (Device, _Integer)):
         return True
     if not isinstance(value, str):
         return False
@@ -93,9 +95,10 @@ def _converted(
     as_memory_format("to", memory_format)
     if other is not None:
         dtype, device = other._metadata.dtype, other._metadata.device
-    if device is not None and as_device("to", device) is not x._metadata.device:
-        raise RuntimeError(f"to(): can't move from {x._metadata.device} to {device}")
+    target = x._metadata.device if device is None else as_device("to", device)
     out = x if dtype is None else cast(x, as_dtype("to", dtype))
+    if target is not x._metadata.device:
+        return to_device(out, target, non_blocking=non_blocking)
     return R.clone(x) if copy and out is x else out
 
 

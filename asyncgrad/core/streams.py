@@ -1,0 +1,286 @@
+"""A pass whose nodes put their work into the streams of devices.
+
+A node runs on the stream of its forward operation. Where gradients pass from one stream to
+another, the streams wait for one another on the device, and the host for none: what is counted
+here is work that has been *issued*. `_meet` says who waits for whom, in PyTorch's five cases.
+
+Known ugliness: a pass begins on the ordinary loop if its roots are on the CPU, and comes here when
+it meets the copy that leads to a device (`GraphTask.enter_streams`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.commit import Prepared, prepare
+from asyncgrad.core.evaluate import evaluate, modes_within
+from asyncgrad.core.modes import install
+from asyncgrad.core.node import Edge, GraphRoot
+from asyncgrad.core.variable import gradient_edge
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.modes import Modes
+
+#: Nodes of a stream between two marks, and marks that may be ahead of the device.
+MARK_EVERY = 64
+MARKS_AHEAD = 16
+
+
+def stream_on(scope: Any, device: Any) -> Any:
+    """The current stream of a device in a scope of streams."""
+    while scope is not None:
+        if scope.stream.device is device:
+            return scope.stream
+        scope = scope.outer
+    return device.default_stream
+
+
+def note_streams(node: Any, scope: Any) -> None:
+    """Note on a node, and on the leaves behind it, in which stream its operation was.
+
+    A leaf is accumulated in the stream that used it first.
+    """
+    device = _metadata(node).device
+    if device.streamed:
+        node.stream = stream_on(scope, device)
+    following = node.following
+    for edge in following if following.__class__ is tuple else (following,):
+        if edge.__class__ is AccumulateGrad and not hasattr(edge, "stream"):
+            device = edge.output_metadata.device
+            if device.streamed:
+                edge.stream = stream_on(scope, device)
+
+
+def stream_of(node: Any) -> Any:
+    """The stream that a node runs on, None on devices that have none."""
+    try:
+        return node.stream
+    except AttributeError:
+        metadata = _metadata(node)
+        if metadata is None or not metadata.device.streamed:
+            return None
+        return metadata.device.default_stream
+
+
+def _metadata(node: Any) -> Any:
+    metadata = node.output_metadata
+    if metadata.__class__ is tuple:
+        return metadata[0] if metadata else None
+    return metadata
+
+
+class PassStreams:
+    """What a pass knows of streams."""
+
+    __slots__ = ("_ahead", "_issued", "_records", "callers", "leaves",
+                 "prepared", "settled", "used")  # fmt: skip
+
+    def __init__(self, scope: Any) -> None:
+        """Begin in the caller's current streams."""
+        #: The scope of the caller.
+        self.callers = scope
+        #: Streams that have work of the pass, in the order they came in; and those in which
+        #: leaves or results are made.
+        self.used: dict[Any, None] = {}
+        self.leaves: dict[Any, None] = {}
+        #: What is to be committed, once computed.
+        self.prepared: list[Prepared] = []
+        #: That has been done.
+        self.settled = False
+        #: The modes of nodes, by stream.
+        self._records: dict[Any, Modes] = {}
+        #: Nodes issued to each stream since its last mark, and its marks that are not done.
+        self._issued: dict[Any, int] = {}
+        self._ahead: dict[Any, list[Any]] = {}
+
+    def caller_stream(self, device: Any) -> Any:
+        """The stream of a device that was current where the pass was started."""
+        return stream_on(self.callers, device)
+
+    def begin(self, task: GraphTask) -> None:
+        """Have the root wait for what the caller's stream has in it: the root's gradient."""
+        stream = stream_of(task.root)
+        if stream is not None:
+            stream.wait_stream(self.caller_stream(stream.device))
+
+    def arrive(self, device: Any) -> None:
+        """Have what comes to a device from elsewhere follow what the caller has put in there."""
+        stream = device.default_stream
+        self.used[stream] = None
+        stream.wait_stream(self.caller_stream(device))
+
+    # -- running ----------------------------------------------------------------------------------
+
+    def evaluate(
+        self, task: GraphTask, node: Any, gradient: Any, owned: Any
+    ) -> Generator[Any, Any, Any]:
+        """Run one node on its stream; held back while its device is too far behind."""
+        stream = stream_of(node)
+        if stream is not None:
+            self.used[stream] = None
+            ahead = self._ahead.setdefault(stream, [])
+            while len(ahead) > MARKS_AHEAD:
+                if task.future is None:
+                    ahead[0].synchronize()
+                else:
+                    yield ahead[0].synchronize_async()
+                ahead[:] = [mark for mark in ahead if not mark.query()]
+        # Held until the node has issued its work: memory of another stream's is not its own.
+        saved = node.saved
+        received = yield from evaluate(task, node, gradient, owned)
+        if stream is not None:
+            if stream.device.side_streams:
+                stream.keep(gradient, saved)
+            issued = self._issued.get(stream, 0) + 1
+            if issued == MARK_EVERY:
+                issued = 0
+                self._ahead[stream].append(stream.record_event())
+            self._issued[stream] = issued
+        return received
+
+    def step(self, task: GraphTask, node: Any, step: Any, value: Any) -> Any:
+        """Go on with a node, its stream the current one; in the pass's context."""
+        stream = stream_of(node)
+        self.install(task, stream)
+        return step(value) if stream is None else stream.device.run_in(stream, step, value)
+
+    def install(self, task: GraphTask, stream: Any) -> None:
+        """Make a stream the current one, for a node of the pass."""
+        record = self._records.get(stream)
+        if record is None:
+            record = self._records[stream] = modes_within(task).replace(
+                streams=None if stream is None else stream.scope
+            )
+        install(record)
+
+    # -- handing gradients on ---------------------------------------------------------------------
+
+    def deliver(
+        self, task: GraphTask, node: Any, following: Any, received: Any, fresh: Any
+    ) -> None:
+        """`GraphTask._deliver`, edge by edge, each gradient in the stream that it is summed in."""
+        if received is None:
+            received = (None,) * len(following)
+        producer = stream_of(node)
+        for edge, gradient in zip(following, received, strict=True):
+            target, position = edge if edge.__class__ is Edge else (edge, 0)
+            stream = None
+            if gradient is not None and target in task.dependencies:
+                metadata = target.output_metadata
+                if metadata.__class__ is tuple:
+                    metadata = metadata[position]
+                consumer = stream_of(target)
+                device = metadata.device
+                stream = self._meet(
+                    device, producer, consumer, from_caller=node.__class__ is GraphRoot
+                )
+                if stream is not None:
+                    self.used[stream] = None
+                    if device.side_streams:
+                        buffer = task.not_ready.get(target)
+                        stream.keep(gradient, None if buffer is None else buffer.values[position])
+                    if _ends(task, target):
+                        self.leaves[stream] = None
+            self.install(task, stream)
+            task._deliver(node, (edge,), (gradient,), fresh)
+            if stream is not None and consumer is not None:
+                consumer.wait_stream(stream)
+
+    def _meet(self, device: Any, producer: Any, consumer: Any, *, from_caller: bool) -> Any:
+        """The stream in which a gradient is added to others, ordered after what made it.
+
+        Args:
+            device: where the gradient is.
+            producer: the stream of the node that made it, or None.
+            consumer: the stream of the node that it goes to, or None.
+            from_caller: it was made by the caller.
+        """
+        if not device.streamed:
+            # (1) The host's memory: what made it has waited already.
+            return None
+        default = self.caller_stream(device) if from_caller else device.default_stream
+        by_producer = producer is not None and producer.device is device
+        by_consumer = consumer is not None and consumer.device is device
+        if by_producer and by_consumer:
+            # (2) All on one device: the consumer's stream, after the producer's.
+            consumer.wait_stream(producer)
+            return consumer
+        if by_consumer:
+            # (3) From another device: copies come in the device's default stream.
+            consumer.wait_stream(default)
+            return consumer
+        if by_producer:
+            # (4) To another device: the default stream of the gradient's, after the producer's.
+            default.wait_stream(producer)
+            return default
+        # (5) Neither is there: the default stream, which it has come in.
+        return default
+
+    # -- ending -----------------------------------------------------------------------------------
+
+    def prepare(self, task: GraphTask) -> list[Any]:
+        """Compute what the leaves' `.grad` will be, each in the stream of its leaf.
+
+        Nothing that could fail on a device is left for the commit: it only exchanges arrays.
+
+        Returns:
+            What is staged for leaves without streams.
+        """
+        elsewhere = []
+        for staged in task.staged:
+            variable, gradient, owned = staged
+            device = variable._metadata.device
+            if not device.streamed:
+                elsewhere.append(staged)
+                continue
+            edge = gradient_edge(variable)
+            stream = stream_of(edge.node if edge.__class__ is Edge else edge)
+            self.install(task, stream)
+            prepared = device.run_in(stream, prepare, variable, gradient, owned, task.recorded)
+            if device.side_streams:
+                stream.keep(gradient, prepared.before)
+            self.used[stream] = self.leaves[stream] = None
+            self.prepared.append(prepared)
+        return elsewhere
+
+    def settle(self, task: GraphTask) -> Generator[Any, Any, None]:
+        """End the pass on its devices: what is to be committed is computed, and waited for.
+
+        The caller's current streams wait for those in which leaves and results are.
+        """
+        self.settled = True
+        task.staged = self.prepare(task)
+        for stream in self.leaves:
+            self.caller_stream(stream.device).wait_stream(stream)
+        for stream in self.used:
+            stream.mark()
+        if task.wait_enqueued:
+            return
+        errors = []
+        for event in [stream.record_event() for stream in self.used]:
+            try:
+                if task.future is None:
+                    event.synchronize()
+                elif not event.query():
+                    yield event.synchronize_async()
+            except Exception as error:
+                # All are asked: an error that nobody has heard of would be the next pass's.
+                errors.append(error)
+        if errors:
+            try:
+                raise errors[0]
+            finally:
+                del errors
+
+
+def _ends(task: GraphTask, target: Any) -> bool:
+    """Whether what reaches a node is seen outside of the pass."""
+    return (
+        target.__class__ is AccumulateGrad
+        or (task.captures is not None and target in task.captures)
+        or (target.extras is not None and bool(target.extras.retain))
+    )

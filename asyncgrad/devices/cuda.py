@@ -1,0 +1,358 @@
+"""CUDA devices: CuPy's arrays, streams and events.
+
+The one module that imports CuPy. CuPy's current device and stream belong to the thread; ours follow
+the asyncio task. So both are entered for each synchronous piece of work, the device first, and
+never across an await. Streams are long-lived: CuPy keeps memory by stream, also of those that are
+gone. Awaiting is done by one thread for each device, which blocks in the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.devices.base import NOT_READY, READY, Device
+from asyncgrad.devices.pinned import PinnedPool
+from asyncgrad.devices.streams import current_stream
+from asyncgrad.errors import (
+    AcceleratorError,
+    DeviceLostError,
+    DeviceUnavailableError,
+    OutOfMemoryError,
+)
+
+try:
+    import cupy
+    import cupyx
+except ImportError:
+    cupy = cupyx = None
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+#: So many streams of each priority are made; who asks for more shares them.
+_STREAMS = 16
+#: Errors after which a context can't be used any more (CUDA's driver and runtime say so).
+_STICKY = frozenset({46, 100, 214, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
+#: Expected nanoseconds of the caller's time for a launch by CuPy.
+_LAUNCH_NS = 12_000
+
+_devices: dict[int, CudaDevice] = {}
+
+
+def find(index: int) -> CudaDevice:
+    """A CUDA device.
+
+    Raises:
+        RuntimeError: if there is none of that index, with the reason.
+    """
+    if cupy is None:
+        raise DeviceUnavailableError(
+            "cuda: CuPy is not installed. Install asyncgrad[cuda] (cupy-cuda13x), or cupy-cuda12x "
+            "with a CUDA 12 driver; without a GPU use 'cpu', or 'sim:0' for tests."
+        )
+    # Before any other call: without a GPU even making an event raises.
+    if not cupy.is_available():
+        raise DeviceUnavailableError(
+            "cuda: CuPy is installed, but it sees no CUDA device. Look at nvidia-smi and at "
+            "CUDA_VISIBLE_DEVICES; without a GPU use 'cpu', or 'sim:0' for tests."
+        )
+    there = cupy.cuda.runtime.getDeviceCount()
+    if index >= there:
+        raise DeviceUnavailableError(
+            f"cuda:{index}: invalid device ordinal, there are {there} CUDA devices."
+        )
+    device = _devices.get(index)
+    if device is None:
+        device = _devices.setdefault(index, CudaDevice(index))
+    return device
+
+
+def present() -> tuple[CudaDevice, ...]:
+    """All CUDA devices, none without CuPy or without a GPU."""
+    if cupy is None or not cupy.is_available():
+        return ()
+    return tuple(find(index) for index in range(cupy.cuda.runtime.getDeviceCount()))
+
+
+class CudaDevice(Device):
+    """One CUDA device."""
+
+    __slots__ = ("_device", "_lock", "_next", "_pool", "_streams", "_waiter")
+
+    streamed = True
+
+    def __init__(self, index: int) -> None:
+        """Be the device at an index; nothing is made there yet."""
+        super().__init__("cuda", index)
+        self._device = cupy.cuda.Device(index)
+        self._pool = PinnedPool(cupyx.empty_pinned)
+        self._lock = Lock()
+        #: Raw streams by priority, and whose turn it is to be shared.
+        self._streams: dict[int, list[Any]] = {}
+        self._next = count()
+        self._waiter: _Waiter | None = None
+
+    @property
+    def xp(self) -> Any:
+        """CuPy."""
+        return cupy
+
+    @property
+    def array_type(self) -> type:
+        """`cupy.ndarray`."""
+        return cupy.ndarray  # type: ignore[no-any-return]
+
+    @property
+    def element_cost(self) -> float:
+        """None of the caller's time."""
+        return 0.0
+
+    @property
+    def launch_cost(self) -> int:
+        """What CuPy takes to launch a kernel or two."""
+        return _LAUNCH_NS
+
+    # -- the current stream -----------------------------------------------------------------------
+
+    def launching(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that enters the current stream for its call."""
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            return self._within(current_stream(self).raw, function, args, kwargs)
+
+        return launch
+
+    def run_in(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function with CuPy's current device and stream set."""
+        return self._within(stream.raw, function, args, {})
+
+    def _within(self, raw: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        cuda = cupy.cuda
+        try:
+            if cuda.runtime.getDevice() == self.index and cuda.get_current_stream() == raw:
+                return function(*args, **kwargs)
+            # The device first: the current stream is kept for each device.
+            with self._device, raw:
+                return function(*args, **kwargs)
+        except cuda.memory.OutOfMemoryError as error:
+            raise OutOfMemoryError(f"{self} is out of memory: {error}") from error
+        except cuda.runtime.CUDARuntimeError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Any) -> Exception:
+        """CUDA's error as ours."""
+        if error.status in _STICKY:
+            return DeviceLostError(
+                f"{self} is lost: {error}. The process can't use it any more: start another."
+            )
+        return AcceleratorError(f"{self}: {error}")
+
+    # -- streams and events -----------------------------------------------------------------------
+
+    def open_stream(self, priority: int | None) -> Any:
+        """CuPy's default stream, or one of a fixed set."""
+        if priority is None:
+            return cupy.cuda.Stream.null
+        with self._lock:
+            streams = self._streams.setdefault(priority, [])
+            if len(streams) == _STREAMS:
+                return streams[next(self._next) % _STREAMS]
+            with self._device:
+                if priority:
+                    handle = cupy.cuda.runtime.streamCreateWithPriority(
+                        cupy.cuda.runtime.streamNonBlocking, priority
+                    )
+                    stream = cupy.cuda.ExternalStream(handle, self.index)
+                else:
+                    stream = cupy.cuda.Stream(non_blocking=True)
+            streams.append(stream)
+            return stream
+
+    def new_event(self, *, timing: bool) -> Any:
+        """An event on which a thread sleeps instead of spinning."""
+        with self._device:
+            return cupy.cuda.Event(block=True, disable_timing=not timing)
+
+    def record(self, event: Any, stream: Any) -> None:
+        """Have an event happen when all that is in a stream now is done."""
+        with self._device:
+            event.record(stream)
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Have what is put into a stream from now on wait for an event."""
+        with self._device:
+            stream.wait_event(event)
+
+    def status(self, event: Any) -> int:
+        """CUDA's own answer: `Event.done` would take an error for work that is not done."""
+        try:
+            return int(cupy.cuda.runtime.eventQuery(event.ptr))
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            return int(error.status)
+
+    def failure(self, status: int) -> Exception:
+        """The error that a status stands for."""
+        return self._translated(cupy.cuda.runtime.CUDARuntimeError(status))
+
+    def synchronize(self, event: Any) -> None:
+        """Sleep until an event has happened; other threads go on."""
+        try:
+            event.synchronize()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise self._translated(error) from error
+
+    def completion(self, event: Any) -> Awaitable[None]:
+        """Told by the device's waiter thread."""
+        loop = asyncio.get_running_loop()
+        happened = loop.create_future()
+        with self._lock:
+            if self._waiter is None:
+                self._waiter = _Waiter(self)
+        self._waiter.put(event, loop, happened)
+        return happened
+
+    def elapsed_time(self, start: Any, end: Any) -> float:
+        """Milliseconds by the device's clock."""
+        return float(cupy.cuda.get_elapsed_time(start, end))
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def from_host(self, array: Any, *, pinned: bool) -> Any:
+        """A copy, by way of pinned memory unless the array lies there."""
+        stream = current_stream(self)
+        source = array
+        if not (pinned and array.flags.c_contiguous):
+            source = self._pool.take(array.shape, array.dtype)
+            source[...] = array
+
+        def copy() -> Any:
+            target = cupy.empty(source.shape, source.dtype)
+            target.set(source, stream=stream.raw)
+            return target
+
+        copied = self._within(stream.raw, copy, (), {})
+        # The driver reads it behind everybody's back.
+        stream.keep(source)
+        return copied
+
+    def to_host(self, array: Any) -> Any:
+        """A copy in pinned memory, which comes with the stream."""
+        stream = current_stream(self)
+        target = self._pool.take(array.shape, array.dtype)
+
+        def copy() -> Any:
+            source = cupy.ascontiguousarray(array)
+            source.get(stream=stream.raw, out=target, blocking=False)
+            return source
+
+        stream.keep(self._within(stream.raw, copy, (), {}), target)
+        return target
+
+    def from_peer(self, array: Any, peer: Device) -> Any:
+        """A copy of another CUDA device's array, between both current streams."""
+        here, there = current_stream(self), current_stream(peer)
+        here.wait_stream(there)
+        copied = self._within(here.raw, cupy.array, (array,), {})
+        there.wait_stream(here)
+        there.keep(array)
+        return copied
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Page-locked memory."""
+        return self._pool.take(shape, dtype)
+
+    # -- CuPy's side ------------------------------------------------------------------------------
+
+    def lend(self, array: Any) -> Any:
+        """An array for CuPy: what follows in its current stream comes after what is in ours."""
+        event = self.new_event(timing=False)
+        self.record(event, current_stream(self).raw)
+        with self._device:
+            cupy.cuda.get_current_stream().wait_event(event)
+        return array
+
+    def borrow(self, array: Any) -> Any:
+        """An array of CuPy's: what follows in our current stream comes after what is in its."""
+        event = self.new_event(timing=False)
+        with self._device:
+            event.record(cupy.cuda.get_current_stream())
+        self.wait(current_stream(self).raw, event)
+        return array
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def memory_stats(self) -> dict[str, int]:
+        """What CuPy's pool says; it knows no peaks."""
+        with self._device:
+            pool = cupy.get_default_memory_pool()
+            return {
+                "allocated_bytes.all.current": pool.used_bytes(),
+                "reserved_bytes.all.current": pool.total_bytes(),
+            }
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and all bytes, as the driver counts them."""
+        free, total = self._device.mem_info
+        return free, total
+
+    def empty_cache(self) -> None:
+        """Give the pool's unused blocks to the driver."""
+        with self._device:
+            cupy.get_default_memory_pool().free_all_blocks()
+
+
+class _Waiter:
+    """A thread that sleeps until events happen, and tells the loops that await them.
+
+    Not `launchHostFunc`: its callbacks need the interpreter while the driver holds its lock, and
+    after an error they are never called.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        """Start the thread; it ends with the process."""
+        self._device = device
+        self._queue: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
+        Thread(target=self._run, name=f"asyncgrad {device}", daemon=True).start()
+
+    def put(self, event: Any, loop: Any, happened: asyncio.Future[None]) -> None:
+        """Have a future ended when an event has happened."""
+        self._queue.put((event, loop, happened))
+
+    def _run(self) -> None:
+        waiting: list[tuple[Any, Any, Any]] = []
+        while True:
+            if not waiting:
+                waiting.append(self._queue.get())
+            while not self._queue.empty():
+                waiting.append(self._queue.get())
+            # Whoever came first is waited for; whoever is done by then is told, too.
+            error: Exception | None = None
+            try:
+                self._device.synchronize(waiting[0][0])
+            except Exception as caught:
+                error = caught
+            pending = []
+            for place, (event, loop, happened) in enumerate(waiting):
+                status = self._device.status(event) if place else READY
+                if status == NOT_READY:
+                    pending.append((event, loop, happened))
+                    continue
+                failed = error if not place or status != READY else None
+                if place and status != READY and failed is None:
+                    failed = self._device.failure(status)
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_end, happened, failed)
+            waiting = pending
+
+
+def _end(happened: asyncio.Future[None], error: Exception | None) -> None:
+    if happened.done():
+        return
+    if error is None:
+        happened.set_result(None)
+    else:
+        happened.set_exception(error)

@@ -1,0 +1,106 @@
+"""Which devices there are, and which one a name means."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.devices.base import Device, bind_find
+from asyncgrad.devices.cpu import CPU
+from asyncgrad.errors import DeviceUnavailableError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+#: Where the devices of a type are made. The modules are loaded when a device is asked for.
+_HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}
+_NAME = re.compile(r"([a-z]+)(?::(\d+))?")
+#: Modules that have been asked for.
+_loaded: dict[str, ModuleType] = {}
+
+
+def find(type: Any, index: int | None = None) -> Device:
+    """A device by its name.
+
+    Args:
+        type: a device, a type (`"cuda"`), a type with an index (`"cuda:1"`), or the index of an
+            accelerator.
+        index: the index, where the name has none.
+
+    Raises:
+        RuntimeError: if there is no such device.
+        TypeError: if the arguments name none.
+    """
+    if isinstance(type, Device):
+        return type
+    if isinstance(type, int) and not isinstance(type, bool):
+        return find(as_accelerator(None).type, type)
+    if not isinstance(type, str) or not (index is None or isinstance(index, int)):
+        given = ", ".join(repr(v.__class__.__name__) for v in (type, index) if v is not None)
+        raise TypeError(
+            f"device() received an invalid combination of arguments - got ({given}); expected a "
+            f"device, or a type such as 'cuda' or 'cuda:1' and an index"
+        )
+    name = _NAME.fullmatch(type)
+    if name is None:
+        raise RuntimeError(f"Invalid device string: '{type}'. Write 'cpu', 'cuda' or 'cuda:1'.")
+    kind, number = name.groups()
+    if kind != "cpu" and kind not in _HOMES:
+        raise RuntimeError(
+            f"Expected one of cpu, {', '.join(_HOMES)} device type at start of device string: "
+            f"{type}"
+        )
+    if number is not None and index is not None:
+        raise RuntimeError(
+            f"type (string) must not include an index because index was passed explicitly: {type}"
+        )
+    place = int(number) if number is not None else index
+    if place is not None and place < 0:
+        raise RuntimeError(f"Device index must not be negative, got {place}")
+    if kind == "cpu":
+        return CPU
+    device: Device = _home(kind).find(place or 0)
+    return device
+
+
+def _home(kind: str) -> ModuleType:
+    home = _loaded.get(kind)
+    if home is None:
+        home = _loaded[kind] = import_module(_HOMES[kind])
+    return home
+
+
+def available() -> tuple[Device, ...]:
+    """The devices there are: the CPU, CUDA's if CuPy sees any, simulated ones once in use."""
+    found: list[Device] = [CPU]
+    for kind in _HOMES:
+        if kind == "cuda" or kind in _loaded:
+            found += _home(kind).present()
+    return tuple(found)
+
+
+def accelerators() -> tuple[Device, ...]:
+    """The devices of the accelerator: CUDA's, or simulated ones if there are none."""
+    devices = available()[1:]
+    return tuple(device for device in devices if device.type == devices[0].type)
+
+
+def as_accelerator(device: Any) -> Device:
+    """The device that is meant; None is the current accelerator.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    if device is not None:
+        return find(device)
+    found = accelerators()
+    if not found:
+        raise DeviceUnavailableError(
+            "Cannot access accelerator device when none is available. Name a device: 'cpu', or "
+            "'sim:0' for a simulated one."
+        )
+    return found[0]
+
+
+bind_find(find)

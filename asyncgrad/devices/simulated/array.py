@@ -1,0 +1,368 @@
+"""Arrays in simulated memory, and the library of functions on them.
+
+The functions are NumPy's: their values are computed when they are put into a stream, and nobody
+can look at them but by copying them to the host. What CuPy refuses is refused here: host arrays as
+operands, and turning an array into NumPy's without saying so.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.simulated.memory import Access, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Functions that write into their first argument.
+_WRITES_FIRST = frozenset({
+    "copyto", "put_along_axis", "place", "putmask", "fill_diagonal", "at", "put", "__setitem__",
+    "fill", "sort", "partition", "__iadd__", "__isub__", "__imul__", "__itruediv__",
+    "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__",
+    "__irshift__",
+})  # fmt: skip
+#: Functions about shapes and dtypes, which touch no memory.
+_FACTS = frozenset({
+    "broadcast_shapes", "promote_types", "can_cast", "min_scalar_type", "isscalar", "errstate",
+    "ndindex", "issubdtype", "iterable", "ndim", "shape", "size", "normalize_axis_index",
+})  # fmt: skip
+
+
+class Flags:
+    """What CuPy's flags say; there is no `writeable` among them."""
+
+    __slots__ = ("c_contiguous", "f_contiguous", "owndata")
+
+    def __init__(self, flags: Any) -> None:
+        """Take them from NumPy's."""
+        self.c_contiguous: bool = flags.c_contiguous
+        self.f_contiguous: bool = flags.f_contiguous
+        self.owndata: bool = flags.owndata
+
+
+class SimArray:
+    """An array on a simulated device."""
+
+    __slots__ = ("__weakref__", "_values", "base", "device", "storage")
+
+    def __init__(self, values: Any, device: Any, storage: Storage, base: SimArray | None) -> None:
+        """Look at values in a storage.
+
+        Args:
+            values: the NumPy array, into which nobody may look.
+            device: where it is.
+            storage: its memory.
+            base: the array that owns the memory, None if this one does.
+        """
+        self._values = values
+        self.device = device
+        self.storage = storage
+        self.base = base
+
+    # -- facts ------------------------------------------------------------------------------------
+
+    shape = property(lambda self: self._values.shape)
+    dtype = property(lambda self: self._values.dtype)
+    ndim = property(lambda self: self._values.ndim)
+    size = property(lambda self: self._values.size)
+    nbytes = property(lambda self: self._values.nbytes)
+    itemsize = property(lambda self: self._values.itemsize)
+    strides = property(lambda self: self._values.strides)
+    flags = property(lambda self: Flags(self._values.flags))
+    T = property(lambda self: launch(self.device, "T", np.transpose, (self,)))
+    real = property(lambda self: launch(self.device, "real", np.real, (self,)))
+    imag = property(lambda self: launch(self.device, "imag", np.imag, (self,)))
+
+    def __len__(self) -> int:
+        """The length of the first axis."""
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[SimArray]:
+        """The parts along the first axis."""
+        return (self[i] for i in range(len(self)))
+
+    # -- to the host ------------------------------------------------------------------------------
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """A copy in host memory; blocks until it is there."""
+        device = self.device
+        values = device.to_host(self)
+        event = device.new_event(timing=False)
+        device.record(event, device.current_raw())
+        device.synchronize(event)
+        return values  # type: ignore[no-any-return]
+
+    def item(self, *place: Any) -> Any:
+        """One element as a Python number; blocks until it is there."""
+        return self.get().item(*place)
+
+    def tolist(self) -> Any:
+        """All elements as Python numbers; blocks until they are there."""
+        return self.get().tolist()
+
+    def __bool__(self) -> bool:
+        """The one element; blocks until it is there."""
+        return bool(self.get())
+
+    def __int__(self) -> int:
+        """The one element; blocks until it is there."""
+        return int(self.get())
+
+    def __float__(self) -> float:
+        """The one element; blocks until it is there."""
+        return float(self.get())
+
+    def __complex__(self) -> complex:
+        """The one element; blocks until it is there."""
+        return complex(self.get())
+
+    def __index__(self) -> int:
+        """The one element; blocks until it is there."""
+        return self.get().__index__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Refuse: the host can't see a device's memory."""
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed: the array is in the memory of "
+            f"{self.device}. Copy it with .get(), or the tensor with .cpu()."
+        )
+
+    # -- functions --------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy's elementwise functions on this device."""
+        name = ufunc.__name__ if method == "__call__" else method
+        return launch(self.device, name, getattr(ufunc, method), inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's other functions on this device."""
+        return launch(self.device, function.__name__, function, args, kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A part."""
+        return launch(self.device, "__getitem__", np.ndarray.__getitem__, (self, index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write a part."""
+        launch(self.device, "__setitem__", np.ndarray.__setitem__, (self, index, value))
+
+    def __getattr__(self, name: str) -> Any:
+        """NumPy's methods on this device; only reached for what is no attribute."""
+        method = getattr(np.ndarray, name, None)
+        if not callable(method) or name.startswith("__"):
+            raise AttributeError(f"'SimArray' object has no attribute {name!r}")
+        return lambda *args, **kwargs: launch(self.device, name, method, (self, *args), kwargs)
+
+    def __repr__(self) -> str:
+        """What it is, not what is in it."""
+        return f"<SimArray {self.dtype}{list(self.shape)} on {self.device}>"
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    method = getattr(np.ndarray, name)
+
+    def operator(self: SimArray, *others: Any) -> Any:
+        result = launch(self.device, name, method, (self, *others))
+        return self if name in _WRITES_FIRST and result is not NotImplemented else result
+
+    operator.__name__ = name
+    return operator
+
+
+for _stem in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or",
+              "xor", "lshift", "rshift"):  # fmt: skip
+    for _form in ("__{}__", "__r{}__", "__i{}__"):
+        if _form.format(_stem) != "__imatmul__":
+            setattr(SimArray, _form.format(_stem), _operator(_form.format(_stem)))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "divmod"):
+    setattr(SimArray, f"__{_name}__", _operator(f"__{_name}__"))
+SimArray.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+# -- putting functions into streams --------------------------------------------------------------
+
+
+def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None) -> Any:
+    """Put a function of NumPy on arrays of one device into the current stream.
+
+    Raises:
+        RuntimeError: if another device's array is among the arguments.
+        TypeError: if a host array is.
+        RaceError: if it reads or writes memory in no certain order to another stream.
+    """
+    found: dict[int, SimArray] = {}
+    indexing = name in {"__getitem__", "__setitem__", "take", "at", "put_along_axis"}
+    values = [_plain(value, device, found, indexing) for value in args]
+    named = {key: _plain(value, device, found, False) for key, value in (kwargs or {}).items()}
+    written = _written(name, function, args, kwargs or {})
+    stream = device.current_raw()
+    storages = {id(array.storage): array.storage for array in found.values()}
+    machine = device.machine
+    accesses = [
+        Access(array.storage, array._values, write=any(array is w for w in written))
+        for array in found.values()
+        if array.size
+    ]
+    with machine.lock:
+        if written and machine.detect_races:
+            machine._learn(stream, machine.known)
+            for access in accesses:
+                access.check(name, stream)
+        token = hush()
+        try:
+            result = function(*values, **named)
+        finally:
+            unhush(token)
+        if result is NotImplemented:
+            return result
+        fresh: list[SimArray] = []
+        wrapped = _wrapped(result, device, stream, found, storages, fresh)
+        if fresh or written:
+            accesses += [Access(a.storage, a._values, write=True) for a in fresh if a.size]
+            machine.launch(name, stream, accesses)
+        return wrapped
+
+
+def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) -> Any:
+    """An argument with NumPy's arrays in the place of the device's, which are noted."""
+    if isinstance(value, SimArray):
+        if value.device is not device:
+            raise RuntimeError(
+                f"an array of {value.device} is used on {device}. Move one with .to()."
+            )
+        found[id(value._values)] = value
+        return value._values
+    if isinstance(value, (tuple, list)):
+        return type(value)(_plain(part, device, found, indexing) for part in value)
+    if isinstance(value, np.ndarray) and not indexing:
+        raise TypeError(
+            f"Unsupported type {type(value)}: a host array is used with arrays of {device}. Copy "
+            f"it to the device with .to({str(device)!r})."
+        )
+    return value
+
+
+def _written(name: str, function: Any, args: Any, kwargs: dict[str, Any]) -> list[SimArray]:
+    """The arrays that a call writes into."""
+    out = kwargs.get("out")
+    targets = list(out) if isinstance(out, tuple) else [out]
+    owner = getattr(function, "__self__", function)
+    if isinstance(owner, np.ufunc) and function is owner:
+        targets += args[owner.nin :]
+    elif name in _WRITES_FIRST:
+        targets.append(args[0])
+    elif name in {"dot", "matmul"}:
+        targets += args[2:]
+    return [target for target in targets if isinstance(target, SimArray)]
+
+
+def _root(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    while isinstance(values.base, np.ndarray):
+        values = values.base
+    return values
+
+
+def _wrapped(
+    result: Any,
+    device: Any,
+    stream: Any,
+    found: dict[int, SimArray],
+    storages: dict[int, Storage],
+    fresh: list[SimArray],
+) -> Any:
+    """A result with the device's arrays in the place of NumPy's; new ones are noted."""
+    if isinstance(result, np.ndarray):
+        same = found.get(id(result))
+        if same is not None:
+            return same
+        root = _root(result)
+        for storage in storages.values():
+            if storage.root is root:
+                owner = next(a for a in found.values() if a.storage is storage)
+                return SimArray(result, device, storage, owner.base or owner)
+        if root is not result:
+            # NumPy made it as a view of something of its own.
+            result = result.copy()
+        return adopt(result, device, stream, fresh)
+    if isinstance(result, np.generic):
+        return adopt(np.asarray(result), device, stream, fresh)
+    if isinstance(result, (tuple, list)):
+        parts = [_wrapped(part, device, stream, found, storages, fresh) for part in result]
+        if hasattr(result, "_fields"):
+            return type(result)(*parts)
+        return type(result)(parts)
+    return result
+
+
+def adopt(values: Any, device: Any, stream: Any, fresh: list[SimArray]) -> SimArray:
+    """A new array of the device with some values, which nothing else may look at."""
+    array = SimArray(values, device, Storage(device.machine, values, stream), None)
+    fresh.append(array)
+    return array
+
+
+# -- the library ---------------------------------------------------------------------------------
+
+
+class Function:
+    """A function of NumPy on a device's arrays; `reduce` and `at` are functions, too."""
+
+    __slots__ = ("_device", "_function", "_name")
+
+    def __init__(self, device: Any, name: str, function: Any) -> None:
+        """Stand for a function."""
+        self._device = device
+        self._name = name
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Put it into the current stream."""
+        return launch(self._device, self._name, self._function, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """The function's own attributes and methods."""
+        value = getattr(self._function, name)
+        return Function(self._device, name, value) if callable(value) else value
+
+
+class Library:
+    """NumPy, as far as it is about arrays, on a simulated device."""
+
+    def __init__(self, device: Any, module: ModuleType = np) -> None:
+        """Stand for NumPy or a part of it."""
+        self._device = device
+        self._module = module
+        if module is np:
+            self.ndarray = SimArray
+
+    def __getattr__(self, name: str) -> Any:
+        """A function, a constant or a part; found once."""
+        value = getattr(self._module, name)
+        if isinstance(value, ModuleType):
+            value = Library(self._device, value)
+        elif callable(value) and not isinstance(value, type) and name not in _FACTS:
+            value = Function(self._device, name, value)
+        setattr(self, name, value)
+        return value
+
+    def asarray(self, value: Any, dtype: Any = None, **options: Any) -> Any:
+        """An array of the device; host arrays and numbers are copied to it."""
+        if isinstance(value, SimArray):
+            return value if dtype in {None, value.dtype} else value.astype(dtype)
+        return self.array(value, dtype=dtype, **options)
+
+    def array(self, value: Any, dtype: Any = None, **options: Any) -> Any:
+        """A new array of the device."""
+        if isinstance(value, SimArray):
+            return launch(self._device, "array", np.array, (value,), {"dtype": dtype, **options})
+        if isinstance(value, (list, tuple)) and any(isinstance(part, SimArray) for part in value):
+            return self.stack([self.asarray(part, dtype) for part in value])
+        return self._device.from_host(np.array(value, dtype=dtype, **options), pinned=False)
+
+    def ascontiguousarray(self, value: Any, dtype: Any = None) -> Any:
+        """The array if its elements stand in a row, else a copy in which they do."""
+        return launch(self._device, "copy", np.ascontiguousarray, (self.asarray(value, dtype),))

@@ -1,0 +1,208 @@
+"""The simulated device, as the rest sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.base import Device
+from asyncgrad.devices.pinned import PinnedPool
+from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.simulated.array import Library, SimArray, adopt
+from asyncgrad.devices.simulated.machine import Machine, SimEvent
+from asyncgrad.devices.simulated.memory import Access
+from asyncgrad.devices.streams import current_stream
+from asyncgrad.errors import RaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+_LIBRARY_CALL = 6_000
+
+
+def poison(values: Any) -> None:
+    """Make all elements NaN, or surely wrong."""
+    token = hush()
+    try:
+        if values.dtype.kind in "iu":
+            values[...] = np.iinfo(values.dtype).max // 3
+        elif values.dtype.kind == "b":
+            np.logical_not(values, out=values)
+        else:
+            values[...] = np.nan
+    finally:
+        unhush(token)
+
+
+class SimDevice(Device):
+    """A place in the machine that is being simulated."""
+
+    __slots__ = ("_library", "machine", "pinned")
+
+    streamed = True
+
+    def __init__(self, index: int, machine: Machine) -> None:
+        """Be the place at an index."""
+        super().__init__("sim", index)
+        self._library = Library(self)
+        self.plug_into(machine)
+
+    def plug_into(self, machine: Machine) -> None:
+        """Be a place of another machine, with empty streams and memory."""
+        self.machine = machine
+        self._default_stream = None
+        self._opened.clear()
+        self.side_streams = False
+        self.pinned = PinnedPool(np.empty)
+
+    @property
+    def xp(self) -> Any:
+        """NumPy's functions on this device's arrays."""
+        return self._library
+
+    @property
+    def array_type(self) -> type:
+        """`SimArray`."""
+        return SimArray
+
+    @property
+    def element_cost(self) -> float:
+        """None of the caller's time, as on an accelerator."""
+        return 0.0
+
+    @property
+    def launch_cost(self) -> int:
+        """About what Python takes for it."""
+        return _LIBRARY_CALL
+
+    def current_raw(self) -> Any:
+        """The stream that work is put into here."""
+        return current_stream(self).raw
+
+    # -- streams and events -----------------------------------------------------------------------
+
+    def open_stream(self, priority: int | None) -> Any:
+        """A stream of the machine."""
+        return self.machine.open_stream(self, priority or 0)
+
+    def new_event(self, *, timing: bool) -> Any:
+        """An event of the machine."""
+        return SimEvent(timing=timing)
+
+    def record(self, event: Any, stream: Any) -> None:
+        """Have an event happen when all that is in a stream now is done."""
+        self.machine.record(event, stream)
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """Have what is put into a stream from now on wait for an event."""
+        self.machine.wait(stream, event)
+
+    def status(self, event: Any) -> int:
+        """As the machine sees it by now."""
+        return self.machine.status(event)
+
+    def failure(self, status: int) -> Any:
+        """What has gone wrong on this device."""
+        assert self.index is not None
+        return self.machine.failure(self.index)
+
+    def synchronize(self, event: Any) -> None:
+        """Go on with the simulation until an event has happened."""
+        self.machine.synchronize(event)
+
+    def completion(self, event: Any) -> Awaitable[None]:
+        """The same, a step in each turn of the event loop."""
+        return self.machine.completion(event)
+
+    def elapsed_time(self, start: Any, end: Any) -> float:
+        """Milliseconds by the machine's clock."""
+        took: float = end.operation.end - start.operation.end
+        return took * 1e3
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def from_host(self, array: Any, *, pinned: bool) -> Any:
+        """A copy; pinned memory is read when it is done, and must not have changed until then."""
+        return self._arrival("copy from the host", array.copy(), array if pinned else None)
+
+    def _arrival(self, name: str, values: Any, source: Any) -> SimArray:
+        machine = self.machine
+        stream = self.current_raw()
+        expected = values.copy()
+
+        def compare(poisoned: bool) -> None:
+            if not np.array_equal(source, expected, equal_nan=source.dtype.kind in "fc"):
+                machine.report(self.index or 0, RaceError(
+                    "pinned memory was changed before it had been copied to the device. Wait for "
+                    "the copy: stream.synchronize(), or await an event."
+                ))  # fmt: skip
+
+        with machine.lock:
+            array = adopt(values, self, stream, [])
+            accesses = [Access(array.storage, values, write=True)] if array.size else []
+            machine.launch(name, stream, accesses, None if source is None else compare)
+        return array
+
+    def to_host(self, array: Any) -> Any:
+        """A copy in pinned memory: NaN until it is there."""
+        target = self.pinned.take(array.shape, array.dtype)
+        values = array._values.copy()
+        target[...] = values
+        poison(target)
+
+        def deliver(poisoned: bool) -> None:
+            if not poisoned:
+                target[...] = values
+
+        access = [Access(array.storage, array._values, write=False)] if array.size else []
+        self.machine.launch("copy to the host", self.current_raw(), access, deliver)
+        return target
+
+    def from_peer(self, array: Any, peer: Device) -> Any:
+        """A copy of another simulated device's array, between both current streams."""
+        machine = self.machine
+        here, there = current_stream(self), current_stream(peer)
+        # As CUDA's copies between devices: after what is in either stream, and before what follows.
+        here.wait_stream(there)
+        with machine.lock:
+            copied = adopt(np.array(array._values), self, here.raw, [])
+            accesses = [
+                Access(array.storage, array._values, write=False),
+                Access(copied.storage, copied._values, write=True),
+            ]
+            machine.launch("copy between devices", here.raw, accesses if copied.size else [])
+        there.wait_stream(here)
+        return copied
+
+    def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Host memory that counts as pinned."""
+        return self.pinned.take(shape, dtype)
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def memory_stats(self) -> dict[str, int]:
+        """What the simulated memory holds."""
+        memory = self.machine.memory[self.index or 0]
+        return {
+            "allocated_bytes.all.current": memory.allocated,
+            "allocated_bytes.all.peak": memory.peak,
+            "reserved_bytes.all.current": memory.allocated + memory.kept,
+            "reserved_bytes.all.peak": memory.peak_reserved,
+        }
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and all bytes."""
+        memory = self.machine.memory[self.index or 0]
+        total = 2**40 if memory.limit is None else memory.limit
+        return total - memory.allocated - memory.kept, total
+
+    def empty_cache(self) -> None:
+        """Forget the blocks that are not in use."""
+        self.machine.memory[self.index or 0].empty_cache()
+
+    def reset_peak_memory_stats(self) -> None:
+        """Start from what is in use now."""
+        memory = self.machine.memory[self.index or 0]
+        memory.peak = memory.allocated
+        memory.peak_reserved = memory.allocated + memory.kept

@@ -1,0 +1,466 @@
+"""The simulated machine: what is in its streams, in which order it is done, and what can go wrong.
+
+Rule 1: an operation's values are known when it is put into a stream; *doing* it makes them visible.
+    A copy to the host delivers NaN unless all that it depends on had been done before it.
+Rule 2: what is done next is always the head of some stream, whose waits are over. Time, a schedule
+    or a hand chooses among the heads; nothing else decides the order.
+Rule 3: clocks are vectors. An access to memory is in order if the stream that makes it knows of all
+    accesses that it must follow; it learns of others by waiting for events, and by what the host
+    knew when it put the operation in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from asyncio.events import _get_running_loop
+from collections import deque
+from itertools import count
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.devices.base import NOT_READY, READY
+from asyncgrad.devices.simulated.memory import Memory
+from asyncgrad.errors import AcceleratorError, DeviceLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from asyncgrad.devices.simulated.memory import Access
+
+#: CUDA's codes for a failed launch and for a device that is gone.
+FAILED = 719
+LOST = 46
+
+
+class Operation:
+    """One piece of work in a stream."""
+
+    __slots__ = ("after", "done", "effect", "end", "fault", "name", "number", "poisoned",
+                 "sources", "start", "stream")  # fmt: skip
+
+    def __init__(self, name: str, stream: SimStream, number: int) -> None:
+        """Work that has not been timed yet."""
+        self.name = name
+        self.stream = stream
+        #: Its place among all of the machine's.
+        self.number = number
+        self.start = self.end = 0.0
+        self.done = False
+        #: What it made is NaN: it failed, or what it read was not there.
+        self.poisoned = False
+        #: The operations that made what it reads; and those it waits for.
+        self.sources: Iterable[Operation] = ()
+        self.after: Sequence[Operation] = ()
+        #: The error that doing it will bring.
+        self.fault: BaseException | None = None
+        #: Called with `poisoned` when it is done.
+        self.effect: Callable[[bool], None] | None = None
+
+    def __repr__(self) -> str:
+        """Name and place."""
+        return f"{self.name} #{self.number} in {self.stream}"
+
+
+class SimStream:
+    """A first-in, first-out queue of operations."""
+
+    __slots__ = ("clock", "device", "number", "priority", "queue", "ready_at", "ticks")
+
+    def __init__(self, device: Any, number: int, priority: int) -> None:
+        """An empty stream."""
+        self.device = device
+        self.number = number
+        self.priority = priority
+        self.queue: deque[Operation] = deque()
+        #: When all that is in it will be done, if time decides.
+        self.ready_at = 0.0
+        self.ticks = 0
+        #: How far this stream knows each to be.
+        self.clock: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        """Number and device."""
+        return f"stream {self.number} of {self.device}"
+
+
+class SimEvent:
+    """A mark in a stream, and what the stream knew there."""
+
+    __slots__ = ("clock", "operation", "timing")
+
+    def __init__(self, *, timing: bool) -> None:
+        """Not recorded."""
+        self.timing = timing
+        self.operation: Operation | None = None
+        self.clock: dict[int, int] = {}
+
+
+class VirtualClock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        """Start at 0."""
+        self.time = 0.0
+
+    def now(self) -> float:
+        """Seconds."""
+        return self.time
+
+    def sleep_until(self, moment: float) -> None:
+        """Let time pass."""
+        self.time = max(self.time, moment)
+
+
+class RealClock:
+    """The system's time."""
+
+    def now(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
+
+    def sleep_until(self, moment: float) -> None:
+        """Block the calling thread."""
+        left = moment - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+
+
+class Machine:
+    """All simulated devices of one simulation.
+
+    Args:
+        devices: how many there are.
+        latency: seconds that an operation takes at least.
+        bandwidth: bytes that it reads and writes in a second.
+        duration: seconds of an operation from its name and bytes, in the place of both.
+        clock: `"virtual"`: time passes only while somebody waits, `"real"`: the system's.
+        schedule: who goes next: `None`: what ends first by the clock; `"manual"`: nobody until
+            `step()` is called, or until somebody blocks; a function from the operations that may
+            go next to the index of the one that does.
+        memory: bytes of each device, None for no limit.
+        detect_races: raise `RaceError` when an operation is put in that is in no certain order to
+            another on the same memory.
+    """
+
+    def __init__(
+        self,
+        devices: int = 8,
+        *,
+        latency: float = 5e-6,
+        bandwidth: float = 1e12,
+        duration: Callable[[str, int], float] | None = None,
+        clock: str = "virtual",
+        schedule: str | Callable[[Sequence[Operation]], int] | None = None,
+        memory: int | None = None,
+        detect_races: bool = True,
+    ) -> None:
+        """Start with empty streams."""
+        if clock not in {"virtual", "real"}:
+            raise ValueError(f"simulate: clock must be 'virtual' or 'real', not {clock!r}")
+        if isinstance(schedule, str) and schedule != "manual":
+            raise ValueError(f"simulate: schedule must be 'manual' or a function, not {schedule!r}")
+        self.devices = devices
+        self.duration = duration or (lambda name, size: latency + size / bandwidth)
+        self.clock: Any = VirtualClock() if clock == "virtual" else RealClock()
+        self.schedule = schedule
+        self.memory = [Memory(self, place, memory) for place in range(devices)]
+        self.detect_races = detect_races
+        self.lock = RLock()
+        self.streams: list[SimStream] = []
+        #: What the host knows of each stream.
+        self.known: dict[int, int] = {}
+        #: Operations put in so far, without waits and records, and how often the host has blocked.
+        self.launched = 0
+        self.blocked = 0
+        self._numbers = count()
+        #: Errors to come, by what `launched` is then; and those that nobody has been told of.
+        self._faults: dict[int, BaseException | None] = {}
+        self._errors: dict[int, BaseException] = {}
+        self._lost: set[int] = set()
+        self._waiting: list[tuple[Operation, Any, asyncio.Future[None]]] = []
+        #: Loops that turn for this machine.
+        self._turning: set[Any] = set()
+
+    # -- putting work in --------------------------------------------------------------------------
+
+    def open_stream(self, device: Any, priority: int) -> SimStream:
+        """A new stream."""
+        with self.lock:
+            stream = SimStream(device, len(self.streams), priority)
+            self.streams.append(stream)
+            return stream
+
+    def launch(
+        self,
+        name: str,
+        stream: SimStream,
+        accesses: Sequence[Access],
+        effect: Callable[[bool], None] | None = None,
+    ) -> Operation:
+        """Put an operation on memory into a stream.
+
+        Raises:
+            RaceError: if one of its accesses is in no certain order to an earlier one.
+            DeviceLostError: if the device is gone.
+        """
+        with self.lock:
+            place = stream.device.index
+            if place in self._lost:
+                raise self._errors[place]
+            self._learn(stream, self.known)
+            if self.detect_races:
+                for access in accesses:
+                    access.check(name, stream)
+            operation = self._put(name, stream)
+            stream.ticks += 1
+            stream.clock[stream.number] = stream.ticks
+            operation.sources = [
+                access.storage.writer
+                for access in accesses
+                if access.storage.writer is not None and access.storage.machine is self
+            ]
+            operation.effect = effect
+            if self.launched in self._faults:
+                operation.fault = self._faults.pop(self.launched) or AcceleratorError(
+                    f"simulated fault of {operation!r}"
+                )
+            size = 0
+            for access in accesses:
+                size += access.size
+                access.note(stream, operation)
+            self._time(operation, self.duration(name, size))
+            self.launched += 1
+            return operation
+
+    def _put(self, name: str, stream: SimStream) -> Operation:
+        operation = Operation(name, stream, next(self._numbers))
+        stream.queue.append(operation)
+        return operation
+
+    def _time(self, operation: Operation, seconds: float) -> None:
+        stream = operation.stream
+        operation.start = max(self.clock.now(), stream.ready_at, *(o.end for o in operation.after))
+        operation.end = stream.ready_at = operation.start + seconds
+
+    def record(self, event: SimEvent, stream: SimStream) -> None:
+        """Have an event happen when what is in a stream is done."""
+        with self.lock:
+            self._learn(stream, self.known)
+            event.operation = self._put("record", stream)
+            event.clock = dict(stream.clock)
+            self._time(event.operation, 0.0)
+
+    def wait(self, stream: SimStream, event: SimEvent) -> None:
+        """Have a stream wait for an event."""
+        with self.lock:
+            before = event.operation
+            if before is None:
+                return
+            operation = self._put("wait", stream)
+            operation.after = (before,)
+            self._time(operation, 0.0)
+            self._learn(stream, event.clock)
+
+    @staticmethod
+    def _learn(stream: SimStream, clock: dict[int, int]) -> None:
+        known = stream.clock
+        for number, ticks in clock.items():
+            if known.get(number, 0) < ticks:
+                known[number] = ticks
+
+    # -- doing it ---------------------------------------------------------------------------------
+
+    def heads(self) -> list[Operation]:
+        """The operations that may go next."""
+        return [
+            stream.queue[0]
+            for stream in self.streams
+            if stream.queue and all(before.done for before in stream.queue[0].after)
+        ]
+
+    def step(self, choice: int | None = None) -> Operation | None:
+        """Do one operation: by its place among `heads()`, or as the schedule chooses.
+
+        Returns:
+            The operation, None if there was none.
+        """
+        with self.lock:
+            heads = self.heads()
+            if not heads:
+                return None
+            if choice is not None:
+                operation = heads[choice]
+            elif callable(self.schedule):
+                operation = heads[self.schedule(heads) % len(heads)]
+            elif self.schedule == "manual":
+                operation = min(heads, key=lambda o: o.number)
+            else:
+                operation = min(heads, key=lambda o: (o.end, o.stream.priority, o.number))
+                self.clock.sleep_until(operation.end)
+            self._do(operation)
+            return operation
+
+    def _do(self, operation: Operation) -> None:
+        operation.stream.queue.popleft()
+        place = operation.stream.device.index
+        fault = operation.fault
+        if fault is not None:
+            self.report(place, fault)
+        operation.poisoned = (
+            fault is not None
+            or place in self._lost
+            or any(o.poisoned or not o.done for o in operation.sources)
+        )
+        operation.done = True
+        # A chain of operations must not hold all that have been.
+        operation.sources = operation.after = ()
+        effect, operation.effect = operation.effect, None
+        if effect is not None:
+            effect(operation.poisoned)
+        self._wake()
+
+    def progress(self) -> None:
+        """Do what is due by now."""
+        if self.schedule is not None:
+            return
+        now = self.clock.now()
+        while (heads := self.heads()) and min(o.end for o in heads) <= now:
+            self.step()
+
+    # -- waiting for it ---------------------------------------------------------------------------
+
+    def status(self, event: SimEvent) -> int:
+        """How an event stands."""
+        with self.lock:
+            operation = event.operation
+            if operation is None:
+                return READY
+            self.progress()
+            place = operation.stream.device.index
+            if place in self._lost:
+                return LOST
+            if not operation.done:
+                return NOT_READY
+            self._observe(event)
+            return FAILED if place in self._errors else READY
+
+    def failure(self, place: int) -> BaseException:
+        """The error of a device; it is told once, unless the device is lost."""
+        with self.lock:
+            if place in self._lost:
+                return self._errors[place]
+            return self._errors.pop(place)
+
+    def synchronize(self, event: SimEvent) -> None:
+        """Block until an event has happened."""
+        operation = event.operation
+        if operation is None:
+            return
+        with self.lock:
+            if not operation.done:
+                self.blocked += 1
+            while not operation.done:
+                if self.step() is None:
+                    raise AssertionError(f"{operation} can never be done")
+            self._observe(event)
+            if operation.stream.device.index in self._errors:
+                raise self.failure(operation.stream.device.index)
+
+    def _observe(self, event: SimEvent) -> None:
+        """The host has seen that an event has happened."""
+        for number, ticks in event.clock.items():
+            if self.known.get(number, 0) < ticks:
+                self.known[number] = ticks
+
+    async def completion(self, event: SimEvent) -> None:
+        """Wait until an event has happened."""
+        operation = event.operation
+        assert operation is not None
+        loop = asyncio.get_running_loop()
+        with self.lock:
+            happened: asyncio.Future[None] | None = None
+            if not operation.done:
+                happened = loop.create_future()
+                self._waiting.append((operation, loop, happened))
+                self._turn_later(loop)
+        if happened is not None:
+            # Cancelled here, the operation is done all the same.
+            await happened
+        with self.lock:
+            self._observe(event)
+            if operation.stream.device.index in self._errors:
+                raise self.failure(operation.stream.device.index)
+
+    def _turn_later(self, loop: Any) -> None:
+        """Go on with the simulation while the loop waits for it."""
+        if loop in self._turning or self.schedule == "manual":
+            return
+        heads = self.heads()
+        self._turning.add(loop)
+        if self.schedule is None and isinstance(self.clock, RealClock) and heads:
+            loop.call_later(
+                max(0.0, min(o.end for o in heads) - self.clock.now()), self._turn, loop
+            )
+        else:
+            loop.call_soon(self._turn, loop)
+
+    def _turn(self, loop: Any) -> None:
+        """One turn of a loop that waits: one operation by schedule, or what is due by time."""
+        with self.lock:
+            self._turning.discard(loop)
+            if not any(waits is loop for _, waits, _ in self._waiting):
+                return
+            if isinstance(self.clock, VirtualClock) or self.schedule is not None:
+                self.step()
+            self.progress()
+            self._waiting = [w for w in self._waiting if not w[2].done()]
+            if any(waits is loop for _, waits, _ in self._waiting):
+                self._turn_later(loop)
+
+    def _wake(self) -> None:
+        """Tell those whose event has happened."""
+        waiting, self._waiting = self._waiting, []
+        running = _get_running_loop()
+        for operation, loop, happened in waiting:
+            if not operation.done:
+                self._waiting.append((operation, loop, happened))
+            elif loop is running:
+                _settle(happened)
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, happened)
+
+    # -- what goes wrong --------------------------------------------------------------------------
+
+    def fail(self, ahead: int = 0, error: BaseException | None = None) -> None:
+        """Have an operation fail when it is done: its results are poisoned.
+
+        The error is raised by the next synchronisation with its device, and by that alone.
+
+        Args:
+            ahead: how many operations are put in before it; 0 is the next one.
+            error: what is raised, an `AcceleratorError` if None.
+        """
+        with self.lock:
+            self._faults[self.launched + ahead] = error
+
+    def report(self, device: int, error: BaseException) -> None:
+        """Have the next synchronisation with a device raise an error."""
+        self._errors.setdefault(device, error)
+
+    def lose(self, device: int = 0) -> None:
+        """Lose a device: nothing in its streams will have results, and every call on it raises."""
+        with self.lock:
+            self._lost.add(device)
+            self._errors[device] = DeviceLostError(
+                f"sim:{device} is lost: its memory and all work on it are gone. Use another device."
+            )
+            for stream in self.streams:
+                if stream.device.index == device:
+                    while stream.queue:
+                        self._do(stream.queue[0])
+
+
+def _settle(happened: asyncio.Future[None]) -> None:
+    if not happened.done():
+        happened.set_result(None)

@@ -1,0 +1,169 @@
+"""Simulated memory: blocks that are used again, and who has read and written them.
+
+As in CuPy's pool, the block of an array that has died goes back to the stream it was allocated on
+and may be handed out again at once: whatever comes next in that stream is after all that the stream
+has done. Other streams that still read the block are not known to the pool, but to the race
+detector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numpy.lib.array_utils import byte_bounds
+
+from asyncgrad.errors import OutOfMemoryError, RaceError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from asyncgrad.devices.simulated.machine import Machine, Operation, SimStream
+
+
+class Block:
+    """A piece of a device's memory."""
+
+    __slots__ = ("history", "size")
+
+    def __init__(self, size: int) -> None:
+        """Memory that nobody has used."""
+        self.size = size
+        #: By stream, kind and first and last byte: the stream's tick, the operation's name, and
+        #: whether the memory had another owner then.
+        self.history: dict[tuple[int, bool, int, int], tuple[int, str, bool]] = {}
+
+
+class Memory:
+    """What is allocated on one device."""
+
+    def __init__(self, machine: Machine, place: int, limit: int | None) -> None:
+        """Start empty."""
+        self.machine = machine
+        self.place = place
+        self.limit = limit
+        #: Bytes in use, the most there ever were, and those kept for later.
+        self.allocated = self.peak = self.kept = self.peak_reserved = 0
+        #: Unused blocks by stream and size, the one that was given back last on top.
+        self._unused: dict[tuple[int, int], list[Block]] = {}
+
+    def take(self, size: int, stream: SimStream) -> Block:
+        """A block of a stream.
+
+        Raises:
+            OutOfMemoryError: if there is none left.
+        """
+        with self.machine.lock:
+            unused = self._unused.get((stream.number, size))
+            if unused:
+                block = unused.pop()
+                self.kept -= size
+            else:
+                if self.limit is not None and self.allocated + self.kept + size > self.limit:
+                    self.empty_cache()
+                    if self.allocated + size > self.limit:
+                        raise OutOfMemoryError(
+                            f"sim:{self.place} is out of memory: {size} bytes were asked for, "
+                            f"{self.allocated} of {self.limit} are in use. Free arrays, or "
+                            f"simulate a device with more memory."
+                        )
+                block = Block(size)
+            self.allocated += size
+            self.peak = max(self.peak, self.allocated)
+            self.peak_reserved = max(self.peak_reserved, self.allocated + self.kept)
+            return block
+
+    def give_back(self, block: Block, stream: SimStream) -> None:
+        """An array has died."""
+        with self.machine.lock:
+            self.allocated -= block.size
+            self.kept += block.size
+            block.history = {
+                (number, True, 0, block.size): (tick, name, True)
+                for (number, _, _, _), (tick, name, _) in sorted(
+                    block.history.items(), key=lambda item: item[1][0]
+                )
+            }
+            self._unused.setdefault((stream.number, block.size), []).append(block)
+
+    def empty_cache(self) -> None:
+        """Forget the blocks that are not in use."""
+        self._unused.clear()
+        self.kept = 0
+
+
+class Storage:
+    """The memory of an array and of all views of it."""
+
+    __slots__ = ("__weakref__", "block", "machine", "memory", "root", "stream", "writer")
+
+    def __init__(self, machine: Machine, root: np.ndarray[Any, Any], stream: SimStream) -> None:
+        """Allocate memory for a NumPy array that owns its elements."""
+        self.machine = machine
+        self.root = root
+        self.stream = stream
+        self.memory = machine.memory[stream.device.index]
+        self.block = self.memory.take(root.nbytes, stream)
+        #: The operation that wrote last.
+        self.writer: Operation | None = None
+
+    def __del__(self) -> None:
+        """No array looks at the memory any more."""
+        block = getattr(self, "block", None)
+        if block is not None:
+            self.memory.give_back(block, self.stream)
+
+
+class Access:
+    """One operation's reading or writing of a part of some memory."""
+
+    __slots__ = ("high", "low", "size", "storage", "write")
+
+    def __init__(self, storage: Storage, values: np.ndarray[Any, Any], *, write: bool) -> None:
+        """Note which bytes are meant."""
+        self.storage = storage
+        self.write = write
+        self.size = values.nbytes
+        start = byte_bounds(storage.root)[0]
+        low, high = byte_bounds(values)
+        self.low, self.high = low - start, high - start
+
+    def check(self, name: str, stream: SimStream) -> None:
+        """Raise if the access is in no certain order to an earlier one."""
+        if self.storage.machine is not stream.device.machine:
+            # Of an earlier simulation: all that is over.
+            return
+        clock = stream.clock
+        history = self.storage.block.history
+        for (number, write, low, high), (tick, earlier, stale) in history.items():
+            if number == stream.number or clock.get(number, 0) >= tick:
+                continue
+            if (stale or write or self.write) and low < self.high and self.low < high:
+                self._refuse(name, stream, number, write, earlier, stale)
+
+    def _refuse(
+        self, name: str, stream: SimStream, number: int, write: bool, earlier: str, stale: bool
+    ) -> None:
+        there = self.storage.machine.streams[number]
+        does = "writes" if self.write else "reads"
+        if stale:
+            raise RaceError(
+                f"{name} in {stream} {does} memory that was freed while {earlier} in {there} may "
+                f"still use it. Keep the array until then: "
+                f"tensor.record_stream(stream)."
+            )
+        raise RaceError(
+            f"{name} in {stream} {does} what {earlier} in {there} {'writes' if write else 'reads'}"
+            f", in no certain order. Have the one stream wait for the other: "
+            f"stream.wait_stream(other), or await an event between them."
+        )
+
+    def note(self, stream: SimStream, operation: Operation) -> None:
+        """Remember the access for those that follow."""
+        block = self.storage.block
+        if self.write:
+            if self.low <= 0 and self.high >= block.size:
+                # All that came before is known to come before: who follows this follows it.
+                block.history.clear()
+            self.storage.writer = operation
+        key = (stream.number, self.write, self.low, self.high)
+        block.history[key] = (stream.ticks, operation.name, False)

@@ -1,0 +1,319 @@
+"""Streams and events, as users see them, and the streams that are current.
+
+The current stream is ambient: `with stream:` holds for the asyncio task (or thread) and across its
+awaits. Where that is kept is for the floors above to say: `bind_ambient`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from asyncgrad.devices.base import NOT_READY, READY, Device, bind_stream_type
+from asyncgrad.devices.cpu import CPU
+from asyncgrad.devices.discovery import accelerators, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+#: Groups of arrays that a stream keeps before it looks which it can let go.
+_GROUP = 32
+_stream_ids = count(1)
+
+
+class Scope(NamedTuple):
+    """A current stream, and those around it."""
+
+    stream: Stream
+    outer: Scope | None
+
+
+#: Reads and sets the innermost scope; bound by `ops.ambient`.
+_ambient: list[Any] = []
+
+
+def bind_ambient(
+    get: Callable[[], Scope | None], install: Callable[[Scope | None], object]
+) -> None:
+    """Say where the innermost scope is kept."""
+    _ambient[:] = [get, install]
+
+
+def stream_in(scope: Scope | None, device: Device) -> Stream:
+    """The current stream of a device in a scope."""
+    while scope is not None:
+        if scope.stream.device is device:
+            return scope.stream
+        scope = scope.outer
+    return device.default_stream
+
+
+def current_stream(device: Device) -> Stream:
+    """The stream that work on a device is put into here."""
+    scope = _ambient[0]()
+    return device.default_stream if scope is None else stream_in(scope, device)
+
+
+def current_device() -> Device | None:
+    """The device of the innermost stream, None outside of all."""
+    scope = _ambient[0]()
+    return None if scope is None else scope.stream.device
+
+
+def _meant(device: Any) -> Device:
+    """A device by name; None is the current one: of the innermost stream, else an accelerator."""
+    if device is not None:
+        return find(device)
+    return current_device() or next(iter(accelerators()), CPU)
+
+
+class Stream:
+    """A queue of work on a device, which is done in order.
+
+    `with stream:` makes it the current one. That follows the asyncio task: it is safe to await
+    inside, and nobody else sees it.
+
+    Args:
+        device: the device, or the current one if None.
+        priority: smaller is more urgent, as with CUDA.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> stream = ag.Stream(device="sim:0")
+        >>> with stream:
+        ...     y = ag.ones(3).to("sim:0") * 2
+        >>> ag.accelerator.current_stream("sim:0").wait_stream(stream)
+        >>> y.cpu()
+        tensor([2., 2., 2.])
+    """
+
+    __slots__ = ("__weakref__", "_kept", "_marks", "device", "priority", "raw", "scope",
+                 "stream_id")  # fmt: skip
+
+    def __init__(self, device: Any = None, *, priority: int = 0) -> None:
+        """Open a stream."""
+        where = _meant(device)
+        self._open(where, where.open_stream(priority), priority)
+        where.opened(self)
+        self.stream_id = next(_stream_ids)
+
+    def _open(self, device: Device, raw: Any, priority: int) -> None:
+        self.device = device
+        self.priority = priority
+        #: The device's own.
+        self.raw = raw
+        self.stream_id = 0
+        #: This stream and no other, as a scope.
+        self.scope = Scope(self, None)
+        #: What the stream may still read, since the last mark; and marks with what came before.
+        self._kept: list[Any] = []
+        self._marks: deque[tuple[Any, list[Any]]] = deque()
+
+    @classmethod
+    def from_raw(cls, device: Device, raw: Any, priority: int) -> Stream:
+        """A stream that the device has already."""
+        stream = cls.__new__(cls)
+        stream._open(device, raw, priority)
+        return stream
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event that happens when all that is in the stream now is done."""
+        event = Event(self.device) if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Have what is put into this stream from now on wait for an event, on the device."""
+        if event._raw is not None:
+            self.device.wait(self.raw, event._raw)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Have what is put into this stream from now on wait for all that is in another now."""
+        if stream is not self:
+            self.wait_event(stream.record_event())
+
+    def query(self) -> bool:
+        """Whether all that was put into the stream is done.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+        return self.record_event().query()
+
+    def synchronize(self) -> None:
+        """Block until all that was put into the stream is done.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+        self.record_event().synchronize()
+        self._forget()
+
+    async def synchronize_async(self) -> None:
+        """Wait until all that was put into the stream is done, without holding the event loop.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+        # The stream may have got more to do when this goes on: only what was in it is waited for.
+        # Cancelled here, the work is done all the same.
+        await self.record_event()
+        self._forget()
+
+    def keep(self, *values: Any) -> None:
+        """Hold arrays that the stream reads but did not allocate until it has done so.
+
+        Memory goes back to the stream that it was allocated on when its array dies; that stream
+        knows nothing of this one.
+        """
+        self._kept.append(values)
+        if len(self._kept) >= _GROUP:
+            self.mark()
+
+    def mark(self) -> None:
+        """Let go of what has been read, and note how far the stream is with the rest."""
+        if self._kept:
+            event = self.device.new_event(timing=False)
+            self.device.record(event, self.raw)
+            kept, self._kept = self._kept, []
+            self._marks.append((event, kept))
+        self._forget()
+
+    def _forget(self) -> None:
+        marks, status = self._marks, self.device.status
+        while marks and status(marks[0][0]) != NOT_READY:
+            marks.popleft()
+
+    def __enter__(self) -> Self:
+        """Put work on the stream's device into this stream from here on."""
+        get, install = _ambient
+        install(Scope(self, get()))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Go back to what was current on entry."""
+        get, install = _ambient
+        scope = get()
+        while scope is not None and scope.stream is not self:
+            scope = scope.outer
+        install(None if scope is None else scope.outer)
+
+    def __repr__(self) -> str:
+        """Device and number."""
+        return f"<Stream {self.stream_id} of {self.device}>"
+
+
+class Event:
+    """A mark in a stream: it can be waited for by streams, by the host, and with `await`.
+
+    Args:
+        device: the device, or the current one if None.
+        enable_timing: the event notes when it happens, for `elapsed_time`.
+    """
+
+    __slots__ = ("__weakref__", "_raw", "_timing", "device")
+
+    def __init__(self, device: Any = None, *, enable_timing: bool = False) -> None:
+        """Make an event that has not been recorded: as long as it is not, it has happened."""
+        self.device = _meant(device)
+        self._timing = enable_timing
+        self._raw: Any = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Have the event happen when all that is in a stream now is done.
+
+        Args:
+            stream: the stream, or the current one of the event's device.
+
+        Raises:
+            RuntimeError: if the stream is another device's.
+        """
+        if stream is None:
+            stream = current_stream(self.device)
+        if stream.device is not self.device:
+            raise RuntimeError(
+                f"Event device {self.device} does not match recording stream's device "
+                f"{stream.device}. Make an event with Event({str(stream.device)!r})."
+            )
+        # A new one each time: who waits for the last recording goes on waiting for that.
+        raw = self.device.new_event(timing=self._timing)
+        self.device.record(raw, stream.raw)
+        self._raw = raw
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Have what is put into a stream from now on (the current one if None) wait for this."""
+        (current_stream(self.device) if stream is None else stream).wait_event(self)
+
+    def query(self) -> bool:
+        """Whether the event has happened.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+        status = self.status()
+        if status in {READY, NOT_READY}:
+            return status == READY
+        raise self.device.failure(status)
+
+    def status(self) -> int:
+        """0 if the event has happened, 600 if not, or the code of the device's error."""
+        return READY if self._raw is None else self.device.status(self._raw)
+
+    def synchronize(self) -> None:
+        """Block until the event has happened.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+        if self._raw is not None:
+            self.device.synchronize(self._raw)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait until the event has happened, without holding the event loop.
+
+        Raises:
+            RuntimeError: for what has gone wrong on the device.
+        """
+        if not self.query():
+            yield from self.device.completion(self._raw).__await__()
+
+    async def synchronize_async(self) -> None:
+        """The same as `await event`."""
+        # Nothing of ours is open here; cancelled, the work goes on.
+        await self
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another.
+
+        Raises:
+            RuntimeError: if either was made without `enable_timing`, or has not happened.
+            ValueError: if either has not been recorded.
+        """
+        if not (self._timing and end_event._timing):
+            raise RuntimeError(
+                "elapsed_time(): both events must be created with argument 'enable_timing=True'."
+            )
+        if self._raw is None or end_event._raw is None:
+            raise ValueError(
+                "elapsed_time(): both events must be recorded before calculating elapsed time."
+            )
+        if not (self.query() and end_event.query()):
+            raise RuntimeError(
+                "elapsed_time(): both events must be completed before calculating elapsed time. "
+                "Call synchronize() or await the later one."
+            )
+        return self.device.elapsed_time(self._raw, end_event._raw)
+
+    def __repr__(self) -> str:
+        """Device, and how it stands."""
+        status = {READY: "happened", NOT_READY: "pending"}.get(self.status(), "failed")
+        return f"<Event on {self.device}, {'not recorded' if self._raw is None else status}>"
+
+
+def set_stream(stream: Stream) -> None:
+    """Make a stream the current one of its device, and its device the current one, from here on."""
+    stream.__enter__()
+
+
+bind_stream_type(Stream.from_raw)

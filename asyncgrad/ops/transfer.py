@@ -1,0 +1,107 @@
+"""Tensors on their way between devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.anomaly import remember
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import Node, init_node
+from asyncgrad.core.streams import note_streams
+from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, wrap
+from asyncgrad.devices import CPU, Device, Event, current_stream
+from asyncgrad.devices.pinned import is_pinned
+from asyncgrad.ops.namespace import metadata_of
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+
+
+def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = False) -> Any:
+    """A copy of an array on another device.
+
+    Args:
+        array: the array.
+        source: where it is.
+        target: where the copy is to be.
+        non_blocking: don't wait for a copy to the host, nor for one from pinned memory: the values
+            come with the current stream.
+    """
+    if source is CPU:
+        return target.from_host(array, pinned=non_blocking and is_pinned(array))
+    if target is not CPU:
+        if target.type == source.type:
+            return target.from_peer(array, source)
+        array, source = moved(array, source, CPU), CPU
+        return target.from_host(array, pinned=False)
+    stream = current_stream(source)
+    copy = source.to_host(array)
+    if non_blocking:
+        # The device writes into it behind everybody's back.
+        stream.keep(array, copy)
+    else:
+        stream.record_event().synchronize()
+    return copy
+
+
+class ToCopyBackward0(Node):
+    """Takes the gradient back to where the tensor came from."""
+
+    __slots__ = ("source",)
+
+    fresh = True
+    #: Where the tensor came from.
+    source: Device
+
+    def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
+        """The gradient on the other device; on an event loop, copies to the host are awaited."""
+        (gradient,) = gradients
+        if gradient is None:
+            return gradients
+        here, source = self._input_metadata[0].device, self.source
+        if task is not None:
+            streams = task.enter_streams()
+            if source.streamed:
+                streams.arrive(source)
+        if isinstance(gradient, Variable):
+            return (to_device(gradient, source),)
+        if source is CPU and here.streamed and task is not None and task.future is not None:
+            copy = moved(gradient, here, source, non_blocking=True)
+            return _after(current_stream(here).record_event(), copy)
+        return (moved(gradient, here, source),)
+
+
+async def _after(event: Event, copy: Any) -> tuple[Any]:
+    """A copy, once it is there."""
+    # Nothing else knows of the copy. Cancelled here, the stream holds it until it is made.
+    await event
+    return (copy,)
+
+
+def to_device(x: Any, device: Device, *, non_blocking: bool = False) -> Any:
+    """A copy of a tensor on another device, recorded."""
+    source = x._metadata.device
+    array = moved(x._array, source, device, non_blocking=non_blocking)
+    out = wrap(array, metadata_of(array, device))
+    modes = current()
+    if modes.inference:
+        autograd_meta(out).inference = True
+        return out
+    edge = gradient_edge(x) if modes.grad else None
+    if edge is not None:
+        node = ToCopyBackward0()
+        init_node(node, edge, out._metadata)
+        node.source = source
+        if modes.streams is not None:
+            note_streams(node, modes.streams)
+        if modes.anomaly:
+            remember(node, modes, frames=2)
+        out._edge = node
+    return out
+
+
+def pinned(x: Any, device: Device) -> Any:
+    """A copy of a tensor of the host in memory that a device can copy from by itself."""
+    array = device.empty_pinned(x._metadata.shape, x._metadata.dtype)
+    array[...] = x._array
+    return wrap(array, x._metadata)
