@@ -25,6 +25,10 @@ _WRITES_FIRST = frozenset({
     "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__",
     "__irshift__",
 })  # fmt: skip
+#: Functions that take host arrays, as CuPy's do: as indices, or as a number.
+_TAKES_HOST_ARRAYS = frozenset({
+    "__getitem__", "__setitem__", "take", "at", "put_along_axis", "full", "full_like", "fill",
+})  # fmt: skip
 #: Functions about shapes and dtypes, which touch no memory.
 _FACTS = frozenset({
     "broadcast_shapes", "promote_types", "can_cast", "min_scalar_type", "isscalar", "errstate",
@@ -195,7 +199,7 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
         RaceError: if it reads or writes memory in no certain order to another stream.
     """
     found: dict[int, SimArray] = {}
-    indexing = name in {"__getitem__", "__setitem__", "take", "at", "put_along_axis"}
+    indexing = name in _TAKES_HOST_ARRAYS
     values = [_plain(value, device, found, indexing) for value in args]
     named = {key: _plain(value, device, found, False) for key, value in (kwargs or {}).items()}
     written = _written(name, function, args, kwargs or {})
