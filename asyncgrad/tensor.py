@@ -288,6 +288,7 @@ class Tensor(Variable):
         *,
         priority: int | None = None,
         deadline: float | None = None,
+        wait: str = "done",
     ) -> Any:
         """Accumulate the gradients of this tensor into the leaves it was computed from.
 
@@ -302,6 +303,8 @@ class Tensor(Variable):
             inputs: accumulate into these tensors only.
             priority: larger is more urgent; the default is `request()`'s, or 0.
             deadline: the loop's time at which the pass gives up; the default is `request()`'s.
+            wait: when a pass ends that works on devices with streams: "done" when they have done
+                its work, "enqueued" when it is in the order of the caller's streams.
 
         Returns:
             A `BackwardFuture`, or a finished awaitable where no loop runs.
@@ -318,6 +321,7 @@ class Tensor(Variable):
             inputs,
             priority=priority,
             deadline=deadline,
+            wait=wait,
         )
 
     def detach(self) -> Tensor:

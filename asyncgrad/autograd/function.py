@@ -18,6 +18,7 @@ from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.saved import SavedTensor, save
+from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
     bump_version,
@@ -552,6 +553,8 @@ def _connected(
         modes = current()
         if modes.anomaly:
             remember(ctx, modes)
+        if modes.streams is not None:
+            note_streams(ctx, modes.streams)
     results = tuple(
         _result(ctx, number, value, tensors, recording, separate)
         if isinstance(value, Variable)

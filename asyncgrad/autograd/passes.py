@@ -41,6 +41,7 @@ def backward(
     *,
     priority: int | None = None,
     deadline: float | None = None,
+    wait: str = "done",
 ) -> Any:
     """Accumulate the gradients of some tensors into the leaves they were computed from.
 
@@ -53,25 +54,43 @@ def backward(
             gradient edge, several, or a dictionary of tensors.
         priority: larger is more urgent; the default is `request()`'s, or 0.
         deadline: the loop's time at which the pass gives up; the default is `request()`'s.
+        wait: when the pass ends that works on devices with streams: "done" when they have done its
+            work, "enqueued" when it is in the order of the caller's streams. What fails on a
+            device then shows at the next synchronisation, and `.grad` may have changed.
 
     Returns:
         A `BackwardFuture` on a running loop; elsewhere the pass has ended.
 
     Raises:
-        RuntimeError: if a root needs no gradient or its gradient does not fit.
+        RuntimeError: if a root needs no gradient or its gradient does not fit; from the future,
+            what has gone wrong on a device.
         TimeoutError: from the future, if the deadline has passed.
     """
     roots = _sequence(tensors)
+    enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
         task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, grad=False)
+        task.wait_enqueued = enqueued
         return _start(task, priority, deadline)
     wanted = _inputs(inputs, "backward")
     edges = [_differentiable_edge(tensor) for tensor in wanted]
     task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, grad=False)
+    task.wait_enqueued = enqueued
     for tensor in wanted:
         if isinstance(tensor, Variable):
             retain_grad(tensor)
     return _start(task, priority, deadline)
+
+
+def _is_enqueued(wait: str) -> bool:
+    """Whether a pass ends when its work is in the streams.
+
+    Raises:
+        ValueError: if `wait` says nothing of the kind.
+    """
+    if wait not in {"done", "enqueued"}:
+        raise ValueError(f"backward(): wait must be 'done' or 'enqueued', not {wait!r}")
+    return wait == "enqueued"
 
 
 def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any:

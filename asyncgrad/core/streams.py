@@ -69,8 +69,20 @@ def stream_of(node: Any) -> Any:
 def _metadata(node: Any) -> Any:
     metadata = node.output_metadata
     if metadata.__class__ is tuple:
-        return metadata[0] if metadata else None
+        return next((one for one in metadata if one is not None), None)
     return metadata
+
+
+def _keep(node: Any, stream: Any, gradient: Any, saved: Any) -> None:
+    """Hold what a node has read until it has been: its memory may be another stream's."""
+    if stream is not None and stream.device.side_streams:
+        stream.keep(gradient, saved)
+    if node.output_metadata.__class__ is tuple:
+        for metadata, value in zip(node.output_metadata, gradient, strict=True):
+            if metadata is None or value is None or not metadata.device.side_streams:
+                continue
+            if stream is None or metadata.device is not stream.device:
+                metadata.device.default_stream.keep(value)
 
 
 class PassStreams:
@@ -132,9 +144,8 @@ class PassStreams:
         # Held until the node has issued its work: memory of another stream's is not its own.
         saved = node.saved
         received = yield from evaluate(task, node, gradient, owned)
+        _keep(node, stream, gradient, saved)
         if stream is not None:
-            if stream.device.side_streams:
-                stream.keep(gradient, saved)
             issued = self._issued.get(stream, 0) + 1
             if issued == MARK_EVERY:
                 issued = 0
@@ -180,15 +191,14 @@ class PassStreams:
                 )
                 if stream is not None:
                     self.used[stream] = None
-                    if device.side_streams:
-                        buffer = task.not_ready.get(target)
-                        stream.keep(gradient, None if buffer is None else buffer.values[position])
+                    buffer = task.not_ready.get(target)
+                    if buffer is not None and device.side_streams:
+                        # They are read here and now, or were held until now.
+                        stream.keep(gradient, buffer.values[position], list(buffer.held))
                     if _ends(task, target):
                         self.leaves[stream] = None
             self.install(task, stream)
             task._deliver(node, (edge,), (gradient,), fresh)
-            if stream is not None and consumer is not None:
-                consumer.wait_stream(stream)
 
     def _meet(self, device: Any, producer: Any, consumer: Any, *, from_caller: bool) -> Any:
         """The stream in which a gradient is added to others, ordered after what made it.

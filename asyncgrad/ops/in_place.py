@@ -14,6 +14,7 @@ from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
 from asyncgrad.core.saved import keep_old_values, restored
+from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
     bind_replay,
@@ -249,6 +250,8 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     modes = current()
     if modes.anomaly:
         remember(node, modes)
+    if modes.streams is not None:
+        note_streams(node, modes.streams)
     return node
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
-from asyncgrad.core.streams import note_streams
+from asyncgrad.core.streams import note_streams, stream_of
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
 from asyncgrad.devices.pinned import is_pinned
@@ -61,6 +61,7 @@ class ToCopyBackward0(Node):
         here, source = self._input_metadata[0].device, self.source
         if task is not None:
             streams = task.enter_streams()
+            streams.install(task, stream_of(self))
             if source.streamed:
                 streams.arrive(source)
         if isinstance(gradient, Variable):

@@ -1,0 +1,124 @@
+"""Passes over streams wait where they must; without any one wait the simulation would tell."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import textwrap
+
+import numpy as np
+import pytest
+
+from asyncgrad.core import streams as core_streams
+from asyncgrad.ops import transfer as ops_transfer
+from asyncgrad.ops.functions import transfer as functions_transfer
+from asyncgrad.testing import RaceError, simulate
+from tests.devices import programs
+from tests.devices.programs import PROGRAMS
+
+
+async def right(program):
+    tensor, expected = await program()
+    values = (await tensor.to_async("cpu")).numpy()
+    np.testing.assert_allclose(values, np.full(programs.SIZE, expected), rtol=1e-5)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_streams_wait_for_one_another(program):
+    await right(program)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("greedy", [0, -1])
+async def test_in_whichever_order_streams_are_served(program, greedy):
+    """The first stream that can go on does so first, or the last."""
+    with simulate(devices=3, schedule=lambda heads: greedy % len(heads)):
+        await right(program)
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p is not programs.number])
+def test_where_nobody_awaits(program):
+    steps = program()
+    with pytest.raises(StopIteration) as stop:
+        steps.send(None)
+    tensor, expected = stop.value.value
+    np.testing.assert_allclose(tensor.cpu().numpy(), np.full(programs.SIZE, expected), rtol=1e-5)
+
+
+def _mutated(monkeypatch, owner, name, line, instead="pass"):
+    """Have a function run with one statement replaced, which must be there once."""
+    function = inspect.getattr_static(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(line) == 1, (name, line)
+    scope = {}
+    exec(  # the mutant
+        compile(source.replace(line, instead), "<mutant>", "exec"), function.__globals__, scope
+    )
+    monkeypatch.setattr(owner, name, scope[name])
+
+
+S = core_streams.PassStreams
+#: What is taken away, and a program that then goes wrong.
+MUTANTS = {
+    "case 1: the host waits for copies": (
+        ops_transfer, "_after", "await event", programs.to_the_host,
+    ),
+    "case 2: the consumer waits for the producer": (
+        S, "_meet", "consumer.wait_stream(producer)", programs.between_streams,
+    ),
+    "case 3: the consumer waits for the default stream": (
+        S, "_meet", "consumer.wait_stream(default)", programs.from_another_device,
+    ),
+    "case 4: the default stream waits for the producer": (
+        S, "_meet", "default.wait_stream(producer)", programs.to_another_device,
+    ),
+    "the root waits for the caller": (
+        S, "begin", "stream.wait_stream(self.caller_stream(stream.device))",
+        programs.root_of_a_side_stream,
+    ),
+    "the caller waits for the leaves' streams": (
+        S, "settle", "self.caller_stream(stream.device).wait_stream(stream)",
+        programs.leaf_of_a_side_stream,
+    ),
+    "gradients are kept": (
+        core_streams, "_keep", "stream.keep(gradient, saved)", programs.gradient_is_kept,
+    ),
+    "saved values are kept": (
+        core_streams, "_keep", "stream.keep(gradient, saved)", programs.saved_is_kept,
+    ),
+    "what is summed is kept": (
+        S, "deliver", "stream.keep(gradient, buffer.values[position], list(buffer.held))",
+        programs.sum_is_kept,
+    ),
+    "what is accumulated is kept": (
+        S, "prepare", "stream.keep(gradient, prepared.before)", programs.accumulated_is_kept,
+    ),
+    "a copy comes after what the caller has put in": (
+        S, "arrive", "stream.wait_stream(self.caller_stream(device))",
+        programs.back_to_a_side_stream,
+    ),
+    "numbers are waited for": (
+        functions_transfer, "_number", "await event", programs.number,
+    ),
+    "tensors are waited for": (
+        functions_transfer, "_arrived", "await event", programs.between_streams,
+    ),
+    "the pass waits for its devices": (
+        S, "settle", "yield event.synchronize_async()", programs.done_when_awaited, "yield from ()",
+    ),
+    "copies to the host are waited for": (
+        ops_transfer, "moved", "stream.record_event().synchronize()", programs.through_the_host,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_missing_wait_is_noticed(name, monkeypatch):
+    owner, function, line, program, *instead = MUTANTS[name]
+    with simulate(devices=3, latency=1e-3):
+        asyncio.run(right(program))
+    _mutated(monkeypatch, owner, function, line, *instead)
+    with simulate(devices=3, latency=1e-3), pytest.raises((RaceError, AssertionError)):
+        asyncio.run(right(program))
