@@ -798,7 +798,12 @@ class GraphTask:
             False, with nothing changed, where another pass commits and `wait` is false.
         """
         if self.streams is not None:
-            return commit(self.staged, self.recorded, wait=wait, prepared=self.streams.prepared)
+            prepared = self.streams.prepared
+            if not commit(self.staged, self.recorded, wait=wait, prepared=prepared):
+                return False
+            # The arrays that were `.grad` before go now, whoever still holds the pass.
+            prepared.clear()
+            return True
         if self.recorded is None or self.context is None:
             return commit(self.staged, self.recorded, wait=wait)
         # The sums are part of the graph, whatever the mode of who runs the pass.
