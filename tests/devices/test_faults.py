@@ -1,0 +1,161 @@
+"""What goes wrong on a device reaches who awaits the pass, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.errors import AcceleratorError, DeviceLostError, OutOfMemoryError
+from asyncgrad.testing import RaceError, simulate
+
+
+def graph():
+    """A loss over two devices and the host, with its leaves."""
+    x = ag.full((3,), 2.0, device="sim:0", requires_grad=True)
+    w = ag.full((3,), 3.0, requires_grad=True)
+    y = (x * x).exp().to("sim:1") * w.to("sim:1")
+    return (y.cpu() * 2).sum().to("sim:0") * x.sum(), (x, w)
+
+
+def grads(leaves):
+    return [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
+
+
+def operations_of_a_pass(accumulated):
+    with simulate(devices=2) as machine:
+        loss, leaves = graph()
+        if accumulated:
+            for leaf in leaves:
+                leaf.grad = ag.ones_like(leaf)
+        before = machine.launched
+        asyncio.run(_awaited(loss))
+        return machine.launched - before
+
+
+async def _awaited(loss):
+    await loss.backward()
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_a_fault_at_any_operation_fails_the_pass_and_touches_no_grad(accumulated):
+    total = operations_of_a_pass(accumulated)
+    assert total > 10
+    for place in range(total):
+        with simulate(devices=2) as machine:
+            loss, leaves = graph()
+            if accumulated:
+                for leaf in leaves:
+                    leaf.grad = ag.ones_like(leaf)
+            before = grads(leaves)
+            ag.accelerator.synchronize("sim:0")
+            ag.accelerator.synchronize("sim:1")
+
+            async def main(loss=loss, leaves=leaves, before=before, machine=machine, place=place):
+                machine.fail(place, AcceleratorError(f"at {place}"))
+                with pytest.raises(AcceleratorError, match=f"at {place}"):
+                    await asyncio.wait_for(loss.backward(), 30)
+                assert grads(leaves) == before
+                again, others = graph()
+                await again.backward()
+                assert np.isfinite(grads(others)[0]).all()
+
+            asyncio.run(main())
+
+
+def test_a_fault_where_nobody_awaits_is_raised_by_the_call():
+    with simulate(devices=2) as machine:
+        loss, leaves = graph()
+        machine.fail(3)
+        with pytest.raises(AcceleratorError, match="simulated fault"):
+            loss.backward()
+        assert grads(leaves) == [None, None]
+
+
+@pytest.mark.asyncio
+async def test_a_lost_device_ends_passes_and_says_so():
+    with simulate(devices=2, schedule="manual") as machine:
+        x = ag.full((3,), 2.0, device="sim:0", requires_grad=True)
+        loss = (x * x).sum()
+        passing = loss.backward()
+        assert not passing.done()
+        machine.lose(0)
+        with pytest.raises(DeviceLostError, match="is lost"):
+            await passing
+        assert x.grad is None
+        with pytest.raises(DeviceLostError):
+            x * 2
+        with pytest.raises(DeviceLostError):
+            ag.accelerator.synchronize("sim:0")
+        # The others go on.
+        y = ag.ones(2, device="sim:1", requires_grad=True)
+        passing = (y * 2).sum().backward()
+        while not passing.done():
+            machine.step()
+            await asyncio.sleep(0)
+        await passing
+        assert y.grad.shape == (2,)
+
+
+@pytest.mark.asyncio
+async def test_out_of_memory_fails_the_pass_and_the_engine_goes_on():
+    with simulate(devices=1, memory=100_000):
+        x = ag.ones(4_000, device="sim:0", requires_grad=True)
+        y = (x * 2).exp()
+        held = [ag.ones(4_000, device="sim:0") for _ in range(3)]
+        with pytest.raises(OutOfMemoryError, match="out of memory"):
+            await (y * y).sum().backward()
+        assert x.grad is None
+        del held, y
+        gc.collect()
+        await (x * 2).sum().backward()
+        assert x.grad[0].item() == 2.0
+
+
+@pytest.mark.asyncio
+async def test_cancelling_a_pass_on_a_device_changes_nothing():
+    with simulate(devices=1, schedule="manual") as machine:
+        x = ag.ones(3, device="sim:0", requires_grad=True)
+        passing = (x * 2).sum().backward()
+        await asyncio.sleep(0)
+        assert not passing.done()
+        assert passing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await passing
+        while machine.step():
+            pass
+        assert x.grad is None
+
+
+@pytest.mark.asyncio
+async def test_an_error_of_a_pass_that_only_enqueues_shows_at_the_next_synchronisation():
+    with simulate(devices=1) as machine:
+        x = ag.ones(3, device="sim:0", requires_grad=True)
+        loss = (x * 2).sum()
+        machine.fail(0)
+        await loss.backward(wait="enqueued")
+        with pytest.raises(AcceleratorError):
+            await ag.accelerator.synchronize_async("sim:0")
+        await ag.accelerator.synchronize_async("sim:0")
+
+
+def test_wait_is_checked():
+    x = ag.ones(3, requires_grad=True)
+    with pytest.raises(ValueError, match="'done' or 'enqueued'"):
+        x.sum().backward(wait="soon")
+
+
+def test_memory_that_a_copy_still_reads_must_not_change():
+    host = ag.ones(3).pin_memory(device="sim:0")
+    assert host.is_pinned()
+    copy = host.to("sim:0", non_blocking=True)
+    host.add_(1)
+    with pytest.raises(RaceError, match="pinned memory was changed"):
+        copy.cpu()
+    pageable = ag.ones(3)
+    copy = pageable.to("sim:0", non_blocking=True)
+    pageable.add_(1)
+    assert copy.tolist() == [1.0, 1.0, 1.0]
