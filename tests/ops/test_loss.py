@@ -6,6 +6,8 @@ import oracle
 import pytest
 from tiers import MUST
 
+import asyncgrad as ag
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
@@ -23,3 +25,18 @@ def test_loss_matches_pytorch(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name) > 0
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_a_single_row_without_reduction(name):
+    """One loss, of one row of classes."""
+    import torch
+
+    gradients = []
+    for T in (torch, ag):
+        x = T.tensor([[0.5, -1.0]], requires_grad=True)
+        loss = getattr(T.nn.functional, name)(x, T.tensor([1]), reduction="none")
+        (loss * 3).sum().backward()
+        gradients.append(x.grad.tolist())
+    assert gradients[1][0] == pytest.approx(gradients[0][0])

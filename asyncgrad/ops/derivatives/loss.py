@@ -370,7 +370,7 @@ def _cross_entropy_gradient(
     if smooth is not None:
         xp.subtract(out, smooth if weight is None else smooth * weight, out)
     out.reshape(-1)[_places(xp, x.shape, dim, target)] -= (
-        counts.reshape(-1) if counts.size > 1 else counts
+        counts.reshape(-1) if counts.ndim else counts
     )
     return out
 

@@ -79,6 +79,11 @@ def _at_batched(x: Any, index: Any) -> Any:
     """The elements of a tensor at an index that differs from example to example."""
     parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
     tensors: list[Any] = [part for part in parts if isinstance(part, Variable)]
+    if any(x.dtype.kind in "bu" and x._batched for x in tensors):
+        raise RuntimeError(
+            "vmap: It looks like you're attempting to use an operator that has dynamic shape: how "
+            "many elements a mask selects differs from example to example. Use asyncgrad.where."
+        )
     plain = all(x.dtype.kind == "i" for x in tensors) and all(
         part.__class__ is int or isinstance(part, Variable) for part in parts
     )
