@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
-    "get_gradient_edge", "increment_version", "memory", "queue_callback", "register_multi_grad_hook",
+    "get_gradient_edge", "increment_version", "memory", "queue_callback",
+    "register_multi_grad_hook",
     "save_on_cpu", "save_to_disk", "saved_tensors_hooks", "to_dot",
 ]  # fmt: skip
 

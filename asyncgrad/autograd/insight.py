@@ -26,7 +26,7 @@ __all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
 
 def _nodes(roots: Iterable[Any]) -> list[Node]:
     """All nodes of a graph: the roots', and the others with the one made last first."""
-    found = {}
+    found: dict[Node, int] = {}
     stack = []
     for root in roots:
         node = _node(root)

@@ -96,7 +96,7 @@ def to_device(x: Any, device: Device, *, non_blocking: bool = False) -> Any:
         if modes.streams is not None:
             note_streams(node, modes.streams)
         if modes.anomaly:
-            remember(node, modes, frames=2)
+            remember(node, modes)
         out._edge = node
     return out
 
