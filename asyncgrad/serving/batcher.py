@@ -116,19 +116,26 @@ class Batcher(Generic[_Item, _Result]):
     @asynccontextmanager
     async def _living(self) -> Any:
         self._came, self._full = anyio.Event(), anyio.Event()
+        failed: list[Exception] = []
         async with anyio.create_task_group() as group:
             self._open = True
             for _ in range(self._concurrent):
                 group.start_soon(self._serve)
             try:
                 yield
-            except BaseException:
+            except Exception as error:
+                # The caller's own, and no matter of the group's.
+                failed.append(error)
                 group.cancel_scope.cancel()
-                raise
             finally:
                 self._open = False
                 self._came.set()
                 self._full.set()
+        if failed:
+            try:
+                raise failed[0]
+            finally:
+                failed.clear()
 
     async def __call__(self, item: _Item, *, priority: int = 0) -> _Result:
         """The result for one item.

@@ -128,6 +128,12 @@ async def test_closing_answers_those_who_wait_and_refuses_others():
         await batcher(2)
 
 
+async def test_an_error_in_the_block_is_raised_as_it_is():
+    with pytest.raises(KeyError, match="mine"):
+        async with Batcher(Model()):
+            raise KeyError("mine")
+
+
 async def test_a_wrong_number_of_results_is_an_error_that_says_so():
     async def compute(items):
         return []

@@ -1,0 +1,1 @@
+"""Handwritten digits in an async service: predicted, explained, learnt and adapted to."""

@@ -1,0 +1,25 @@
+"""A service that predicts handwritten digits, explains itself, and learns while it answers.
+
+A FastAPI application on uvicorn, one process and one event loop. Requests are predicted in batches;
+input gradients and integrated gradients explain them; corrections are learnt from in the background
+at low priority, and published in one assignment; a request can be adapted to within its deadline;
+weights are kept in safetensors files that survive a kill. Left out: users, and more than one worker
+(docs/serving.md says how to have several).
+
+Run `python -m examples.service` and open http://127.0.0.1:8000.
+"""
+
+import sys
+
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+
+if __name__ == "__main__":
+    try:
+        if not __package__:  # started by its path
+            sys.path[0] = __file__.rsplit("/examples/", 1)[0]
+        from examples.service.command import main
+
+        status = main()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    sys.exit(status)

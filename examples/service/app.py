@@ -1,0 +1,259 @@
+"""The application: what is asked, what is answered, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import numpy as np
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unless_disconnected
+from examples.service.learner import Learner
+from examples.service.metrics import CONTENT_TYPE, Metrics, engine_picture
+from examples.service.model import PIXELS
+
+#: No honest request is longer.
+MAX_BODY = 16_384
+#: What a request may take at most, and what an adaptation may, in milliseconds.
+TIMEOUT_MS = 2_000.0
+PAGE = Path(__file__).with_name("page.html")
+
+Pixel = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """A body with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class Image(Strict):
+    """An 8x8 image, line by line, from 0 (paper) to 1 (ink)."""
+
+    pixels: Annotated[list[Pixel], Field(min_length=PIXELS, max_length=PIXELS)]
+
+    def array(self) -> np.ndarray:
+        """float32 (64,)."""
+        return np.array(self.pixels, np.float32)
+
+
+class Explained(Image):
+    """An image, and which digit's logit is to be explained; the likeliest if None."""
+
+    digit: Annotated[int, Field(ge=0, le=9)] | None = None
+
+
+class Correction(Image):
+    """An image, and what it is."""
+
+    digit: Annotated[int, Field(ge=0, le=9)]
+
+
+class Adapted(Image):
+    """An image to adapt to, for so many milliseconds at most."""
+
+    within_ms: Annotated[float, Field(gt=0, le=TIMEOUT_MS)] = 100.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service runs."""
+
+    weights: Path
+    first_steps: int = 400
+    concurrent: int = 16
+    max_waiting: int = 500
+
+
+class Limited:
+    """Refuses bodies that are too long, before anybody reads them."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """An ASGI application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        read = 0
+        refusal = JSONResponse({"detail": f"at most {MAX_BODY} bytes are taken"}, 413)
+        for name, value in scope["headers"]:
+            if name == b"content-length" and (not value.isdigit() or int(value) > MAX_BODY):
+                await refusal(scope, receive, send)
+                return
+
+        async def counted() -> Any:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > MAX_BODY:
+                raise HTTPException(413, f"at most {MAX_BODY} bytes are taken")
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application, which starts when its server does."""
+    learner = Learner(settings.weights, settings.first_steps)
+    admission = Admission(settings.concurrent, max_waiting=settings.max_waiting)
+    metrics = Metrics()
+
+    async def predict(images: list[np.ndarray]) -> list[tuple[np.ndarray, int]]:
+        published = learner.published
+        rows = published.probabilities(np.stack(images))
+        return [(row, published.step) for row in rows]
+
+    batcher = Batcher(predict, max_size=64, max_delay=0.001, max_waiting=settings.max_waiting)
+    ready = False
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI):
+        nonlocal ready
+        async with learner, batcher:
+            ready = True
+            try:
+                yield
+            finally:
+                ready = False
+
+    app = FastAPI(title="Digits", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(Limited)
+    app.state.learner = learner
+
+    @app.exception_handler(Overloaded)
+    async def overloaded(request: Request, error: Overloaded) -> Response:
+        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+
+    @app.exception_handler(TimeoutError)
+    async def timed_out(request: Request, error: TimeoutError) -> Response:
+        return JSONResponse({"detail": str(error)}, 504)
+
+    @app.exception_handler(Disconnected)
+    async def gone(request: Request, error: Disconnected) -> Response:
+        return Response(status_code=499)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        # Without what came: it may be large, or no JSON (NaN).
+        facts = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]
+        return JSONResponse({"detail": facts}, 422)
+
+    async def admitted(name: str, request: Request, work: Any, priority: int = 0) -> Any:
+        """Do the work of a request in its turn, unless its client goes away."""
+
+        async def disconnected() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        async def within() -> Any:
+            deadline = anyio.current_time() + TIMEOUT_MS / 1e3
+            async with admission.enter(priority=priority, deadline=deadline):
+                return await work()
+
+        with metrics.request(name):
+            return await unless_disconnected(within, disconnected)
+
+    @app.get("/")
+    async def page() -> FileResponse:
+        return FileResponse(PAGE)
+
+    @app.post("/predict")
+    async def predict_one(image: Image) -> dict[str, Any]:
+        with metrics.request("predict"):
+            probabilities, step = await batcher(image.array(), priority=1)
+        return {
+            "digit": int(probabilities.argmax()),
+            "probabilities": probabilities.tolist(),
+            "step": step,
+        }
+
+    @app.post("/explain")
+    async def explain(body: Explained, request: Request) -> dict[str, Any]:
+        async def work() -> dict[str, Any]:
+            published, image = learner.published, body.array()
+            digit = body.digit
+            if digit is None:
+                digit = int(published.probabilities(image[None])[0].argmax())
+            gradient, integrated = await asyncio.gather(
+                published.input_gradient(image, digit),
+                published.integrated_gradients(image, digit),
+            )
+            return {
+                "digit": digit,
+                "gradient": gradient.tolist(),
+                "integrated": integrated.tolist(),
+                "step": published.step,
+            }
+
+        return await admitted("explain", request, work)
+
+    @app.post("/correct", status_code=202)
+    async def correct(body: Correction) -> dict[str, int]:
+        try:
+            waiting = learner.correct(body.array(), body.digit)
+        except asyncio.QueueFull:
+            raise HTTPException(503, "too many corrections wait; send it again later") from None
+        return {"waiting": waiting}
+
+    @app.post("/adapt")
+    async def adapt(body: Adapted, request: Request) -> dict[str, Any]:
+        async def work() -> dict[str, Any]:
+            published, image = learner.published, body.array()
+            before = published.probabilities(image[None])[0]
+            after, adapted = before, False
+            with anyio.move_on_after(body.within_ms / 1e3):
+                after = await published.adapt(image)
+                adapted = True
+            metrics.adapted(adapted)
+            return {
+                "digit": int(after.argmax()),
+                "adapted": adapted,
+                "probabilities": after.tolist(),
+                "before": before.tolist(),
+                "step": published.step,
+            }
+
+        return await admitted("adapt", request, work)
+
+    @app.get("/events")
+    async def events() -> StreamingResponse:
+        async def stream():
+            with learner.watching() as happening:
+                yield f"data: {json.dumps({'step': learner.step})}\n\n"
+                while True:
+                    yield f"data: {json.dumps(await happening.get())}\n\n"
+
+        return StreamingResponse(
+            stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    @app.get("/metrics")
+    async def prometheus() -> Response:
+        return Response(metrics.text(learner, admission, batcher), media_type=CONTENT_TYPE)
+
+    @app.get("/engine")
+    async def engine() -> dict[str, Any]:
+        return engine_picture()
+
+    @app.get("/healthz")
+    async def alive() -> dict[str, bool]:
+        return {"alive": True}
+
+    @app.get("/readyz")
+    async def is_ready() -> dict[str, bool]:
+        if not ready:
+            raise HTTPException(503, "still starting, or ending")
+        return {"ready": True}
+
+    return app

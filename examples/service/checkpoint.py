@@ -1,0 +1,45 @@
+"""Weights on disk that are whole, whenever the process is killed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from asyncgrad.serialization import load_safetensors, save_safetensors
+from examples.service.model import Published, facts_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import asyncgrad as ag
+
+
+def save(published: Published, path: Path) -> None:
+    """Write weights so that the file is, at any moment, the old or the new one in full.
+
+    It blocks: call it with `asyncgrad.offload`.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        save_safetensors(published.model.state_dict(), part, published.facts)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    # The new name is on disk when its directory is.
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def load(path: Path, model: ag.nn.Sequential) -> Published | None:
+    """The weights in a file, put into the model, too; None if there is no file."""
+    for left in path.parent.glob(f"{path.name}.*.part"):
+        left.unlink()
+    if not path.exists():
+        return None
+    model.load_state_dict(load_safetensors(path))
+    return Published.of(model, int(facts_of(path).get("step", "0")))

@@ -1,0 +1,105 @@
+"""The classifier: weights that answer are never changed, only exchanged."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import asyncgrad as ag
+
+PIXELS = 64
+DIGITS = 10
+#: Points between an empty image and the digit, along which integrated gradients are summed up.
+STEPS = 24
+
+
+def make_model(seed: int = 0) -> ag.nn.Sequential:
+    """Three layers from the 8x8 pixels, between 0 and 1, to the digits' logits."""
+    ag.manual_seed(seed)
+    return ag.nn.Sequential(
+        ag.nn.Linear(PIXELS, 128),
+        ag.nn.ReLU(),
+        ag.nn.LayerNorm(128),
+        ag.nn.Linear(128, 64),
+        ag.nn.ReLU(),
+        ag.nn.Linear(64, DIGITS),
+    )
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights that answer. Whoever holds one sees the same weights until the answer is complete."""
+
+    model: ag.nn.Sequential
+    #: Steps of learning that are in them.
+    step: int = 0
+    #: The file's metadata, in which steps are counted.
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ag.nn.Sequential, step: int) -> Published:
+        """A copy of a model that is being trained."""
+        taken = copy.deepcopy(model).eval().requires_grad_(False)
+        return cls(taken, step, {"step": str(step)})
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        """Of each digit: float32 (n, 10)."""
+        with ag.no_grad():
+            logits = self.model(ag.from_numpy(images))
+            return ag.softmax(logits, dim=-1).numpy()
+
+    async def input_gradient(self, image: np.ndarray, digit: int) -> np.ndarray:
+        """How the digit's logit changes with each pixel: float32 (64,)."""
+        x = ag.tensor(image[None], requires_grad=True)
+        (gradient,) = await ag.grad(self.model(x)[0, digit], x)
+        return gradient.numpy()[0]
+
+    async def integrated_gradients(self, image: np.ndarray, digit: int) -> np.ndarray:
+        """What each pixel adds to the digit's logit, against an empty image: float32 (64,).
+
+        Source: Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017. All
+        points are in one pass.
+        """
+        share = (np.arange(STEPS, dtype=np.float32) + 0.5) / STEPS
+        x = ag.tensor(share[:, None] * image, requires_grad=True)
+        (gradients,) = await ag.grad(self.model(x)[:, digit].sum(), x)
+        return image * gradients.numpy().mean(axis=0)
+
+    async def adapt(self, image: np.ndarray, steps: int = 6) -> np.ndarray:
+        """The probabilities after the norm's scale and shift have adapted to the image.
+
+        The entropy of what the model says of slightly shifted copies is made smaller, in a copy of
+        two of the weights that is this request's alone.
+        Source: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", 2021.
+        """
+        model = copy.deepcopy(self.model)
+        norm = model[2]
+        norm.requires_grad_(True)
+        optimizer = ag.optim.SGD(norm.parameters(), lr=0.05)
+        images = ag.from_numpy(shifts(image))
+        for _ in range(steps):
+            probabilities = ag.softmax(model(images), dim=-1).mean(dim=0)
+            entropy = -(probabilities * ag.log(probabilities + 1e-9)).sum()
+            optimizer.zero_grad()
+            await entropy.backward()
+            await optimizer.step_async()
+        with ag.no_grad():
+            return ag.softmax(model(images), dim=-1).mean(dim=0).numpy()
+
+
+def shifts(image: np.ndarray) -> np.ndarray:
+    """The image, and its copies moved by a pixel: float32 (5, 64)."""
+    square = np.pad(image.reshape(8, 8), 1)
+    corners = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))
+    return np.stack([square[y : y + 8, x : x + 8].reshape(-1) for y, x in corners])
+
+
+def facts_of(path: Any) -> dict[str, str]:
+    """The metadata of a file of weights."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return file.metadata() or {}

@@ -1,0 +1,275 @@
+"""The digits service, asked over HTTP: what it answers, refuses, learns and survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, contextmanager
+
+import numpy as np
+import pytest
+from programs import ROOT
+
+pytest.importorskip("fastapi", reason="FastAPI is not installed")
+httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+
+from asyncgrad.serialization import load_safetensors  # noqa: E402
+from examples.digits.data import load  # noqa: E402
+from examples.service import checkpoint  # noqa: E402
+from examples.service.app import Settings, create_app  # noqa: E402
+from examples.service.model import Published, make_model, shifts  # noqa: E402
+
+
+@asynccontextmanager
+async def serving(tmp_path, **settings):
+    """The application, in this process, and a client of it."""
+    app = create_app(Settings(weights=tmp_path / "w.safetensors", **settings))
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield app, client
+
+
+def picture(number: int = 0) -> list[float]:
+    return load().test_images[number].tolist()
+
+
+@pytest.mark.asyncio
+async def test_it_predicts_explains_and_adapts(tmp_path):
+    digits = load()
+    async with serving(tmp_path, first_steps=150) as (_, client):
+        asked = [client.post("/predict", json={"pixels": picture(n)}) for n in range(40)]
+        answers = [answer.json() for answer in await asyncio.gather(*asked)]
+        right = sum(a["digit"] == digits.test_labels[n] for n, a in enumerate(answers))
+        assert right >= 32
+        assert all(abs(sum(a["probabilities"]) - 1) < 1e-4 for a in answers)
+
+        why = (await client.post("/explain", json={"pixels": picture(3)})).json()
+        assert why["digit"] == answers[3]["digit"]
+        model = _model(tmp_path)
+        image = np.array(picture(3), np.float32)
+        logits = _logits(model, np.stack([image, np.zeros_like(image)]))[:, why["digit"]]
+        # Integrated gradients add up to what the digit has and an empty image has not.
+        assert sum(why["integrated"]) == pytest.approx(logits[0] - logits[1], rel=0.05, abs=0.05)
+        step = 1e-2
+        pixel = int(np.argmax(np.abs(why["gradient"])))
+        moved = np.stack([image, image])
+        moved[0, pixel] += step
+        moved[1, pixel] -= step
+        up, down = _logits(model, moved)[:, why["digit"]]
+        assert why["gradient"][pixel] == pytest.approx((up - down) / (2 * step), rel=0.1, abs=0.05)
+
+        adapted = (
+            await client.post("/adapt", json={"pixels": picture(3), "within_ms": 2000})
+        ).json()
+        assert adapted["adapted"]
+        assert adapted["probabilities"] != adapted["before"]
+        hurried = (
+            await client.post("/adapt", json={"pixels": picture(3), "within_ms": 1e-6})
+        ).json()
+        assert not hurried["adapted"]
+        assert hurried["probabilities"] == hurried["before"]
+        assert hurried["before"] == pytest.approx(answers[3]["probabilities"], abs=1e-6)
+
+
+def _model(tmp_path):
+    model = make_model()
+    assert checkpoint.load(tmp_path / "w.safetensors", model) is not None
+    return model
+
+
+def _logits(model, images):
+    import asyncgrad as ag
+
+    with ag.no_grad():
+        return model(ag.from_numpy(images)).numpy()
+
+
+@pytest.mark.asyncio
+async def test_it_learns_from_a_correction_and_publishes_it_at_once(tmp_path):
+    strange = np.eye(8, dtype=np.float32).reshape(-1).tolist()
+    async with serving(tmp_path, first_steps=100) as (app, client):
+        before = (await client.post("/predict", json={"pixels": strange})).json()
+        wrong = (before["digit"] + 1) % 10
+        with app.state.learner.watching() as events:
+            answer = await client.post("/correct", json={"pixels": strange, "digit": wrong})
+            assert answer.status_code == 202
+            seen = []
+            while not (seen and seen[-1].get("published")):
+                seen.append(await events.get())
+                # In the midst of learning it answers with the old weights, whole.
+                now = (await client.post("/predict", json={"pixels": strange})).json()
+                assert now["step"] in (before["step"], before["step"] + 12)
+        after = (await client.post("/predict", json={"pixels": strange})).json()
+        assert after["digit"] == wrong
+        assert after["step"] == before["step"] + 12 == app.state.learner.step
+        assert [event["step"] for event in seen[:-1]] == list(
+            range(before["step"] + 1, after["step"] + 1)
+        )
+    kept = load_safetensors(tmp_path / "w.safetensors")
+    async with serving(tmp_path) as (app, client):
+        again = (await client.post("/predict", json={"pixels": strange})).json()
+        assert again == after
+    for name, value in app.state.learner.published.model.state_dict().items():
+        assert (value == kept[name]).all()
+
+
+@pytest.mark.asyncio
+async def test_nonsense_is_answered_with_4xx_and_disturbs_nobody(tmp_path):
+    async with serving(tmp_path, first_steps=20) as (_, client):
+        good = {"pixels": picture()}
+        nan = json.dumps({"pixels": [float("nan")] * 64})
+        for path, content, status in (
+            ("/predict", json.dumps({"pixels": [0.0] * 63}), 422),
+            ("/predict", json.dumps({"pixels": [2.0] * 64}), 422),
+            ("/predict", json.dumps({"pixels": "x" * 64}), 422),
+            ("/predict", json.dumps(good | {"more": 1}), 422),
+            ("/predict", nan, 422),
+            ("/predict", "{", 422),
+            ("/predict", b"\xff\xfe", 422),
+            ("/correct", json.dumps(good | {"digit": 10}), 422),
+            ("/adapt", json.dumps(good | {"within_ms": -1}), 422),
+            ("/adapt", json.dumps(good | {"within_ms": 1e9}), 422),
+            ("/predict", b"x" * 100_000, 413),
+            ("/nowhere", "{}", 404),
+        ):
+            answer = await client.post(path, content=content)
+            assert answer.status_code == status, (path, content[:40])
+        assert (await client.get("/predict")).status_code == 405
+
+        async def endless():
+            for _ in range(1_000):
+                yield b"x" * 1_000
+
+        assert (await client.post("/predict", content=endless())).status_code in {400, 413}
+        assert (await client.post("/predict", json=good)).status_code == 200
+
+
+@pytest.mark.asyncio
+async def test_it_shows_its_health_metrics_engine_and_page(tmp_path):
+    app = create_app(Settings(weights=tmp_path / "w.safetensors", first_steps=5))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        async with app.router.lifespan_context(app):
+            assert (await client.get("/readyz")).status_code == 200
+            await client.post("/explain", json={"pixels": picture()})
+            text = (await client.get("/metrics")).text
+            assert 'digits_request_seconds_count{name="explain"} 1.0' in text
+            assert "asyncgrad_engine_passes" in text
+            assert (await client.get("/engine")).json()["passes"] > 0
+            page = (await client.get("/")).text
+            assert "EventSource" in page
+            assert "http://" not in page.replace("http://www.w3.org", "")
+        assert (await client.get("/readyz")).status_code == 503
+
+
+@pytest.mark.asyncio
+async def test_too_much_at_once_is_refused_and_the_rest_is_answered(tmp_path):
+    async with serving(tmp_path, first_steps=5, concurrent=1, max_waiting=2) as (_, client):
+        asked = [client.post("/explain", json={"pixels": picture(n)}) for n in range(20)]
+        answers = await asyncio.gather(*asked)
+        statuses = {answer.status_code for answer in answers}
+        assert statuses <= {200, 503}
+        assert 200 in statuses
+        assert all(a.headers["retry-after"] == "1" for a in answers if a.status_code == 503)
+
+
+def test_shifts_keep_the_image_first_and_lose_only_its_edge():
+    image = np.zeros((8, 8), np.float32)
+    image[3, 4] = 1
+    moved = shifts(image.reshape(-1)).reshape(5, 8, 8)
+    assert [tuple(map(int, np.argwhere(m)[0])) for m in moved] == [
+        (3, 4), (4, 4), (2, 4), (3, 5), (3, 3),
+    ]  # fmt: skip
+
+
+def test_a_kill_in_the_midst_of_a_checkpoint_loses_nothing(tmp_path):
+    """Again and again: the file is always a whole one, of the last step or the one before."""
+    path = tmp_path / "w.safetensors"
+    checkpoint.save(Published.of(make_model(), 0), path)
+    script = (
+        "import sys, pathlib\n"
+        "from examples.service import checkpoint\n"
+        "from examples.service.model import Published, make_model\n"
+        "path, model, step = pathlib.Path(sys.argv[1]), make_model(), int(sys.argv[2])\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    step += 1\n"
+        "    for p in model.parameters(): p._array[...] = step\n"
+        "    checkpoint.save(Published.of(model, step), path)\n"
+        "    print(step, flush=True)\n"
+    )
+    step = 0
+    for round_ in range(int(os.environ.get("KILLS", "5"))):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(path), str(step)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(2 + round_)]
+        process.kill()
+        said += process.stdout.read().splitlines()
+        process.wait()
+        process.stdout.close()
+        last = int(said[-1])
+        found = checkpoint.load(path, make_model())
+        assert found is not None
+        assert last <= found.step <= last + 1
+        for value in found.model.state_dict().values():
+            assert (value == found.step).all()
+        assert [file.name for file in tmp_path.iterdir()] == [path.name]
+        step = found.step
+
+
+@contextmanager
+def program(tmp_path):
+    """The service as its own process; its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "examples.service", "--port", str(port),
+         "--weights", str(tmp_path / "w.safetensors")],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_one_command_starts_it_and_a_signal_ends_it(tmp_path):
+    with program(tmp_path) as (process, port):
+        answer = httpx.post(f"http://127.0.0.1:{port}/predict", json={"pixels": picture()})
+        assert answer.status_code == 200
+        with httpx.stream("GET", f"http://127.0.0.1:{port}/events") as events:
+            assert next(events.iter_lines()).startswith("data: ")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode in (0, -signal.SIGTERM)
+        assert "Traceback" not in said
+    assert (tmp_path / "w.safetensors").exists()
