@@ -159,6 +159,8 @@ def _apply(
             pull(F, gradient, saved) if _wanted(task, edge) else None
             for edge, pull in zip(following, rule.pulls, strict=True)
         )
+    elif single and task.partial and not _wanted(task, following):
+        received = (None,)
     else:
         received = rule.run(F, gradient, saved)
         if single:

@@ -35,6 +35,7 @@ from asyncgrad.core.node import (
     Freed,
     GraphRoot,
     Node,
+    as_edge,
     refuse_freed,
 )
 from asyncgrad.core.saved import check_version
@@ -183,17 +184,22 @@ class GraphTask:
             parent: the pass whose node started this one.
             collect: makes the result of the pass once its gradients are committed.
         """
-        if (
-            len(edges) == 1
-            and edges[0].__class__ is not Edge
-            and edges[0].output_metadata.__class__ is not tuple
-        ):
-            self.root: Node = edges[0]
-            gradient = gradients[0]
-            ready_owned: Any = owned
-        else:
-            self.root = GraphRoot(edges, gradients)
+        gradient: Any
+        ready_owned: Any
+        if len(edges) != 1:
+            self.root: Node = GraphRoot(edges, gradients)
             gradient, ready_owned = [], []
+        elif edges[0].__class__ is not Edge and edges[0].output_metadata.__class__ is not tuple:
+            self.root = edges[0]
+            gradient = gradients[0]
+            ready_owned = owned
+        else:
+            node, position = as_edge(edges[0])
+            assert node is not None
+            self.root = node
+            gradient = [None] * node.num_inputs
+            ready_owned = [False] * len(gradient)
+            gradient[position], ready_owned[position] = gradients[0], owned
         self.state = State.NEW
         #: Nodes that wait, with the number of edges over which nothing has come yet.
         self.dependencies: dict[Node, int] = {}
@@ -284,7 +290,11 @@ class GraphTask:
             # Mostly a leaf is requested, and no leaf is not: then everything runs.
             if info.oldest == 0 and not self._count(steps):
                 return False
-            if info.oldest == 0 and self.all_requested:
+            if (
+                info.oldest == 0
+                and self.all_requested
+                and (root.following or info.should_execute(root))
+            ):
                 info.run_everything()
                 return True
             self.dependencies.clear()
@@ -294,7 +304,8 @@ class GraphTask:
                 steps -= _WALK_STEPS
                 if steps <= 0:
                     return False
-        if not info.should_execute(root):
+        if not info.should_execute(root) and root.extras is None:
+            # PyTorch: the hooks of a root's tensor are called also where nothing runs.
             self.ready.clear()
         return True
 
@@ -454,10 +465,11 @@ class GraphTask:
                     if (
                         waiting == 1
                         and target.__class__ is AccumulateGrad
-                        and target.extras is None
                         and target not in buffers
                     ):
-                        if captures is None:
+                        if target.extras is not None:
+                            self._put_back(target, value, owned)
+                        elif captures is None:
                             if value is not None:
                                 self.staged.append((target.variable, value, owned))
                         elif target in captures:

@@ -236,3 +236,27 @@ def test_a_pass_gives_the_same_bits_each_time(seed):
         return x.grad.numpy().tobytes()
 
     assert gradient() == gradient()
+
+
+@both
+def test_a_root_that_is_not_asked_for(T, log):
+    """Nothing runs, and a leaf that is no input takes nothing; its own hooks are called."""
+    x, y = leaf(T, 1.0), leaf(T, 2.0)
+    x.register_hook(lambda g: log("x", g))
+    yield x.backward(inputs=[y])
+    log(x.grad, y.grad)
+    z = x * 2
+    z.register_hook(lambda g: log("z", g))
+    z.grad_fn.register_prehook(lambda g: log("pre", g))
+    log((yield T.autograd.grad(z, y, allow_unused=True, retain_graph=True)))
+    log((yield T.autograd.grad([z, z], [y], allow_unused=True)))
+
+
+@both
+def test_leaves_of_one_node_in_its_order(T, log):
+    x, y = leaf(T, 1.0), leaf(T, 2.0)
+    for name, t in (("x", x), ("y", y)):
+        t.register_hook(lambda g, name=name: log(name))
+    yield T.autograd.backward([x, x + y])
+    yield T.autograd.backward([y, x + y])
+    yield T.autograd.backward([y + x, x])
