@@ -133,8 +133,13 @@ class save_to_disk(saved_tensors_hooks):
 
         def pack(tensor: Any) -> Any:
             # Copied at once: the tensor may change before the coroutine gets its turn.
-            array, metadata = tensor._array.copy(), tensor._metadata
-            return asyncio.to_thread(_File, array, metadata, directory)
+            return write(tensor._array.copy(), tensor._metadata)
+
+        async def write(array: Any, metadata: Any) -> _File:
+            # A thread that returned the file might hold it for longer than it is to be there.
+            written: list[_File] = []
+            await asyncio.to_thread(lambda: written.append(_File(array, metadata, directory)))
+            return written.pop()
 
         super().__init__(pack, unpack, prefetch=prefetch)
 

@@ -101,7 +101,10 @@ class BackwardFuture(asyncio.Future[Any]):
     def _give_way(self) -> Generator[Any, None, Any]:
         """Wait for the next turn of the loop, and for the end of the pass."""
         yield
-        return (yield from _wait(self))
+        waiting = _wait(self)
+        # The error's traceback will hold this frame: it must not hold the future.
+        del self
+        return (yield from waiting)
 
     def __iter__(self) -> Generator[Any, None, Any]:
         """Refuse to be unpacked like the gradients it stands for."""
