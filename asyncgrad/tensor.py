@@ -334,7 +334,9 @@ class Tensor(Variable):
         if is_inference(self):
             autograd_meta(out).inference = True
         else:
-            out._counter = counter_of(self)
+            out._counter = counter = counter_of(self)
+            if self._edge is None and self._autograd is not None:
+                counter.register_alias(out)
         return out
 
     def detach_(self) -> Tensor:

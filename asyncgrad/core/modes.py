@@ -66,6 +66,8 @@ class Modes:
     nesting_limit: int = 20_000
     #: Kept for PyTorch's programs, which ask for it.
     multithreading: bool = True
+    #: By parameter, the values it had when a snapshot that is entered was taken; or None.
+    weights: Any = None
     #: Defaults for passes started here.
     priority: int = 0
     deadline: float | None = None

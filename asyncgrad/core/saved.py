@@ -48,7 +48,7 @@ class SavedTensor:
             variable: what to save.
             hooks: what packs it, or None to keep it as it is.
         """
-        self._array: Any = None
+        self._array: Any = variable._array
         self._packed: Any = None
         self._metadata = variable._metadata
         self._edge = None if hooks is None else gradient_edge(variable)
@@ -95,7 +95,7 @@ class SavedTensor:
                 "Calling register_hooks on a saved tensor whose hooks have already been set. "
                 "Hint: only one pair of hooks is allowed at a time."
             )
-        if self._variable is None and self._array is None:
+        if self._array is None:
             raise AutogradError(
                 "Calling register_hooks on a saved tensor after it has been freed. Saved "
                 "intermediate values are freed by backward() or grad() without retain_graph."
@@ -166,9 +166,13 @@ class SavedTensor:
         """The values as they were saved, if nobody has changed them."""
         if self._counter.value != self._version:
             refuse_modified(node, self._metadata, self._counter.value, self._version)
-        if self._variable is not None:
-            return self._variable
-        return restored(self._array, self._metadata, edge or self._edge)
+        variable = self._variable
+        if variable is None:
+            return restored(self._array, self._metadata, edge or self._edge)
+        if variable._counter is self._counter:
+            return variable
+        # An optimiser has given the leaf other values since: these are still the old ones.
+        return restored(self._array, self._metadata, gradient_edge(variable))
 
     def _unpacked(self, result: Any, edge: Any) -> Any:
         if not isinstance(result, Variable):
@@ -255,25 +259,25 @@ def pack(
     if out is not None and any(where < 0 for _, where in rule.arrays):
         counter_of(out)
     values = list(values_of(node))
-    watched = _watched(node)
+    counters = watched(node)
     for position, where in rule.arrays:
         if positions is None or position in positions:
             array = values[position]
             metadata = node_metadata(node).F.metadata_of(array)
             variable = restored(array, metadata, saved_edge(node, where))
-            counter, _ = watched.pop(position, (None, 0))
+            counter, _ = counters.pop(position, (None, 0))
             if variable._counter is None:
                 variable._counter = counter
             values[position] = SavedTensor(variable, hooks)
             values[position].as_output()
     node.saved = values[0] if len(values) == 1 else tuple(values)
     # What the hooks keep is theirs: changes of it can't be seen.
-    node.guard = tuple([counter for counter, _ in watched.values()])
-    node.version = tuple([version for _, version in watched.values()])
+    node.guard = tuple([counter for counter, _ in counters.values()])
+    node.version = tuple([version for _, version in counters.values()])
     extras_of(node).packed = True
 
 
-def _watched(node: Node) -> dict[int, tuple[Any, int]]:
+def watched(node: Node) -> dict[int, tuple[Any, int]]:
     """The version counters of what a table node has saved, with their versions, by position."""
     guards, rule = node.guard, node.rule
     assert rule is not None

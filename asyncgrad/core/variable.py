@@ -208,6 +208,8 @@ def note_view(
     variable._autograd = view  # type: ignore[assignment]
     if variable._edge is not None:
         counter.register(variable)
+    elif meta is not None and meta.requires_grad:
+        counter.register_alias(variable)
 
 
 def rebase_history(variable: Variable, edge: Any) -> None:

@@ -46,13 +46,25 @@ _REMEDIES = {
 class VersionCounter:
     """Counts in-place changes; a tensor shares it with its views and with `detach()`."""
 
-    __slots__ = ("value", "views")
+    __slots__ = ("aliases", "value", "views")
 
     def __init__(self) -> None:
         """Start unchanged."""
         self.value = 0
         #: The views that lead to their base by an edge, weakly.
         self.views: list[weakref.ref[Variable]] | None = None
+        #: What else shares a leaf's memory, weakly.
+        self.aliases: list[weakref.ref[Variable]] | None = None
+
+    def register_alias(self, variable: Variable) -> None:
+        """Remember a tensor without an edge that shares a leaf's memory."""
+        living = [reference for reference in self.aliases or () if reference() is not None]
+        self.aliases = [*living, weakref.ref(variable)]
+
+    def sharers(self) -> set[Variable]:
+        """The registered tensors that are alive."""
+        known = [reference() for reference in (*(self.views or ()), *(self.aliases or ()))]
+        return {variable for variable in known if variable is not None}
 
     def register(self, variable: Variable) -> None:
         """Remember a view that has an edge."""

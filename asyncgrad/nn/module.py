@@ -10,6 +10,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.hooks import ForwardHook, HookedCall, register, registered_anew
 from asyncgrad.nn.members import Members
+from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
 from asyncgrad.ops.promotion import category
@@ -116,6 +117,20 @@ class Module(Members):
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
+
+    def snapshot(self) -> Snapshot:
+        """A context manager in which this task sees the parameters with their present values.
+
+        What other tasks' optimisers do meanwhile does not show: a forward pass that awaits
+        something mixes no old weights with new ones, and its gradients are those at the weights it
+        has seen. They are accumulated into the parameters' `.grad`, as ever.
+
+        Example:
+            >>> async def answer(model, question):
+            ...     with model.snapshot():
+            ...         return model.head(await fetch(model.body(question)))
+        """
+        return Snapshot(self)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros."""

@@ -45,6 +45,7 @@ class Parameter(Tensor):
         self._metadata = data._metadata
         self._edge = None
         self._counter = counter_of(data)
+        self._counter.register_alias(data)
         self._autograd = None
         autograd_meta(self).requires_grad = bool(requires_grad)
         return self

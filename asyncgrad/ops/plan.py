@@ -6,6 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.rule import Rule
+from asyncgrad.core.saved import watched
 from asyncgrad.core.variable import VersionCounter, counter_of, wrap
 
 if TYPE_CHECKING:
@@ -115,14 +116,16 @@ class Plan:
         single = len(self.sources) == 1
         values = [node.saved] if single else list(node.saved)
         metadata: Metadata = node.output_metadata
+        counters = watched(node)
         for position, where in self.arrays:
             array = values[position]
             if where < 0:
-                values[position] = wrap(array, metadata, node)
+                made = wrap(array, metadata, node)
             else:
-                values[position] = wrap(
-                    array, metadata.F.metadata_of(array), self._edge(node, where)
-                )
+                made = wrap(array, metadata.F.metadata_of(array), self._edge(node, where))
+            # Who saves these values in turn watches, and holds, what was saved here.
+            made._counter = counters.get(position, (None,))[0]
+            values[position] = made
         return values[0] if single else tuple(values)
 
     def _edge(self, node: Node, place: int) -> Any:

@@ -90,7 +90,7 @@ class Adagrad(Optimizer):
         step = count_step(state, parameter)
         in_tiles(
             _divide,
-            (parameter._array, gradient, state["sum"]._array),
+            (self._values(parameter), gradient, state["sum"]._array),
             float(group["lr"]) / (1 + (step - 1) * group["lr_decay"]),
             group["eps"],
             group["weight_decay"],

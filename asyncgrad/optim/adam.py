@@ -88,7 +88,7 @@ class Adam(Optimizer):
         in_tiles(
             _adapt,
             (
-                parameter._array,
+                self._values(parameter),
                 gradient,
                 state["exp_avg"]._array,
                 state["exp_avg_sq"]._array,

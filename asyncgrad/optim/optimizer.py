@@ -1,7 +1,8 @@
 """What all optimisers share: groups of parameters, their state, and the step.
 
-A step works on the parameters' arrays in place, unrecorded, and counts as an in-place change: a
-graph that saved a parameter before the step and runs after it raises, as in PyTorch.
+A step works on the parameters' arrays in place, unrecorded, and counts as an in-place change. Where
+a graph that has not been freed, or a snapshot, holds a parameter's values, the parameter gets a new
+array instead, and that graph's gradients are those at the old values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.core.holders import is_held, rebind, weights_lock
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, bump_version, wrap
@@ -58,6 +60,8 @@ class Optimizer(ABC):
         self.param_groups: list[dict[str, Any]] = []
         self._pre_hooks: Hooks = {}
         self._post_hooks: Hooks = {}
+        #: The arrays that take the place of parameters' own when the present step is complete.
+        self._drafts: dict[Any, Any] = {}
         #: How many steps were taken: schedules want to know.
         self.steps_taken = 0
         groups = list(params)
@@ -120,10 +124,17 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
-        """Change one parameter's array, and its state, by the array of its gradient."""
+        """Change one parameter's values, and its state, by the array of its gradient."""
+
+    def _values(self, parameter: Any) -> Any:
+        """The array that the present step changes."""
+        return self._drafts.get(parameter, parameter._array)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step, here and now.
+
+        A parameter is changed in place, and with it all that shares its memory. One whose values a
+        graph still needs gets new memory instead.
 
         On an event loop it holds the loop until it is done, which for large models is longer than
         a slice: `await step_async()` there.
@@ -149,8 +160,9 @@ class Optimizer(ABC):
     async def step_async(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step without holding the event loop: in a thread, where it takes long.
 
-        Meanwhile other tasks see some parameters before and some after the step. A cancellation
-        takes effect when the step is complete.
+        There all parameters get new memory, which takes the place of the old when the step is
+        complete: other tasks see all of them before or all after the step. A cancellation takes
+        effect when the step is complete.
 
         Args:
             closure: computes the loss anew, gradients included; may be a coroutine function.
@@ -173,7 +185,7 @@ class Optimizer(ABC):
         if cost * _PASSES < _WORTH_A_THREAD:
             self._run()
         else:
-            await offload(self._run)
+            await offload(self._run, True)
         return loss
 
     def _check_awaited(self, method: str) -> None:
@@ -181,19 +193,33 @@ class Optimizer(ABC):
         if current().graph_task is None:
             check_awaited(f"{type(self).__name__}.{method}")
 
-    def _run(self) -> None:
-        """Update every parameter that has a gradient."""
+    def _run(self, beside: bool = False) -> None:
+        """Update every parameter that has a gradient.
+
+        Args:
+            beside: other tasks run meanwhile, and may not see a part of the step.
+        """
         for hook in tuple(self._pre_hooks.values()):
             hook(self, (), {})
         update = self._update
-        with np.errstate(all="ignore"):
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    meta = parameter._autograd
-                    if meta is None or meta.grad is None:
-                        continue
-                    update(group, parameter, meta.grad._array)
-                    bump_version(parameter)
+        drafts = self._drafts = {}
+        try:
+            with np.errstate(all="ignore"):
+                for group in self.param_groups:
+                    for parameter in group["params"]:
+                        meta = parameter._autograd
+                        if meta is None or meta.grad is None:
+                            continue
+                        if beside or is_held(parameter):
+                            drafts[parameter] = parameter._array.copy(order="K")
+                        update(group, parameter, meta.grad._array)
+                        if parameter not in drafts:
+                            bump_version(parameter)
+            with weights_lock:
+                for parameter, array in drafts.items():
+                    rebind(parameter, array)
+        finally:
+            self._drafts = {}
         self.steps_taken += 1
         for hook in tuple(self._post_hooks.values()):
             hook(self, (), {})
@@ -279,7 +305,7 @@ class Optimizer(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without hooks, which belong to the program and not to the state."""
-        return {**vars(self), "_pre_hooks": {}, "_post_hooks": {}}
+        return {**vars(self), "_pre_hooks": {}, "_post_hooks": {}, "_drafts": {}}
 
     def __repr__(self) -> str:
         """The options of each group."""

@@ -87,7 +87,7 @@ class RMSprop(Optimizer):
         )
         in_tiles(
             _scale,
-            (parameter._array, gradient, square, buffer, mean),
+            (self._values(parameter), gradient, square, buffer, mean),
             float(group["lr"]),
             group["alpha"],
             group["eps"],

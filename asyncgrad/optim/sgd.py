@@ -74,7 +74,7 @@ class SGD(Optimizer):
             buffer = kept._array
         in_tiles(
             _descend,
-            (parameter._array, gradient, buffer),
+            (self._values(parameter), gradient, buffer),
             float(group["lr"]),
             momentum,
             group["dampening"],
