@@ -34,6 +34,7 @@ from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.rows import Rows
 from asyncgrad.ops.table import OPERATORS, REFLECTED
 
 if TYPE_CHECKING:
@@ -125,6 +126,11 @@ class Tensor(Variable):
     def is_floating_point(self) -> bool:
         """Whether the dtype is a real floating one."""
         return category(self._metadata.dtype) == 2
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the tensor, a gradient, is made of some rows of a table."""
+        return isinstance(self._array, Rows)
 
     def is_complex(self) -> bool:
         """Whether the dtype is complex."""
@@ -452,6 +458,8 @@ class Tensor(Variable):
                 f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
                 f"copy the tensor to host memory first."
             )
+        if self.is_sparse:
+            self._array.__array__()
         array: np.ndarray[Any, Any] = self._array
         return array
 
@@ -544,6 +552,12 @@ class Tensor(Variable):
 
     def __repr__(self) -> str:
         """The values, and how the tensor stands in the graph."""
+        if self.is_sparse:
+            rows = self._array
+            return (
+                f"tensor(rows={rows.indices.tolist()}, values={np.array2string(rows.values)}, "
+                f"size={self.shape}, nnz={len(rows.indices)}, layout=sparse_rows)"
+            )
         device = self._metadata.device
         values = self._array.get() if device.streamed else self._array
         body = np.array2string(values, separator=", ", prefix="tensor(")

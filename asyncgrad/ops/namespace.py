@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet, quiet_swapped
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.rows import Rows
 
 if TYPE_CHECKING:
     from asyncgrad.devices import Device
@@ -69,7 +70,9 @@ class Raw:
 
     def as_array(self, value: Any) -> Any:
         """NumPy answers 0-d arrays with scalars: make them arrays again."""
-        return value if value.__class__ is self.array_type else self.xp.asarray(value)
+        if value.__class__ is self.array_type or value.__class__ is Rows:
+            return value
+        return self.xp.asarray(value)
 
     def metadata_of(self, array: Any) -> Metadata:
         """The record of an array's shape and dtype on this device."""
@@ -123,6 +126,8 @@ class Raw:
             gradient, owned = self.in_dtype(gradient, dtype), True
         if owned and gradient.strides == like.strides:
             return gradient
+        if gradient.__class__ is Rows:
+            return gradient if owned else gradient.copy()
         kept = self.xp.empty_like(like, dtype=dtype)
         kept[...] = gradient
         return kept

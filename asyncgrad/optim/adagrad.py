@@ -19,6 +19,8 @@ from asyncgrad.optim.optimizer import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from asyncgrad.ops.rows import Rows
+
 
 class Adagrad(Optimizer):
     """Divides each element's gradient by the root of the sum of its squares so far.
@@ -96,6 +98,24 @@ class Adagrad(Optimizer):
             group["weight_decay"],
             group["maximize"],
         )
+
+    def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        state = self.state[parameter] or self._start(group, parameter)
+        step = count_step(state, parameter)
+        rows = gradient.coalesce()
+        piece, total = self._values(parameter)[rows.indices], state["sum"]._array[rows.indices]
+        in_tiles(
+            _divide,
+            (piece, rows.values.copy(), total),
+            float(group["lr"]) / (1 + (step - 1) * group["lr_decay"]),
+            group["eps"],
+            0,
+            group["maximize"],
+        )
+        self._values(parameter)[rows.indices] = piece
+        state["sum"]._array[rows.indices] = total
 
 
 def _divide(

@@ -22,6 +22,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.nn.module import clear_gradient
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.rows import Rows
 from asyncgrad.scheduler import check_awaited, offload
 
 if TYPE_CHECKING:
@@ -212,7 +213,11 @@ class Optimizer(ABC):
                             continue
                         if beside or is_held(parameter):
                             drafts[parameter] = parameter._array.copy(order="K")
-                        update(group, parameter, meta.grad._array)
+                        gradient = meta.grad._array
+                        if gradient.__class__ is Rows:
+                            self._update_rows(group, parameter, gradient)
+                        else:
+                            update(group, parameter, gradient)
                         if parameter not in drafts:
                             bump_version(parameter)
             with weights_lock:
@@ -223,6 +228,17 @@ class Optimizer(ABC):
         self.steps_taken += 1
         for hook in tuple(self._post_hooks.values()):
             hook(self, (), {})
+
+    def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
+        """Update a parameter by a row-sparse gradient, if the optimiser can.
+
+        Raises:
+            RuntimeError: if it can't.
+        """
+        raise RuntimeError(
+            f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, "
+            f"SGD or Adagrad instead, or sparse=False"
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros.

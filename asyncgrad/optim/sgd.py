@@ -10,6 +10,8 @@ from asyncgrad.optim.optimizer import Optimizer, check_option, in_tiles, refuse_
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from asyncgrad.ops.rows import Rows
+
 
 class SGD(Optimizer):
     """Steps against the gradient, with momentum if asked for.
@@ -83,6 +85,23 @@ class SGD(Optimizer):
             group["maximize"],
             fresh,
         )
+
+    def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError(
+                "SGD: weight_decay is not compatible with sparse gradients: it changes every row. "
+                "Set it to 0 or use sparse=False."
+            )
+        if group["momentum"]:
+            # The buffer goes on changing rows that are not in the gradient.
+            self._update(group, parameter, gradient.dense())
+            return
+        rows = gradient.coalesce()
+        step = rows.values * self._values(parameter).dtype.type(float(group["lr"]))
+        if group["maximize"]:
+            self._values(parameter)[rows.indices] += step
+        else:
+            self._values(parameter)[rows.indices] -= step
 
 
 def _descend(

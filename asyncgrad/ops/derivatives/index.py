@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.ops.entry import linear, operation
+from asyncgrad.ops.rows import Rows
 
 #: Below this number of elements the plain way of adding at an index is the quickest.
 _FEW = 2048
@@ -87,6 +88,13 @@ def _zeros_put(xp: Any, value: Any, shape: tuple[int, ...], index: Any) -> Any:
     return _put(xp, xp.zeros(shape, dtype=value.dtype), value, index)
 
 
+def _lookup_adjoint(F: Any, g: Any, x_shape: Any, index: Any, padding: Any) -> Any:
+    if padding is not None:
+        kept = index != padding
+        g, index = F.index(g, (kept,)), index[kept]
+    return F.rows(g, x_shape, index)
+
+
 ENTRIES = (
     linear(
         "getitem",
@@ -115,6 +123,30 @@ ENTRIES = (
         _zeros_plus,
         lambda F, g, index: F.index(g, index),
         attributes=("shape", "index"),
+    ),
+    # The gradient of `lookup` holds the rows that were looked up, and no zeros for the others.
+    linear(
+        "lookup",
+        lambda xp, x, index, padding: x[index],
+        _lookup_adjoint,
+        attributes=("index", "padding"),
+        node="EmbeddingBackward0",
+    ),
+    linear(
+        "rows",
+        lambda xp, g, shape, index: Rows(
+            index.reshape(-1).copy(), g.reshape(-1, *shape[1:]), shape
+        ),
+        lambda F, g, index: F.index(F.to_dense(g), (index,)),
+        attributes=("shape", "index"),
+        fresh=False,
+    ),
+    linear(
+        "to_dense",
+        lambda xp, x: x.dense() if isinstance(x, Rows) else x.copy(),
+        lambda F, g: g,
+        fresh=False,
+        passes=True,
     ),
     linear(
         "zero_at",

@@ -15,6 +15,7 @@ from asyncgrad.ops.functions import (
     reduction,
     shape,
     sort,
+    sparse,
     transfer,
     turned,
 )
@@ -37,4 +38,5 @@ CHAPTERS = (
     dtypes,
     parts,
     random,
+    sparse,
 )

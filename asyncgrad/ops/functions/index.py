@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import operator
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, bump_version, counter_of, requires_grad, wrap
+from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, lift, mapped
@@ -299,8 +302,19 @@ def _picked(x: Any, arrays: tuple[Any, ...], counters: tuple[Any, ...]) -> Any:
 def _watch(node: Any, counters: tuple[Any, ...]) -> None:
     """Have a node refuse to run after a change of the tensors that it was indexed with."""
     if node is not None and counters:
+        node.rule = _saving(node.rule)
         node.guard = counters
         node.version = tuple([counter.value for counter in counters])
+
+
+@functools.cache
+def _saving(rule: Any) -> Any:
+    """A rule that saves no values, for nodes that save the indices of a tensor."""
+    if rule.saves:
+        return rule
+    saving = copy.copy(rule)
+    saving.saves = True
+    return saving
 
 
 def _region(shape: tuple[int, ...], arrays: tuple[Any, ...]) -> tuple[int, ...]:
@@ -814,10 +828,12 @@ def embedding(
         max_norm: rows that are longer are shortened to it, in place.
         norm_type: which norm `max_norm` is.
         scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
-        sparse: accepted; gradients are dense.
+        sparse: the table's gradient holds no more than the rows that were looked up; on other
+            devices than the CPU it is dense.
 
     Raises:
-        RuntimeError: if the table has not two axes, or `input` is not of integers.
+        RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
+            pass, if both `sparse` and `scale_grad_by_freq` are asked for.
         IndexError: if there is no such row.
     """
     weight = as_tensor_operand(weight, "embedding", 2)
@@ -836,6 +852,12 @@ def embedding(
         padding_idx %= shape[0]
     if max_norm is not None:
         _shorten(weight, numbers, max_norm, norm_type)
+    if sparse and weight._metadata.device is CPU:
+        out = R.lookup(weight, numbers, padding_idx)
+        _watch(out._edge, (counter_of(index),))
+        if scale_grad_by_freq and out._edge is not None:
+            out.register_hook(_refuse_frequencies)
+        return out
     out = _picked(weight, (numbers,), (counter_of(index),))
     if padding_idx is None and not scale_grad_by_freq:
         return out
@@ -846,6 +868,14 @@ def embedding(
         share[numbers == padding_idx] = 0
     factors = share[..., None]
     return R.scale_gradient(out, wrap(factors, weight._metadata.F.metadata_of(factors)))
+
+
+def _refuse_frequencies(gradient: Any) -> None:
+    """As PyTorch: the forward pass takes what the backward pass can't do."""
+    raise RuntimeError(
+        "embedding_backward: scale_grad_by_freq not supported with sparse gradients. Pass "
+        "sparse=False."
+    )
 
 
 def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> None:

@@ -1,0 +1,72 @@
+"""Adam for tables of which a step uses few rows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.optim.optimizer import Optimizer, check_option, zeros_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from asyncgrad.ops.rows import Rows
+
+
+class SparseAdam(Optimizer):
+    """Adam that touches only the rows of a row-sparse gradient, and the means of those.
+
+    Args:
+        params: parameters or groups of them, whose gradients are row-sparse.
+        lr: the greatest length of a step, roughly.
+        betas: how much of the means of the gradient and of its square is kept.
+        eps: added to the root of the mean square.
+        maximize: step along the gradient.
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        maximize: bool = False,
+    ) -> None:
+        for name, value in (("learning rate", lr), ("epsilon value", eps)):
+            if not value > 0.0:
+                raise ValueError(f"Invalid {name}: {value}")
+        check_option("beta parameter at index 0", betas[0], below=1.0)
+        check_option("beta parameter at index 1", betas[1], below=1.0)
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}
+        super().__init__(params, defaults)
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        raise RuntimeError(
+            "SparseAdam does not support dense gradients, please consider Adam instead"
+        )
+
+    def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+        state["step"] += 1
+        rows = gradient.coalesce()
+        places = rows.indices
+        if not len(places):
+            return
+        values = -rows.values if group["maximize"] else rows.values
+        beta1, beta2 = group["betas"]
+        means, squares = state["exp_avg"]._array, state["exp_avg_sq"]._array
+        mean = means[places] + (1 - beta1) * (values - means[places])
+        square = squares[places] + (1 - beta2) * (values * values - squares[places])
+        means[places], squares[places] = mean, square
+        step = state["step"]
+        length = float(group["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
+        self._values(parameter)[places] -= length * mean / (np.sqrt(square) + group["eps"])
