@@ -25,7 +25,9 @@ HANDED_IN = {
 }  # fmt: skip
 #: The gradient is not the derivative's: PyTorch's embedding scales it, and its tangents not.
 SCALED = {"scale_gradient"}
-DIFFERENTIABLE = [name for name, entry in ENTRIES.items() if entry.pulls]
+#: What these take and give is no array: `test_sparse.py` is about them.
+SPARSE = {"lookup", "rows", "to_dense"}
+DIFFERENTIABLE = [name for name, entry in ENTRIES.items() if entry.pulls and name not in SPARSE]
 SEQUENCES = [name for name, entry in ENTRIES.items() if entry.inputs == ("*xs",)]
 
 

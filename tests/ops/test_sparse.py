@@ -24,9 +24,8 @@ def table(m, dtype="float64"):
 
 def used(m, weight, indices=(1, 2, 1), sparse=True, **options):
     """A sum of rows, each times something else."""
-    rows = m.nn.functional.embedding(
-        m.tensor(list(indices), dtype=m.int64), weight, sparse=sparse, **options
-    )
+    index = m.tensor(list(indices), dtype=m.int64)
+    rows = m.nn.functional.embedding(index, weight, sparse=sparse, **options)
     return (rows * m.tensor(FACTORS[: len(indices)], dtype=weight.dtype)).sum()
 
 
