@@ -15,7 +15,7 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
 
-#: So many weak references are kept before dead ones are looked for.
+#: At least so many weak references are kept before dead ones are looked for.
 _PRUNE = 32
 
 _REMEDIES = {
@@ -73,7 +73,9 @@ class VersionCounter:
             self.views = [weakref.ref(variable)]
             return
         views.append(weakref.ref(variable))
-        if not len(views) % _PRUNE:
+        count = len(views)
+        # At powers of two: what is looked through has doubled since.
+        if count >= _PRUNE and not count & (count - 1):
             self.views = [reference for reference in views if reference() is not None]
 
     def forget_edges(self) -> None:

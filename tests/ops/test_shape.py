@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import oracle
 import pytest
 from tiers import MUST
+
+import asyncgrad as ag
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -38,3 +41,71 @@ def test_in_place_form_matches_pytorch(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     oracle.check_errors(name)
+
+
+# -- several views of one tensor ------------------------------------------------------------------
+
+PARTS = {
+    "unbind": (lambda x: x.unbind(0), "UnbindBackward0"),
+    "unbind, last": (lambda x: x.unbind(-1), "UnbindBackward0"),
+    "split": (lambda x: x.split(2), "SplitBackward0"),
+    "split, uneven": (lambda x: x.split([1, 3, 0], 0), "SplitBackward0"),
+    "split, last": (lambda x: x.split(1, -1), "SplitBackward0"),
+    "chunk": (lambda x: x.chunk(3, 1), "SplitBackward0"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("used", [slice(None), slice(1), slice(1, None)])
+def test_parts_share_one_node_and_gradients_are_pytorchs(name, used):
+    function, node = PARTS[name]
+    array = np.arange(12.0).reshape(4, 3)
+    ours, theirs = ag.tensor(array, requires_grad=True), torch.tensor(array, requires_grad=True)
+    for x in (ours, theirs):
+        parts = function(x * 1)
+        assert {part.grad_fn.name() for part in parts} == {node}
+        assert len({id(part.grad_fn) for part in parts}) == 1
+        assert [part.output_nr for part in parts] == list(range(len(parts)))
+        chosen = parts[used]
+        loss = sum((part**3).sum() * (i + 2) for i, part in enumerate(chosen))
+        loss.backward()
+    np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
+    second = []
+    for m, x in ((ag, ours), (torch.autograd, theirs)):
+        chosen = function(x * 1)[used]
+        loss = sum((part**3).sum() * (i + 2) for i, part in enumerate(chosen))
+        (g,) = m.grad(loss, x, create_graph=True)
+        second.append(m.grad((g * g).sum(), x)[0].numpy())
+    np.testing.assert_allclose(*second, rtol=1e-14)
+
+
+def test_gradient_of_many_parts_is_made_once():
+    """What is delivered grows with the parts, and what is computed with the tensor alone."""
+    x = ag.ones(500, 3, requires_grad=True)
+    parts = x.unbind(0)
+    made = []
+    parts[0].grad_fn.register_hook(lambda inputs, outputs: made.append(len(outputs)))
+    sum(part.sum() for part in parts).backward()
+    assert made == [500]
+    assert x.grad.tolist() == [[1, 1, 1]] * 500
+
+
+def test_parts_are_renewed_when_the_whole_changes():
+    leaf = ag.ones(4, requires_grad=True)
+    x = leaf * 1
+    first, second = x.split(2)
+    x.mul_(3)
+    assert first.tolist() == [3, 3]
+    (first.sum() + second.sum() * 2).backward()
+    assert leaf.grad.tolist() == [3, 3, 6, 6]
+
+
+def test_hooks_and_retained_gradients_of_parts():
+    x = ag.ones(4, requires_grad=True) * 1
+    first, second = x.split(2)
+    first.retain_grad()
+    second.register_hook(lambda g: g * 10)
+    x.retain_grad()
+    (first * 2 + second).sum().backward()
+    assert first.grad.tolist() == [2, 2]
+    assert x.grad.tolist() == [2, 2, 10, 10]

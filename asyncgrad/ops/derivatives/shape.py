@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def _pad_zeros(xp: Any, g: Any, shape: tuple[int, ...], dim: int, start: int) ->
 
 
 def _cat_pull(F: Any, g: Any, place: int, shapes: Any, dim: int) -> Any:
-    start = sum(shape[dim] for shape in shapes[:place])
+    start = sum(map(itemgetter(dim), shapes[:place]))
     return F.narrow(g, dim, start, shapes[place][dim])
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable, view_of
+from asyncgrad.core.variable import Variable
 from asyncgrad.core.views import looks_into
 from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_shape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, promote_dtypes
+from asyncgrad.ops.several import SplitBackward0, UnbindBackward0, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -462,20 +463,13 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
 
 
 def _in_turn(x: Any, axis: int, lengths: list[int]) -> tuple[Any, ...]:
-    """Views of some lengths along an axis; PyTorch lets none of several be changed in place."""
+    """Views of some lengths along an axis."""
     parts = []
     start = 0
     for length in lengths:
-        parts.append(_one_of_several(R.narrow(x, axis, start, length)))
+        parts.append(R.narrow(x, axis, start, length))
         start += length
-    return tuple(parts)
-
-
-def _one_of_several(part: Any) -> Any:
-    seen = view_of(part)
-    if seen is not None and seen.creation is None:
-        seen.creation = "several"
-    return part
+    return several(x, parts, SplitBackward0, axis)
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
@@ -511,9 +505,8 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     if not shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
     before = (slice(None),) * axis
-    return tuple(
-        [_one_of_several(R.getitem(x, (*before, i, Ellipsis))) for i in range(shape[axis])]
-    )
+    parts = [R.getitem(x, (*before, i, Ellipsis)) for i in range(shape[axis])]
+    return several(x, parts, UnbindBackward0, axis)
 
 
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:

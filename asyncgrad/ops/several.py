@@ -1,0 +1,89 @@
+"""Functions with several views for results, which share one node.
+
+Each view could lead back by a node of its own, and each of these would make zeros of the whole
+tensor: a tensor of n parts would cost n passes over it. One node puts all parts together at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import Edge, Node, init_node
+from asyncgrad.core.variable import gradient_edge, view_of, wrap
+from asyncgrad.ops.namespace import RECORDED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class _Parts(Node):
+    """Puts the gradients of all parts along an axis together."""
+
+    __slots__ = ("axis",)
+
+    fresh = True
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """The gradient of the whole; zeros where a part has none."""
+        if all(g is None for g in gradients):
+            return (None,)
+        metadata = self.output_metadata
+        recorded = task is None or task.recorded is not None
+        F = RECORDED if recorded else metadata[0].F
+        parts = []
+        for g, known in zip(gradients, metadata, strict=True):
+            if g is None:
+                array = known.F.xp.zeros(known.shape, known.dtype)
+                g = wrap(array, known) if recorded else array
+            parts.append(self._shaped(F, g, known.shape))
+        return (F.cat(parts, self.axis),)
+
+    def _shaped(self, F: Any, g: Any, shape: tuple[int, ...]) -> Any:
+        """A part's gradient with the axis that parts are put together along."""
+        return g
+
+
+class SplitBackward0(_Parts):
+    """The node of `split` and `chunk`."""
+
+    __slots__ = ()
+
+
+class UnbindBackward0(_Parts):
+    """The node of `unbind`, whose parts lack the axis."""
+
+    __slots__ = ()
+
+    def _shaped(self, F: Any, g: Any, shape: tuple[int, ...]) -> Any:
+        return F.reshape(g, (*shape[: self.axis], 1, *shape[self.axis :]))
+
+
+def several(x: Any, parts: Sequence[Any], kind: type[_Parts], axis: int) -> tuple[Any, ...]:
+    """The parts of a tensor as results of one function.
+
+    PyTorch lets none of them be changed in place.
+
+    Args:
+        x: the tensor.
+        parts: views of all its parts along an axis, in their order, each with a node of its own.
+        kind: the class of the node that takes the place of these.
+        axis: the axis.
+    """
+    for part in parts:
+        seen = view_of(part)
+        if seen is not None and seen.creation is None:
+            seen.creation = "several"
+    if (
+        len(parts) > 1
+        and current().plain
+        and not x._metadata.device.streamed
+        and all(part._edge is not None for part in parts)
+    ):
+        node = kind()
+        init_node(node, gradient_edge(x), tuple([part._metadata for part in parts]))
+        node.axis = axis
+        node.cost = x._metadata.cost
+        for place, part in enumerate(parts):
+            part._edge = Edge(node, place)
+    return tuple(parts)
