@@ -50,6 +50,12 @@ class SplitBackward0(_Parts):
     __slots__ = ()
 
 
+class SplitWithSizesBackward0(_Parts):
+    """The node of `split` into parts of given lengths."""
+
+    __slots__ = ()
+
+
 class UnbindBackward0(_Parts):
     """The node of `unbind`, whose parts lack the axis."""
 

@@ -13,7 +13,7 @@ from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_shape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, promote_dtypes
-from asyncgrad.ops.several import SplitBackward0, UnbindBackward0, several
+from asyncgrad.ops.several import SplitBackward0, SplitWithSizesBackward0, UnbindBackward0, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -451,25 +451,24 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
                 f"split_with_sizes expects split_sizes to be non-negative and to sum exactly to "
                 f"{size} (input tensor's size at dimension {axis}), but got {lengths}"
             )
-    else:
-        each = operator.index(split_size_or_sections)
-        if each < 0 or (each == 0 and size):
-            raise RuntimeError(
-                f"split expects split_size be positive, or 0 for an axis of 0, but got split_size="
-                f"{each} for size {size}"
-            )
-        lengths = [min(each, size - at) for at in range(0, size, each)] if size else [0]
-    return _in_turn(x, axis, lengths)
+        return _in_turn(x, axis, lengths, SplitWithSizesBackward0)
+    each = operator.index(split_size_or_sections)
+    if each < 0 or (each == 0 and size):
+        raise RuntimeError(
+            f"split expects split_size be positive, or 0 for an axis of 0, but got split_size="
+            f"{each} for size {size}"
+        )
+    return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)] if size else [0])
 
 
-def _in_turn(x: Any, axis: int, lengths: list[int]) -> tuple[Any, ...]:
+def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) -> tuple[Any, ...]:
     """Views of some lengths along an axis."""
     parts = []
     start = 0
     for length in lengths:
         parts.append(R.narrow(x, axis, start, length))
         start += length
-    return several(x, parts, SplitBackward0, axis)
+    return several(x, parts, kind, axis)
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
