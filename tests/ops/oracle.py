@@ -149,7 +149,18 @@ class Twins:
         return theirs, ours
 
 
+#: Many are expensive to make, and several tests of a function take the same.
+_samples: dict[tuple[str, str, str, bool], list[Any]] = {}
+
+
 def _sample_of(op: Any, dtype: str, *, requires_grad: bool) -> list[Any]:
+    key = (op.name, op.variant_test_name, dtype, requires_grad)
+    if key not in _samples:
+        _samples[key] = _made(op, dtype, requires_grad)
+    return _samples[key]
+
+
+def _made(op: Any, dtype: str, requires_grad: bool) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
@@ -435,10 +446,20 @@ def check_forward(
     limit: int = 12,
     skip: Mapping[str, Callable[[Any], bool]] | None = None,
     tolerance: float | None = None,
+    of_gradients: bool = False,
 ) -> int:
     """Compare a function's tangents with PyTorch's over PyTorch's samples.
 
     Each sample is run with a tangent for every input, and once more with one for the first alone.
+
+    Args:
+        name: the function.
+        function: ours, if it is not found under the name.
+        dtypes: with these, as far as PyTorch has derivatives for them.
+        limit: samples of each variant and dtype.
+        skip: by the reason, which samples are left out.
+        tolerance: instead of `TOLERANCES`.
+        of_gradients: compare the tangents of the gradients.
 
     Returns:
         How many samples there were: none where PyTorch has no forward mode.
@@ -448,22 +469,32 @@ def check_forward(
     for op in infos(name):
         backward = {dtype_name(dtype) for dtype in op.supported_backward_dtypes("cpu")}
         for dtype in dtypes:
-            if dtype not in backward or not op.supports_forward_ad:
+            supported = op.supports_fwgrad_bwgrad if of_gradients else op.supports_forward_ad
+            if dtype not in backward or not supported:
                 continue
             found = samples(op, dtype, requires_grad=True, limit=limit, skip=skip)
             for place, sample in enumerate(found):
                 what = f"{name} [{op.variant_test_name}] for {dtype}, sample {place}, forward mode"
-                with _about(what, sample):
-                    _compare_tangents(op.op, ours, sample, None, tolerance)
-                    _compare_tangents(op.op, ours, sample, 1, tolerance)
-                checked += 1
+                with _about(what, sample), contextlib.suppress(Unsupported):
+                    _compare_tangents(op.op, ours, sample, None, tolerance, of_gradients)
+                    _compare_tangents(op.op, ours, sample, 1, tolerance, of_gradients)
+                    checked += 1
     return checked
 
 
+class Unsupported(Exception):
+    """PyTorch can't do it."""
+
+
 def _compare_tangents(
-    theirs: Any, ours: Any, sample: Any, some: int | None, tolerance: float | None
+    theirs: Any,
+    ours: Any,
+    sample: Any,
+    some: int | None,
+    tolerance: float | None,
+    of_gradients: bool,
 ) -> None:
-    """The tangents of one call's results, with tangents for some of the leaves."""
+    """The tangents of one call's results or gradients, with tangents for some of the leaves."""
     twins = Twins(copy=True)
     pairs = twins.of([sample.input, *sample.args])
     keywords = twins.of(sample.kwargs)
@@ -475,11 +506,21 @@ def _compare_tangents(
     for side, (F, call) in enumerate(((torch.autograd.forward_ad, theirs), (forward_ad, ours))):
         with _quiet(), F.dual_level():
             duals = {
-                id(leaf[side]): F.make_dual(leaf[side].detach(), tangent[side].detach())
+                id(leaf[side]): F.make_dual(
+                    leaf[side] if of_gradients else leaf[side].detach(), tangent[side].detach()
+                )
                 for leaf, tangent in zip(leaves, tangents, strict=True)
             }
             args, kwargs = _replaced(duals, pairs[side]), _replaced(duals, keywords[side])
-            out = tensors_of(call(*args, **kwargs), (torch.Tensor, ag.Tensor)[side])
+            try:
+                out = tensors_of(call(*args, **kwargs), (torch.Tensor, ag.Tensor)[side])
+                if of_gradients:
+                    out = _gradients(side, out, [leaf[side] for leaf in leaves])
+            except RuntimeError as error:
+                # Some of PyTorch's formulas have no tangents of gradients, or fail.
+                if side == 0 and of_gradients:
+                    raise Unsupported from error
+                raise
             results.append([F.unpack_dual(x).tangent for x in out])
             shapes = [(x.shape, dtype_name(x.dtype)) for x in out]
     for place, (expected, found) in enumerate(zip(*results, strict=True)):
@@ -493,6 +534,24 @@ def _compare_tangents(
                 np.zeros(shape, dtype) if found is None else array_of(found),
                 _near(dtype, tolerance),
             )
+
+
+def _gradients(side: int, results: list[Any], leaves: list[Any]) -> list[Any]:
+    """The gradients of the results by the leaves, with zeros for what there is not."""
+    library = (torch, ag)[side]
+    outputs = [x for x in results if x.requires_grad]
+    weights = [
+        pair[side].detach()
+        for pair in _weights([torch.empty(x.shape, dtype=getattr(torch, dtype_name(x.dtype)))
+                              for x in outputs], 4)
+    ]  # fmt: skip
+    if not outputs:
+        return []
+    found = library.autograd.grad(outputs, leaves, weights, allow_unused=True)
+    return [
+        library.zeros_like(leaf) if gradient is None else gradient
+        for gradient, leaf in zip(found, leaves, strict=True)
+    ]
 
 
 def _replaced(duals: dict[int, Any], value: Any) -> Any:
