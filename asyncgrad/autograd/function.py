@@ -14,6 +14,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from asyncgrad.autograd.function_jvp import push_function
+from asyncgrad.autograd.function_vmap import apply_to_examples
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
@@ -32,6 +33,7 @@ from asyncgrad.core.views import View, refuse_change
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import in_place
 from asyncgrad.ops.ambient import tracking
+from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 
@@ -449,11 +451,14 @@ class Function(metaclass=FunctionMeta):
         separate = cls.setup_context is not Function.setup_context
         if kwargs or separate:
             args = cls._bound(args, kwargs, separate)
+        found = current()
+        if found.batch is not None and (level := level_of(args)) is not None:
+            rule = None if cls.vmap is Function.vmap else cls.vmap
+            return apply_to_examples(cls, rule, level, args)
         ctx = cls._backward_cls()
         ctx.needs_input_grad = tuple(
             [isinstance(value, Variable) and requires_grad(value) for value in args]
         )
-        found = current()
         recording = found.grad and True in ctx.needs_input_grad
         seen = None
         if recording and not cls.constants_on_ctx:

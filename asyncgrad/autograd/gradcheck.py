@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from asyncgrad.autograd.differences import as_tuple, close, directions, slopes, units, vector
+from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.function import Function
-from asyncgrad.autograd.functional import jvp
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, requires_grad, wrap
@@ -355,14 +355,17 @@ async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: _Options
 
 async def _pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
     """The outputs' tangents for a tangent of one input."""
-
-    async def of_one(x: Any) -> Any:
-        return as_tuple(await call(func, *inputs[:place], x, *inputs[place + 1 :]))
-
     x = inputs[place]
-    tangent = wrap(direction.astype(x.dtype), x._metadata)
-    _, tangents = await jvp(of_one, x, tangent)
-    return [tangent._array for tangent in tangents]
+    tangent = wrap(x._metadata.F.xp.asarray(direction, dtype=x.dtype), x._metadata)
+    with nested_level():
+        duals = [
+            make_dual(given, tangent) if at == place else given for at, given in enumerate(inputs)
+        ]
+        found = [unpack_dual(out) for out in as_tuple(await call(func, *duals))]
+    return [
+        np.zeros(primal.shape) if pushed is None else pushed.detach()._array
+        for primal, pushed in found
+    ]
 
 
 async def _columns(out: Any, wanted: Sequence[Any], options: _Options, rows: list[Any]) -> Any:

@@ -20,10 +20,10 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError, NestingError
-from asyncgrad.ops.batching import Level, batch_of, lift
+from asyncgrad.ops.batching import Level, batch_of, held, level_of, lift, shown
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
-from asyncgrad.scheduler import check_deadline, start
+from asyncgrad.scheduler import check_deadline, run_program, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -214,6 +214,11 @@ def grad(
     roots = _sequence(outputs)
     tensors = _inputs(inputs, "grad")
     keys = tuple(inputs) if type(inputs) is dict else None
+    around = None if current().batch is None else level_of((*roots, *tensors))
+    if around is not None:
+        flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
+        program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
+        return run_program(program, waits=False)
     edges = [_differentiable_edge(tensor) for tensor in tensors]
     metadata = [
         tensor._metadata if isinstance(tensor, Variable) else metadata_at(tensor)
@@ -261,6 +266,34 @@ def grad(
         task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
     task.collect = collect
     return _start(task, priority, deadline)
+
+
+async def _grad_of_examples(
+    roots: tuple[Any, ...], tensors: tuple[Any, ...], keys: Any, given: Any, flags: Any
+) -> Any:
+    """`grad` inside of a `vmap`: of the tensors that hold the batches."""
+    level = current().batch
+    vectors = [None] * len(roots) if given is None else _sequence(given)
+    bottoms = [held(root, level) for root in roots]
+    gradients = []
+    for place, (root, vector) in enumerate(zip(roots, vectors, strict=True)):
+        if vector is None and root._metadata.size != 1:
+            _one(root._metadata)
+        ones = RECORDED.add_scalar(RECORDED.zeros_of(bottoms[place]), 1)
+        gradients.append(ones if vector is None else held(vector, level))
+    retain_graph, create_graph, allow_unused, batched, materialize = flags
+    found = await grad(
+        bottoms,
+        [held(x, level) for x in tensors],
+        gradients,
+        retain_graph,
+        create_graph,
+        allow_unused=allow_unused,
+        is_grads_batched=batched,
+        materialize_grads=materialize,
+    )
+    results = [None if gradient is None else shown(gradient, level) for gradient in found]
+    return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
 
 def _in_dtype(captured: Any, dtype: Any, task: GraphTask) -> Any:

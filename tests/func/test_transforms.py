@@ -496,3 +496,62 @@ def test_an_escaped_example_says_what_it_is():
 def test_torch_is_the_oracle():
     """The programs above ran in both."""
     assert torch.func.vmap
+
+
+def _function(T, rule):
+    class Cube(T.autograd.Function):
+        generate_vmap_rule = rule in {"generated", "both"}
+
+        @staticmethod
+        def forward(x, k):
+            return x**3 * k, x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, ctx.k = inputs
+            ctx.save_for_backward(x)
+
+        @staticmethod
+        def backward(ctx, g, h):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * ctx.k * g + 2 * h, None
+
+        if rule in {"own", "both"}:
+
+            @staticmethod
+            def vmap(info, in_dims, x, k):
+                assert info.batch_size == 4
+                assert info.randomness == "error"
+                assert in_dims == (0, None)
+                return Cube.apply(x.movedim(0, 1), k), (1, 1)
+
+    return Cube.apply
+
+
+@both
+def test_custom_functions(T, log):
+    """By their own rule or by that which is made for them."""
+    f = T.func
+    x = _x(T, 4, 3)
+    for rule in ("own", "generated"):
+        cube = _function(T, rule)
+        log((yield f.vmap(lambda x: cube(x, 2))(x)))  # noqa: B023  run at once
+        log((yield f.vmap(f.grad(lambda x: cube(x, 2)[0].sum()))(x)))  # noqa: B023  run at once
+        log((yield f.jacrev(lambda x: cube(x, 2)[0])(x[0])))  # noqa: B023  run at once
+    for rule in ("none", "both"):
+        cube = _function(T, rule)
+        yield from _raised(log, lambda: f.vmap(lambda x: cube(x, 2))(x))  # noqa: B023  run at once
+
+
+def test_passes_inside_of_vmap():
+    """A pass in the function gives each example its gradient; PyTorch has none there."""
+    x = _x(ag, 4, 3).requires_grad_()
+
+    def gradient(x):
+        x = x * 1
+        return ag.grad((x**3).sum(), x, create_graph=True)[0]
+
+    rows = ag.func.vmap(gradient)(x)
+    assert (rows - 3 * x * x).abs().max() < 1e-12
+    (second,) = ag.grad(rows.sum(), x)
+    assert (second - 6 * x).abs().max() < 1e-12

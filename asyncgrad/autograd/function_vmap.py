@@ -1,0 +1,80 @@
+"""What `vmap` does with a custom Function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncgrad.core.modes import Mode
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import Level, by_parts, lift
+from asyncgrad.ops.functions.shape import movedim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class VmapInfo(NamedTuple):
+    """What a Function's `vmap` is told first."""
+
+    #: How many examples there are.
+    batch_size: int
+    #: What random numbers are: "error", "different" or "same".
+    randomness: str
+
+
+def apply_to_examples(
+    function: Any, rule: Callable[..., Any] | None, level: Level, args: tuple[Any, ...]
+) -> Any:
+    """Call a Function on examples of a batch.
+
+    Args:
+        function: the Function.
+        rule: its `vmap`, None if it has none of its own.
+        level: the level of the batch.
+        args: the arguments, of which one has it.
+
+    Raises:
+        RuntimeError: if the Function does not say how, or says it twice.
+    """
+    name = function.__name__
+    if rule is None:
+        if not function.generate_vmap_rule:
+            raise AutogradError(
+                f"You tried to vmap over {name}, but it does not have vmap support. Please "
+                f"override and implement the vmap staticmethod or set generate_vmap_rule=True."
+            )
+        return by_parts(function.apply, *args)
+    if function.generate_vmap_rule:
+        raise AutogradError(
+            f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an "
+            f"overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
+            f"overridden vmap staticmethod to avoid ambiguity."
+        )
+    flags = [isinstance(x, Variable) and x._batched and _level_of(x) is level for x in args]
+    values = [x._value if flag else x for x, flag in zip(args, flags, strict=True)]
+    with Mode(batch=level.outer):
+        found = rule(
+            VmapInfo(level.size, level.randomness),
+            tuple(0 if flag else None for flag in flags),
+            *values,
+        )
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise AutogradError(
+                f"{name}.vmap: Expected the vmap staticmethod to have two returns, an output and "
+                f"out_dims with pytree structure compatible with the output, got {type(found)}"
+            )
+        outputs, dims = found
+        if not isinstance(outputs, tuple):
+            return _shown(outputs, dims, level)
+        if not isinstance(dims, tuple):
+            dims = (dims,) * len(outputs)
+        return tuple(_shown(x, dim, level) for x, dim in zip(outputs, dims, strict=True))
+
+
+def _level_of(x: Any) -> Any:
+    return x._level
+
+
+def _shown(x: Any, dim: int | None, level: Level) -> Any:
+    return x if dim is None or not isinstance(x, Variable) else lift(movedim(x, dim, 0), level)
