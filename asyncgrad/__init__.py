@@ -31,6 +31,7 @@ from asyncgrad.autograd.modes import (
 )
 from asyncgrad.devices import Device as device
 from asyncgrad.devices import Event, Stream
+from asyncgrad.func import vmap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
@@ -165,6 +166,7 @@ __all__ = [
     "uint32",
     "uint64",
     "utils",
+    "vmap",
 ]  # fmt: skip
 __all__ += activation.__all__
 __all__ += _creation.__all__

@@ -17,9 +17,10 @@ from asyncgrad.autograd.differences import as_tuple, close, directions, slopes, 
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.passes import grad
-from asyncgrad.core.modes import Mode
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
+from asyncgrad.ops.batching import Level, held, lift
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import call, run_program, waits
 
@@ -177,7 +178,7 @@ async def _gradcheck(
         check_forward_ad, check_backward_ad, fast_mode, bool(masked),
     )  # fmt: skip
     try:
-        await _check(func, as_tuple(inputs), options)
+        await _check(func, as_tuple(inputs), options, check_batched_forward_grad)
     except GradcheckError:
         if raise_exception:
             raise
@@ -244,7 +245,9 @@ async def _gradgradcheck(
     )
 
 
-async def _check(func: Any, inputs: tuple[Any, ...], options: _Options) -> None:
+async def _check(
+    func: Any, inputs: tuple[Any, ...], options: _Options, batched_forward: bool
+) -> None:
     """Every check that is asked for."""
     _check_inputs(inputs)
     found = as_tuple(await call(func, *inputs))
@@ -257,6 +260,8 @@ async def _check(func: Any, inputs: tuple[Any, ...], options: _Options) -> None:
             await _compare(func, inputs, options, "", found)
     if options.check_forward_ad:
         await _compare_forward(func, inputs, options)
+    if batched_forward:
+        await _check_batched_forward(func, inputs)
     if not options.check_backward_ad:
         return
     if options.check_batched_grad:
@@ -429,6 +434,32 @@ async def _check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
                 f"gradcheck or gradgradcheck failed while testing batched gradient computation. "
                 f"For output {place} and input {number}: got\n{found}\nexpected\n{right}"
             )
+
+
+async def _check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
+    """A batch of tangents gives what they give one by one."""
+    for number, place in enumerate(_differentiable_places(inputs)):
+        x = inputs[place]
+        directions = np.stack([_random_like(x, False).detach()._array for _ in range(2)])
+        one_by_one = [await _pushed(func, inputs, place, direction) for direction in directions]
+        level = Level(2, "error", current().batch)
+        tangent = lift(wrap(directions, x._metadata.F.metadata_of(directions)), level)
+        try:
+            with Mode(batch=level), nested_level():
+                dual = make_dual(held(x, level), held(tangent, level))
+                duals = (*inputs[:place], lift(dual, level), *inputs[place + 1 :])
+                outputs = [held(out, level) for out in as_tuple(await call(func, *duals))]
+                together = [unpack_dual(out).tangent for out in outputs]
+        except RuntimeError as error:
+            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+        for row, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
+            right = np.stack(expected)
+            if found is not None and not close(found.detach()._array, right, 1e-5, 1e-8):
+                raise GradcheckError(
+                    f"gradcheck failed while testing batched gradient computation with "
+                    f"forward-mode AD. For output {row} and input {number}: got\n{found}\n"
+                    f"expected\n{right}"
+                )
 
 
 async def _check_linear(outputs: Any, inputs: tuple[Any, ...], options: _Options) -> None:

@@ -298,6 +298,13 @@ def _convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
     return out
 
 
+def _convolution_input(call: Call, y: Any, weight: Any, shape: Any, geometry: Any) -> Any:
+    if call.flags[1]:
+        return by_example(call, y, weight, shape, geometry)
+    whole = (call.size * shape[0], *shape[1:])
+    return _parted(R.convolution_input(_merged(y), weight, whole, geometry), call.size)
+
+
 def _images(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
     inputs = [_merged(x) for x in _full(call, arguments[:count])]
@@ -370,7 +377,7 @@ _BROADCAST = (
     "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "fmod", "remainder", "atan2",
     "maximum", "minimum", "clamp_low", "clamp_high", "clamp_between", "where", "masked_fill",
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits",
+    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits", "complex",
 )  # fmt: skip
 _ALIKE = ("mask", "shared", "scale_gradient", "overwrite", "polar_tangent")
 _REDUCTIONS = (
@@ -425,6 +432,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "addmm": _addmm,
     "contract": _contract,
     "attention": _attention,
+    "convolution_input": _convolution_input,
     "batch_norm": _batch_norm,
     "log_sums": _log_sums,
     "cosine_similarity": _cosine_similarity,

@@ -10,7 +10,11 @@ from both import torch
 
 import asyncgrad as ag
 
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    # PyTorch's forward mode compiles with what PyTorch deprecates.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
+]
 
 
 def _input(T, *shape, dtype="float64", seed=1):
@@ -124,6 +128,21 @@ PROGRAMS = {
         lambda x: (x.exp() * 2).sum(),
         (_input(T, 2),),
         {"check_forward_ad": True, "check_backward_ad": False},
+    ),
+    "batched": lambda T: (
+        lambda x, y: (x @ y, (x * x).sum(), x.detach()),
+        (_input(T, 2, 3), _input(T, 3, 2, seed=2)),
+        {"check_batched_grad": True},
+    ),
+    "batched forward": lambda T: (
+        lambda x: (x.exp() * 2, x.sum()),
+        (_input(T, 2),),
+        {"check_forward_ad": True, "check_batched_forward_grad": True},
+    ),
+    "batched forward without forward": lambda T: (
+        lambda x: x,
+        (_input(T, 2),),
+        {"check_batched_forward_grad": True},
     ),
     "overlapping": lambda T: (
         lambda x: x * 2,

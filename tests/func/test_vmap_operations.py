@@ -6,6 +6,8 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.nn import functional as F
+from asyncgrad.ops.batch_rules import RULES
+from asyncgrad.ops.table import ENTRIES
 
 SIZE = 3
 
@@ -272,3 +274,9 @@ def test_batches_of_gradients(name):
         ag.grad(outputs, wanted, [g[k] for g in gradients], retain_graph=True) for k in range(3)
     ]
     _same(found, [ag.stack(list(parts)) for parts in zip(*rows, strict=True)])
+
+
+def test_rules_are_of_entries_that_there_are():
+    """Their names are the table's."""
+    assert set(RULES) <= set(ENTRIES)
+    assert ag.vmap is ag.func.vmap
