@@ -26,6 +26,7 @@ from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError, PendingBackwardError
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
+from asyncgrad.scheduler.courtesy import Courtesy
 from asyncgrad.scheduler.crew import run_segment
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, is_stop, stopped_by
@@ -78,6 +79,7 @@ class Engine:
         self._away: set[GraphTask] = set()
         self.nodes = CoroutineNodes()
         self.threads = Threads(blas.CORES, "asyncgrad")
+        self._courtesy = Courtesy()
         self._turn_open = False
         self._turn_start = 0
         #: This turn's budget is used up: who awaits gives way, even for what is done.
@@ -405,6 +407,7 @@ class Engine:
             # The loop is shutting down and this is the last of its clean-up.
             loop.call_soon(_run_segment, segment, partial(self._returned, task))
         else:
+            self._courtesy.begin(self)
             self.threads.submit(
                 partial(_run_segment, segment, partial(_tell_loop, loop, self._returned, task))
             )
@@ -418,6 +421,7 @@ class Engine:
         if self.closed:
             loop.call_soon(_run_segment, job, report)
         else:
+            self._courtesy.begin(self)
             self.threads.submit(partial(_run_segment, job, partial(_tell_loop, loop, report)))
 
     def _returned(self, task: GraphTask, outcome: Any, error: BaseException | None) -> None:
