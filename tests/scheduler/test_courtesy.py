@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from passes import settle
+from passes import settle, until
 
 import asyncgrad as ag
 from asyncgrad.scheduler import courtesy
@@ -59,8 +59,7 @@ async def test_a_busy_loop_gives_way_again_and_again(
     moments: list[float], computing: list[float]
 ) -> None:
     async with Working():
-        while len(moments) < 3:
-            await asyncio.sleep(0)
+        await until(lambda: len(moments) >= 3)
 
 
 async def test_an_idle_loop_does_not(moments: list[float], computing: list[float]) -> None:
@@ -78,8 +77,7 @@ async def test_it_ends_with_the_work(moments: list[float], computing: list[float
     async with Working():
         pass
     engine = ag.engine()
-    while engine._courtesy._active:
-        await asyncio.sleep(0)
+    await until(lambda: not engine._courtesy._active)
     count = len(moments)
     done = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(courtesy._SELDOM * 2, done.set_result, None)
