@@ -27,6 +27,7 @@ from asyncgrad.scheduler.coroutines import LIMIT, discard, wait_for_node
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from contextvars import Context
 
     from asyncgrad.core.graph_task import GraphTask
@@ -98,8 +99,7 @@ def _await_nodes(task: GraphTask) -> None:
         node, evaluation, _ = suspended
         if task.state is State.RUNNING:
             for following in waiting[place + len(started) : place + LIMIT]:
-                launch = partial(portal().start_task_soon, wait_for_node, following.waiting)
-                started.append(_context_of(task).run(launch))
+                started.append(begin_on_portal(wait_for_node(following.waiting), _context_of(task)))
         if not started:
             discard(suspended)
             task.resume(node, evaluation, None, None)
@@ -107,8 +107,9 @@ def _await_nodes(task: GraphTask) -> None:
         running = started.popleft()
         result, error = None, None
         try:
-            result = running.result()
+            result, error = running.result()
         except BaseException as caught:
+            # It was cancelled, or this thread is interrupted.
             error = caught
             if running.cancelled():
                 error = CancelledError() if task.state is State.RUNNING else None
@@ -132,6 +133,25 @@ def portal() -> Any:
             Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
             _portal.append(started.result())
         return _portal[0]
+
+
+def begin_on_portal(coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
+    """Run a coroutine on the portal's loop.
+
+    Returns:
+        A future, for threads, of what the coroutine returned and what it raised.
+    """
+    return context.run(portal().start_task_soon, _outcome, coroutine)
+
+
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """What a coroutine returned and raised: the portal must outlive whatever that is."""
+    try:
+        return await coroutine, None
+    except CancelledError:
+        raise
+    except BaseException as error:
+        return None, error
 
 
 def _serve(started: Future[Any]) -> None:

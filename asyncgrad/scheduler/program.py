@@ -17,7 +17,7 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.future import Results
-from asyncgrad.scheduler.inline import portal
+from asyncgrad.scheduler.inline import begin_on_portal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -72,8 +72,14 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     loop = _get_running_loop()
     if loop is None:
         if waits:
-            running = copy_context().run(portal().start_task_soon, _awaited, program)
-            return awaitable(running.result())
+            result, error = begin_on_portal(program, copy_context()).result()
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    # The traceback holds this frame.
+                    del error
+            return awaitable(result)
     else:
         modes = current()
         if not modes.blocking and not modes.in_node:
@@ -90,10 +96,6 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
         "a blocking call met a coroutine that waits for something, which could only run on an "
         "event loop: use await"
     )
-
-
-async def _awaited(program: Coroutine[Any, Any, Any]) -> Any:
-    return await program
 
 
 def awaitable(value: Any) -> Any:

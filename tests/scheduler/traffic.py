@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from passes import CHEAP, HEAVY, assert_nothing_runs, calls, chain, leaf, settle
+from passes import HEAVY, assert_nothing_runs, calls, chain, leaf, settle
 
 import asyncgrad as ag
 from asyncgrad.core.graph_task import State
@@ -185,6 +185,3 @@ def _look(future: Any) -> None:
     """Nobody forgets a pass here."""
     if not future.cancelled():
         future.exception()
-
-
-__all__ = ["CHEAP", "FATES", "KINDS", "Pass", "Traffic"]

@@ -1,0 +1,188 @@
+"""Threads that meet at a leaf, a pass or a job, in every order that makes a difference.
+
+`frontrun` runs them bytecode by bytecode: all orders up to two preemptions, or a great number of
+seeded ones. The locks are made anew in each run, so that it can see them.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from passes import calls, leaf
+
+import asyncgrad as ag
+from asyncgrad.core import commit as commit_module
+from asyncgrad.core import variable as variable_module
+from asyncgrad.core.commit import commit
+from asyncgrad.core.graph_task import GraphTask, Outcome
+from asyncgrad.core.graph_task import State as Of
+from asyncgrad.core.variable import gradient_edge
+from asyncgrad.scheduler.crew import _Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from asyncgrad.core.accumulate_grad import AccumulateGrad
+
+frontrun = pytest.importorskip("frontrun", reason="frontrun is not installed")
+cooperative = pytest.importorskip("frontrun._cooperative", reason="frontrun has changed")
+
+
+@pytest.fixture(autouse=True)
+def locks() -> Iterator[Callable[[], None]]:
+    """Make the locks that threads meet at anew; puts the old ones back at the end."""
+    found = commit_module._committing, variable_module._accumulators
+
+    def renew() -> None:
+        commit_module._committing = threading.Lock()
+        variable_module._accumulators = threading.Lock()
+
+    cooperative.patch_locks()
+    yield renew
+    cooperative.unpatch_locks()
+    commit_module._committing, variable_module._accumulators = found
+
+
+def explore(setup: Any, workers: list[Any], invariant: Any, **options: Any) -> None:
+    options = {"detect_io": False, "trace_packages": ["asyncgrad*"]} | options
+    frontrun.explore(setup=setup, workers=workers, invariant=invariant, **options).assert_holds()
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["added", "first"])
+@pytest.mark.parametrize(
+    "options",
+    [{"max_executions": 300}, {"strategy": "random", "max_attempts": 40, "seed": 1}],
+    ids=["dpor", "random"],
+)
+def test_no_update_of_a_leaf_is_lost(locks: Any, first: bool, options: dict[str, Any]) -> None:
+    class State:
+        def __init__(self) -> None:
+            locks()
+            self.x = leaf()
+            if not first:
+                self.x.grad = ag.tensor(np.zeros(3))
+
+    def add(state: State) -> None:
+        commit([(state.x, np.ones(3), True)], None, wait=True)
+
+    explore(State, [add, add], lambda state: state.x.grad.tolist() == [2.0] * 3, **options)
+
+
+class _Open:
+    """No lock at all."""
+
+    def acquire(self, wait: bool = True) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def test_without_the_lock_an_update_would_be_lost(locks: Any) -> None:
+    """That is: these explorations would see it."""
+
+    class State:
+        def __init__(self) -> None:
+            commit_module._committing = _Open()
+            self.x = leaf()
+
+    def add(state: State) -> None:
+        commit([(state.x, np.ones(3), True)], None, wait=True)
+
+    with pytest.raises(AssertionError):
+        explore(
+            State,
+            [add, add],
+            lambda state: state.x.grad.tolist() == [2.0] * 3,
+            strategy="random",
+            max_attempts=200,
+            seed=1,
+        )
+
+
+def test_a_leaf_has_one_accumulator(locks: Any) -> None:
+    class State:
+        def __init__(self) -> None:
+            locks()
+            self.x = leaf()
+            self.found: list[AccumulateGrad] = []
+
+    def ask(state: State) -> None:
+        state.found.append(gradient_edge(state.x))
+
+    def same(state: State) -> bool:
+        return len(state.found) == 2 and state.found[0] is state.found[1]
+
+    explore(State, [ask, ask], same, max_executions=300)
+
+
+def test_a_job_is_done_once() -> None:
+    """By the owner or by a helper, and the owner has its result."""
+
+    class State:
+        def __init__(self) -> None:
+            self.ran: list[int] = []
+            self.results: list[Any] = []
+            self.job = _Job(lambda: self.ran.append(1) or 5)
+
+    def help_out(state: State) -> None:
+        state.job.try_run()
+
+    def own(state: State) -> None:
+        state.job.try_run()
+        if state.ran:
+            state.results.append(5)
+
+    def once(state: State) -> bool:
+        return state.ran == [1] and state.job._done.get_nowait() == (5, None)
+
+    explore(State, [help_out, own], once, max_executions=300)
+
+
+def test_a_cancel_from_another_thread_is_all_or_nothing(locks: Any) -> None:
+    """Whenever it comes while a thread runs the pass."""
+
+    ends: set[str] = set()
+    delays = cycle(range(0, 1_000, 90))
+
+    class State:
+        def __init__(self) -> None:
+            locks()
+            self.x = leaf()
+            loss = calls(calls(self.x, lambda: None), lambda: None).sum()
+            self.task = pass_of(loss)
+            self.ended = ""
+            self.steps, self.delay = 0, next(delays)
+
+    def run(state: State) -> None:
+        task = state.task
+        task.start()
+        assert task.run(10**9, thread=True) is Outcome.FINISHED
+        if task.state is Of.RUNNING:
+            task.commit(wait=True)
+            task.succeed()
+        state.ended = task.state.value
+
+    def cancel(state: State) -> None:
+        for _ in range(state.delay):
+            state.steps += 1
+        state.task.inbox.append(state.task.cancel)
+
+    def whole(state: State) -> bool:
+        ends.add(state.ended)
+        gradient = state.x.grad
+        if state.ended == "done":
+            return gradient is not None and gradient.tolist() == [1.0] * 3
+        return state.ended == "cancelled" and gradient is None
+
+    explore(State, [run, cancel], whole, strategy="random", max_attempts=24, seed=1)
+    assert len(ends) == 2, "it never came in time, or always"
+
+
+def pass_of(loss: ag.Tensor) -> Any:
+    """The pass of a loss, not started."""
+    return GraphTask([gradient_edge(loss)], [np.ones(())])
