@@ -36,6 +36,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.rows import Rows
 from asyncgrad.ops.table import OPERATORS, REFLECTED
+from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -481,11 +482,11 @@ class Tensor(Variable):
                 f"a Tensor with {self._metadata.size} elements cannot be converted to Scalar. "
                 f"Reduce it or index it first."
             )
-        return self._array.item()
+        return on_host(self).item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self._array.tolist()
+        return on_host(self).tolist()
 
     def __float__(self) -> float:
         """The one element."""
@@ -525,7 +526,7 @@ class Tensor(Variable):
                 f"Boolean value of Tensor with {self._metadata.size} elements is ambiguous. Use "
                 f".any() or .all()."
             )
-        return bool(self._array.item())
+        return bool(on_host(self).item())
 
     def __index__(self) -> int:
         """The one integer element."""
@@ -559,7 +560,7 @@ class Tensor(Variable):
                 f"size={self.shape}, nnz={len(rows.indices)}, layout=sparse_rows)"
             )
         device = self._metadata.device
-        values = self._array.get() if device.streamed else self._array
+        values = on_host(self)
         body = np.array2string(values, separator=", ", prefix="tensor(")
         if device.streamed:
             body += f", device='{device}'"

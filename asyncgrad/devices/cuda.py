@@ -12,6 +12,7 @@ import asyncio
 from itertools import count
 from queue import SimpleQueue
 from threading import Lock, Thread
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.base import NOT_READY, READY, Device
@@ -81,7 +82,7 @@ def present() -> tuple[CudaDevice, ...]:
 class CudaDevice(Device):
     """One CUDA device."""
 
-    __slots__ = ("_device", "_lock", "_next", "_pool", "_streams", "_waiter")
+    __slots__ = ("_device", "_library", "_lock", "_next", "_pool", "_streams", "_waiter")
 
     streamed = True
 
@@ -89,6 +90,7 @@ class CudaDevice(Device):
         """Be the device at an index; nothing is made there yet."""
         super().__init__("cuda", index)
         self._device = cupy.cuda.Device(index)
+        self._library = _Library(self, cupy)
         self._pool = PinnedPool(cupyx.empty_pinned)
         self._lock = Lock()
         #: Raw streams by priority, and whose turn it is to be shared.
@@ -98,8 +100,8 @@ class CudaDevice(Device):
 
     @property
     def xp(self) -> Any:
-        """CuPy."""
-        return cupy
+        """CuPy, each function on this device and in the current stream."""
+        return self._library
 
     @property
     def array_type(self) -> type:
@@ -303,6 +305,46 @@ class CudaDevice(Device):
         """Give the pool's unused blocks to the driver."""
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
+
+
+class _Function:
+    """A function of CuPy's that enters the device and its current stream for each call."""
+
+    __slots__ = ("_device", "_function")
+
+    def __init__(self, device: CudaDevice, function: Any) -> None:
+        """Stand for a function."""
+        self._device = device
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch it."""
+        device = self._device
+        return device._within(current_stream(device).raw, self._function, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """`reduce`, `at` and the rest are functions, too."""
+        value = getattr(self._function, name)
+        return _Function(self._device, value) if callable(value) else value
+
+
+class _Library:
+    """CuPy, or a part of it, on one device."""
+
+    def __init__(self, device: CudaDevice, module: Any) -> None:
+        """Stand for CuPy or a part of it."""
+        self._device = device
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        """A function, a constant or a part; found once."""
+        value = getattr(self._module, name)
+        if isinstance(value, ModuleType):
+            value = _Library(self._device, value)
+        elif callable(value) and not isinstance(value, type):
+            value = _Function(self._device, value)
+        setattr(self, name, value)
+        return value
 
 
 class _Waiter:

@@ -147,6 +147,7 @@ class Stream:
         Raises:
             RuntimeError: for what has gone wrong on the device.
         """
+        self.mark()
         self.record_event().synchronize()
         self._forget()
 
@@ -156,6 +157,7 @@ class Stream:
         Raises:
             RuntimeError: for what has gone wrong on the device.
         """
+        self.mark()
         # The stream may have got more to do when this goes on: only what was in it is waited for.
         # Cancelled here, the work is done all the same.
         await self.record_event()

@@ -44,6 +44,12 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
     return copy
 
 
+def on_host(x: Any) -> Any:
+    """A tensor's values as a NumPy array: its own, or a copy that has been waited for."""
+    device = x._metadata.device
+    return moved(x._array, device, CPU) if device.streamed else x._array
+
+
 class ToCopyBackward0(Node):
     """Takes the gradient back to where the tensor came from."""
 

@@ -287,7 +287,7 @@ def _wrapped(
         for storage in storages.values():
             if storage.root is root:
                 owner = next(a for a in found.values() if a.storage is storage)
-                return SimArray(result, device, storage, owner.base or owner)
+                return device.array_type(result, device, storage, owner.base or owner)
         if root is not result:
             # NumPy made it as a view of something of its own.
             result = result.copy()
@@ -304,7 +304,9 @@ def _wrapped(
 
 def adopt(values: Any, device: Any, stream: Any, fresh: list[SimArray]) -> SimArray:
     """A new array of the device with some values, which nothing else may look at."""
-    array = SimArray(values, device, Storage(device.machine, values, stream), None)
+    array: SimArray = device.array_type(
+        values, device, Storage(device.machine, values, stream), None
+    )
     fresh.append(array)
     return array
 

@@ -1,0 +1,298 @@
+"""The few calls of CuPy that the CUDA device makes, on the simulated machine, with CuPy's traps.
+
+- The current device and the current stream belong to the thread; the stream is kept per device.
+- `Event.done` takes an error for work that is not done; `runtime.eventQuery` gives the raw status.
+- Memory goes back to the stream it was allocated on when its array dies: there is no record_stream.
+- Without a GPU everything but `is_available` raises.
+- `launch_host_func` is never called after an error: it is not here at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+
+from asyncgrad.devices.base import READY
+from asyncgrad.devices.simulated.array import Library, SimArray, adopt
+from asyncgrad.devices.simulated.machine import Machine, SimEvent
+from asyncgrad.devices.simulated.memory import Access
+from asyncgrad.errors import OutOfMemoryError
+
+
+class CUDARuntimeError(RuntimeError):
+    def __init__(self, status):
+        super().__init__(f"cudaError {status}")
+        self.status = status
+
+
+class _Place:
+    """What `SimArray` asks of its device."""
+
+    def __init__(self, cupy, index):
+        self.cupy = cupy
+        self.index = index
+        self.machine = cupy.machine
+
+    def current_raw(self):
+        return self.cupy.stream_of(self.index).raw
+
+    def __str__(self):
+        return f"sim:{self.index}"
+
+    # `SimArray.get` without arguments blocks.
+    def new_event(self, *, timing):
+        return SimEvent(timing=timing)
+
+    def record(self, event, stream):
+        self.machine.record(event, stream)
+
+    def synchronize(self, event):
+        self.machine.synchronize(event)
+
+    def to_host(self, array):
+        return self.cupy.to_host(array, self.current_raw(), np.empty(array.shape, array.dtype))
+
+
+class StandIn:
+    """Stands for the modules `cupy` and `cupyx`."""
+
+    def __init__(self, *, devices=1, **options):
+        self.machine = Machine(max(devices, 1), **options)
+        self.devices = devices
+        self.places = [_Place(self, index) for index in range(devices)]
+        self._thread = threading.local()
+        stand_in = self
+
+        class Array(SimArray):
+            """`cupy.ndarray`."""
+
+            def get(self, stream=None, out=None, blocking=True):
+                if out is None:
+                    return SimArray.get(self)
+                raw = stand_in.stream_of(self.device.index).raw if stream is None else stream.raw
+                stand_in.to_host(self, raw, out)
+                if blocking:
+                    stand_in.wait_for(raw)
+                return out
+
+            def set(self, values, stream=None):
+                stand_in.from_host(self, values, stream.raw)
+
+        for place in self.places:
+            place.array_type = Array
+
+        class Device:
+            def __init__(self, index):
+                self.id = index
+                self.mem_info = (2**30, 2**31)
+
+            def __enter__(self):
+                self_stack = stand_in.stack()
+                self_stack.append(self.id)
+                return self
+
+            def __exit__(self, *exception):
+                stand_in.stack().pop()
+
+        class Stream:
+            def __init__(self, raw=None, non_blocking=False):
+                self.device_id = stand_in.device() if raw is None else raw.device.index
+                place = stand_in.places[self.device_id]
+                self.raw = stand_in.machine.open_stream(place, 0) if raw is None else raw
+
+            def __enter__(self):
+                streams = stand_in.streams()
+                index = stand_in.device()
+                streams.setdefault("found", []).append((index, streams.get(index)))
+                streams[index] = self
+                return self
+
+            def __exit__(self, *exception):
+                index, found = stand_in.streams()["found"].pop()
+                stand_in.streams()[index] = found
+
+            def __eq__(self, other):
+                return isinstance(other, Stream) and self.actual() is other.actual()
+
+            def __hash__(self):
+                return id(self)
+
+            def actual(self):
+                return self.raw
+
+            def wait_event(self, event):
+                stand_in.machine.wait(self.actual(), event.ptr)
+
+        class Null(Stream):
+            """One object for the default streams of all devices, as in CuPy."""
+
+            def __init__(self):
+                pass
+
+            raw = property(lambda self: self.actual())
+
+            def actual(self):
+                return stand_in.null_raw(stand_in.device())
+
+        class Event:
+            def __init__(self, block=False, disable_timing=False):
+                assert block, "a thread would spin"
+                self.ptr = SimEvent(timing=not disable_timing)
+
+            @property
+            def done(self):
+                return stand_in.query(self.ptr) == READY
+
+            def record(self, stream=None):
+                stand_in.machine.record(self.ptr, stand_in.current(stream).actual())
+
+            def synchronize(self):
+                stand_in.raising(stand_in.machine.synchronize, self.ptr)
+
+        self._nulls = {}
+        self.null = Null()
+        Stream.null = self.null
+        self.ndarray = Array
+        self.cuda = SimpleNamespace(
+            Device=Device,
+            Stream=Stream,
+            Event=Event,
+            ExternalStream=lambda handle, index: Stream(handle),
+            get_current_stream=lambda: self.current(None),
+            get_elapsed_time=lambda a, b: (b.ptr.operation.end - a.ptr.operation.end) * 1e3,
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            runtime=SimpleNamespace(
+                CUDARuntimeError=CUDARuntimeError,
+                getDevice=self.device,
+                getDeviceCount=lambda: self.devices,
+                eventQuery=self.query,
+                streamNonBlocking=1,
+                streamCreateWithPriority=lambda flags, priority: self.machine.open_stream(
+                    self.places[self.device()], priority
+                ),
+            ),
+        )
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def stack(self):
+        if not hasattr(self._thread, "devices"):
+            self._thread.devices = [0]
+        return self._thread.devices
+
+    def streams(self):
+        if not hasattr(self._thread, "streams"):
+            self._thread.streams = {}
+        return self._thread.streams
+
+    def device(self):
+        return self.stack()[-1]
+
+    def null_raw(self, index):
+        raw = self._nulls.get(index)
+        if raw is None:
+            raw = self._nulls[index] = self.machine.open_stream(self.places[index], 0)
+        return raw
+
+    def stream_of(self, index):
+        found = self.streams().get(index)
+        return SimpleNamespace(raw=self.null_raw(index)) if found in {None, self.null} else found
+
+    def current(self, stream):
+        if stream is not None:
+            return stream
+        return self.streams().get(self.device()) or self.null
+
+    def query(self, event):
+        return self.machine.status(event)
+
+    def raising(self, function, *args):
+        try:
+            return function(*args)
+        except RuntimeError as error:
+            raise CUDARuntimeError(719) from error
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def to_host(self, array, raw, out):
+        values = array._values.copy()
+        out[...] = values
+        if out.dtype.kind in "fc":
+            out[...] = np.nan
+
+        def deliver(poisoned):
+            if not poisoned:
+                out[...] = values
+
+        access = Access(array.storage, array._values, write=False)
+        self.machine.launch("get", raw, [access], deliver)
+        return out
+
+    def from_host(self, array, values, raw):
+        array._values[...] = values
+        self.machine.launch("set", raw, [Access(array.storage, array._values, write=True)])
+
+    def wait_for(self, raw):
+        event = SimEvent(timing=False)
+        self.machine.record(event, raw)
+        self.raising(self.machine.synchronize, event)
+
+    # -- the library ------------------------------------------------------------------------------
+
+    def is_available(self):
+        return self.devices > 0
+
+    def get_default_memory_pool(self):
+        memory = self.machine.memory[self.device()]
+        return SimpleNamespace(
+            used_bytes=lambda: memory.allocated,
+            total_bytes=lambda: memory.allocated + memory.kept,
+            free_all_blocks=memory.empty_cache,
+        )
+
+    def empty_pinned(self, shape, dtype):
+        return np.empty(shape, dtype)
+
+    def empty(self, shape, dtype=float):
+        place = self.places[self.device()]
+        return adopt(np.empty(shape, dtype), place, place.current_raw(), [])
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not self.devices:
+            raise CUDARuntimeError(100)
+        found = getattr(Library(self.places[0]), name)
+        late = callable(found) and not isinstance(found, type)
+        return _Late(self, (name,)) if late else found
+
+    def array(self, value, dtype=None, **options):
+        place = self.places[self.device()]
+        if not isinstance(value, SimArray) or value.device is place:
+            return Library(place).array(value, dtype, **options)
+        copied = adopt(value._values.copy(), place, place.current_raw(), [])
+        accesses = [
+            Access(value.storage, value._values, write=False),
+            Access(copied.storage, copied._values, write=True),
+        ]
+        self.machine.launch("copy between devices", place.current_raw(), accesses)
+        return copied
+
+
+class _Late:
+    """A function of the library, on the device that is current when it is called."""
+
+    def __init__(self, stand_in, path):
+        self._stand_in = stand_in
+        self._path = path
+
+    def __call__(self, *args, **kwargs):
+        function = Library(self._stand_in.places[self._stand_in.device()])
+        for name in self._path:
+            function = getattr(function, name)
+        return function(*args, **kwargs)
+
+    def __getattr__(self, name):
+        return _Late(self._stand_in, (*self._path, name))

@@ -1,0 +1,187 @@
+"""The CUDA device on a stand-in of CuPy that has the real one's traps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.devices import cuda as home
+from asyncgrad.errors import AcceleratorError, DeviceLostError
+from tests.devices.cupy_stand_in import StandIn
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """CuPy with two devices."""
+    return _install(monkeypatch, devices=2)
+
+
+def _install(monkeypatch, **options):
+    stand_in = StandIn(**options)
+    monkeypatch.setattr(home, "cupy", stand_in)
+    monkeypatch.setattr(home, "cupyx", stand_in)
+    monkeypatch.setattr(home, "_devices", {})
+    return stand_in
+
+
+def test_without_cupy_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(home, "cupy", None)
+    for ask in (
+        lambda: ag.ones(2).cuda(),
+        lambda: ag.device("cuda"),
+        lambda: ag.ones(2).to("cuda:0"),
+    ):
+        with pytest.raises(RuntimeError, match="CuPy is not installed"):
+            ask()
+        with pytest.raises(AssertionError):
+            ask()
+    assert "cuda" not in {device.type for device in ag.devices.available()}
+
+
+def test_without_a_gpu_the_error_says_so(monkeypatch):
+    _install(monkeypatch, devices=0)
+    with pytest.raises(RuntimeError, match="sees no CUDA device"):
+        ag.ones(2).cuda()
+    assert "cuda" not in {device.type for device in ag.devices.available()}
+
+
+def test_devices_are_found_and_counted(cupy):
+    assert [str(d) for d in ag.devices.available()][:3] == ["cpu", "cuda:0", "cuda:1"]
+    assert ag.accelerator.is_available()
+    assert ag.accelerator.device_count() == 2
+    assert ag.accelerator.current_accelerator() is ag.device("cuda:0")
+    assert ag.ones(2).cuda().is_cuda
+    assert ag.ones(2).cuda(1).device is ag.device("cuda", 1)
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        ag.device("cuda:2")
+    with pytest.raises(RuntimeError, match="must be cuda device"):
+        ag.ones(2).cuda("cpu")
+
+
+@pytest.mark.asyncio
+async def test_a_pass_over_devices_and_streams(cupy):
+    x = ag.tensor([1.0, 2.0], requires_grad=True)
+    w = ag.tensor([3.0, 4.0]).cuda(1).requires_grad_()
+    y = x.cuda()
+    side = ag.Stream(device="cuda:0")
+    side.wait_stream(ag.accelerator.current_stream())
+    with side:
+        y = (y * 2).exp()
+        await asyncio.sleep(0)
+        y = y + 1
+    ag.accelerator.current_stream().wait_stream(side)
+    loss = (y.to("cuda:1") * w).sum()
+    await loss.backward()
+    np.testing.assert_allclose(
+        x.grad.numpy(), np.exp([2.0, 4.0]) * 2 * np.array([3.0, 4.0]), rtol=1e-6
+    )
+    found = (await w.grad.to_async("cpu")).numpy()
+    np.testing.assert_allclose(found, np.exp([2.0, 4.0]) + 1, rtol=1e-6)
+    assert await loss.item_async() == pytest.approx(float(loss.item()))
+
+
+def test_streams_come_from_a_fixed_set(cupy):
+    device = ag.device("cuda:0")
+    raws = {id(ag.Stream(device=device).raw) for _ in range(100)}
+    assert len(raws) == home._STREAMS
+    urgent = ag.Stream(device=device, priority=-1)
+    assert urgent.raw.raw.priority == -1
+
+
+def test_the_current_stream_is_the_threads_only_while_a_call_lasts(cupy):
+    """An await inside `with stream:` must not leak CuPy's thread-local stream."""
+    side = ag.Stream(device="cuda:0")
+
+    async def inside(entered, seen):
+        with side:
+            entered.set()
+            await seen.wait()
+            return ag.ones(2, device="cuda:0") * 2
+
+    async def outside(entered, seen):
+        await entered.wait()
+        assert cupy.cuda.get_current_stream() == cupy.null
+        assert ag.accelerator.current_stream() is not side
+        seen.set()
+
+    async def main():
+        entered, seen = asyncio.Event(), asyncio.Event()
+        y, _ = await asyncio.gather(inside(entered, seen), outside(entered, seen))
+        assert y._array.storage.stream is side.raw.raw
+
+    asyncio.run(main())
+
+
+def test_cupy_arrays_are_exchanged_in_order(cupy):
+    theirs = cupy.cuda.Stream()
+    side = ag.Stream(device="cuda:0")
+    with side:
+        y = ag.ones(2, device="cuda:0") * 2
+        with theirs:
+            array = y.cupy()
+            array *= 3
+            y.device.borrow(array)
+        assert array is y._array
+        assert (y + 1).tolist() == [7.0, 7.0]
+
+
+@pytest.mark.asyncio
+async def test_errors_come_through_the_future(cupy):
+    x = ag.ones(3, device="cuda:0", requires_grad=True)
+    loss = (x * x).exp().sum()
+    cupy.machine.fail(1)
+    with pytest.raises((AcceleratorError, DeviceLostError)):
+        await loss.backward()
+    assert x.grad is None
+    await (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_an_event_that_failed_is_not_taken_for_pending(cupy):
+    """CuPy's `Event.done` would be False for ever."""
+    x = ag.ones(3, device="cuda:0")
+    cupy.machine.fail(0)
+    x * 2
+    event = ag.accelerator.current_stream().record_event()
+    while cupy.machine.step():
+        pass
+    assert not event._raw.done
+    assert event.status() not in {0, 600}
+    with pytest.raises((AcceleratorError, DeviceLostError)):
+        event.query()
+
+
+def test_a_waiter_thread_serves_loops_and_does_not_hold_them(cupy):
+    x = ag.ones(3, device="cuda:0")
+    before = threading.active_count()
+
+    async def main():
+        y = x * 2
+        total = await y.sum().item_async()
+        return total, threading.active_count() - before
+
+    assert asyncio.run(main()) == (6.0, 1)
+    assert asyncio.run(main()) == (6.0, 1)
+
+
+def test_pinned_memory_is_used_again(cupy):
+    device = ag.device("cuda:0")
+    for _ in range(50):
+        x = ag.ones(1000, device="cpu").to(device)
+        x.cpu()
+        ag.accelerator.synchronize(device)
+    assert device._pool.made < 20
+
+
+def test_memory_statistics(cupy):
+    x = ag.ones(1000, device="cuda:0")
+    assert ag.accelerator.memory_allocated("cuda:0") >= 4000
+    assert ag.accelerator.memory_reserved("cuda:0") >= ag.accelerator.memory_allocated("cuda:0")
+    assert ag.accelerator.get_memory_info("cuda:0") == (2**30, 2**31)
+    del x
+    ag.accelerator.empty_cache()
+    assert ag.accelerator.memory_reserved("cuda:0") == ag.accelerator.memory_allocated("cuda:0")
