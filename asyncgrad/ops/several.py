@@ -21,6 +21,7 @@ class _Parts(Node):
     """Puts the gradients of all parts along an axis together."""
 
     __slots__ = ("axis",)
+    axis: int
 
     fresh = True
 

@@ -13,7 +13,7 @@ from asyncgrad.core import streams as core_streams
 from asyncgrad.ops import transfer as ops_transfer
 from asyncgrad.ops.functions import transfer as functions_transfer
 from asyncgrad.testing import RaceError, simulate
-from tests.devices import programs
+from tests.devices import device_programs
 from tests.devices.programs import PROGRAMS
 
 
