@@ -7,11 +7,11 @@ import threading
 
 import numpy as np
 import pytest
+from cupy_stand_in import StandIn
 
 import asyncgrad as ag
 from asyncgrad.devices import cuda as home
 from asyncgrad.errors import AcceleratorError, DeviceLostError
-from tests.devices.cupy_stand_in import StandIn
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import asyncio
 import inspect
 import textwrap
 
+import device_programs as programs
 import numpy as np
 import pytest
+from device_programs import PROGRAMS
 
 from asyncgrad.core import streams as core_streams
 from asyncgrad.ops import transfer as ops_transfer
 from asyncgrad.ops.functions import transfer as functions_transfer
 from asyncgrad.testing import RaceError, simulate
-from tests.devices import device_programs
-from tests.devices.programs import PROGRAMS
 
 
 async def right(program):
