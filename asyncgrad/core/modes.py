@@ -77,6 +77,11 @@ class Modes:
     batch: Any = None
     #: Operations need look at nothing but whether their inputs require grad. Derived.
     plain: bool = field(default=True, init=False)
+    #: Records that differ from this one in switches alone, by these: entering a mode makes none
+    #: anew. They themselves keep none, so that no chain grows as switches go on and off.
+    variants: dict[Any, Modes] | None = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         """Derive `plain`, which lets an operation ask one question instead of five."""
@@ -94,6 +99,21 @@ class Modes:
 
     def replace(self, **changes: Any) -> Modes:
         """A record with some fields changed; the default record is always the same object."""
+        variants = self.variants
+        if variants is None:
+            return self._changed(changes)
+        for value in changes.values():
+            if value.__class__ is not bool:
+                return self._changed(changes)
+        key = tuple(changes.items())
+        record = variants.get(key)
+        if record is None:
+            record = variants[key] = self._changed(changes)
+            if record is not DEFAULT:
+                object.__setattr__(record, "variants", None)
+        return record
+
+    def _changed(self, changes: dict[str, Any]) -> Modes:
         values = {name: getattr(self, name) for name in _NAMES}
         values.update(changes)
         record = Modes(**values)

@@ -175,3 +175,24 @@ async def test_child_tasks_and_threads_inherit() -> None:
     assert await task is False
     assert offloaded is False
     assert seen()
+
+
+def test_records_that_differ_in_switches_are_made_once() -> None:
+    """Entering a mode again costs a look-up; going on and off leaves no chain of records."""
+    with ag.no_grad():
+        first = current()
+    with ag.no_grad():
+        assert current() is first
+        with ag.enable_grad():
+            assert current() is DEFAULT
+        assert first.replace(inference=True) == first.replace(inference=True)
+    assert first.variants is None
+    with ag.request(priority=3):
+        held = current()
+        for _ in range(3):
+            ag.set_grad_enabled(False)
+            ag.set_grad_enabled(True)
+        assert held.variants is not None
+        assert [record.variants for record in held.variants.values()] == [None]
+        ag.set_grad_enabled(True)
+    assert current() is DEFAULT
