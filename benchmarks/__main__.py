@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks import chain, footprint, lag, load, million, small
+from benchmarks import chain, footprint, lag, load, million, models, small
 from benchmarks.harness import Machine, NotThereError, Setting
 from benchmarks.harness import load as load_average
 from benchmarks.report import Missing, Row, as_markdown, as_text, save_json
@@ -25,6 +25,7 @@ CASES = {
     "long": lag.measure_long,
     "million": million.measure,
     "footprint": footprint.measure,
+    "models": models.measure,
     "many": load.measure_many,
     "tiny": lag.measure_tiny,
     "commit": lag.measure_commit,
