@@ -9,9 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.autograd.functional_parts import (
+    BACK,
+    BACK_TRICK,
+    DOUBLE_BACK,
+    DOUBLE_BACK_TRICK,
+    check_dependent,
+    check_forward,
+    check_one_element,
+    check_scalar,
+    check_strategy,
+    filled,
+    finished,
+    hessian_vector,
+    prepared,
+    tuple_of,
+    unpacked,
+    vector,
+)
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
-from asyncgrad.core.variable import Variable
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.functions.shape import stack
@@ -23,9 +40,6 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
-
-_STRATEGIES = ("forward-mode", "reverse-mode")
-
 
 # -- the public functions -------------------------------------------------------------------------
 
@@ -59,7 +73,7 @@ def vjp(
         >>> product.tolist()
         [2.0, 4.0]
     """
-    _tuple_of(inputs, "inputs", "vjp")
+    tuple_of(inputs, "inputs", "vjp")
     return run_program(_vjp(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
@@ -86,7 +100,7 @@ def jvp(
         TypeError: if inputs or outputs are no tensors.
         RuntimeError: if `v` does not fit, or `strict` finds an independence.
     """
-    _tuple_of(inputs, "inputs", "jvp")
+    tuple_of(inputs, "inputs", "jvp")
     return run_program(_jvp(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
@@ -118,15 +132,15 @@ def jacobian(
         TypeError: if inputs or outputs are no tensors.
         RuntimeError: if `strict` finds an independence, or comes with `vectorize`.
     """
-    _check_strategy(strategy)
+    check_strategy(strategy)
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError(
                 'jacobian: create_graph=True and strategy="forward-mode" are not supported '
                 'together. Set create_graph=False or strategy="reverse-mode".'
             )
-        _check_forward(strict, vectorize)
-    _tuple_of(inputs, "inputs", "jacobian")
+        check_forward(strict, vectorize)
+    tuple_of(inputs, "inputs", "jacobian")
     program = _jacobian(func, inputs, create_graph, strict, vectorize, strategy)
     return run_program(program, waits=waits(func))
 
@@ -158,12 +172,12 @@ def hessian(
         TypeError: if inputs or output are no tensors.
         RuntimeError: if the output has more than one element or `strict` finds an independence.
     """
-    single, _ = _tuple_of(inputs, "inputs", "hessian")
-    _check_strategy(outer_jacobian_strategy)
+    single, _ = tuple_of(inputs, "inputs", "hessian")
+    check_strategy(outer_jacobian_strategy)
 
     async def gradient(*tensors: Any) -> Any:
         out = await _jacobian(_scalar(func, strict), tensors, True, False, False)
-        _check_dependent(out, "jacobian", strict)
+        check_dependent(out, "jacobian", strict)
         return out
 
     async def program() -> Any:
@@ -179,7 +193,7 @@ def hessian(
                 'hessian: create_graph=True and outer_jacobian_strategy="forward-mode" are not '
                 "supported together. Set one of them otherwise."
             )
-        _check_forward(strict, vectorize)
+        check_forward(strict, vectorize)
     return run_program(program(), waits=waits(func))
 
 
@@ -207,7 +221,7 @@ def vhp(
         RuntimeError: if the output has more than one element, `v` does not fit, or `strict` finds
             an independence.
     """
-    _tuple_of(inputs, "inputs", "vhp")
+    tuple_of(inputs, "inputs", "vhp")
     return run_program(_vhp(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
@@ -223,7 +237,7 @@ def hvp(
     The arguments and results are `vhp`'s, which takes one pass less: the two differ only where the
     Hessian is not symmetric.
     """
-    _tuple_of(inputs, "inputs", "hvp")
+    tuple_of(inputs, "inputs", "hvp")
     return run_program(_hvp(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
@@ -231,36 +245,36 @@ def hvp(
 
 
 async def _vjp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    single, given = _tuple_of(inputs, "inputs", "vjp")
+    single, given = tuple_of(inputs, "inputs", "vjp")
     with enable_grad():
-        tensors = _prepared(given, create_graph)
+        tensors = prepared(given, create_graph)
         alone, outputs = await _outputs(func, tensors, "vjp", strict)
         if v is None:
-            _check_one_element(outputs, "user-provided function returns")
+            check_one_element(outputs, "user-provided function returns")
         else:
-            v = _vector(v, outputs, alone, create_graph, "vjp")
+            v = vector(v, outputs, alone, create_graph, "vjp")
     found = await _grad(outputs, tensors, v, create_graph)
-    product = _filled(found, tensors, strict, create_graph, _BACK)
-    return _finished(outputs, alone, create_graph), _finished(product, single, create_graph)
+    product = filled(found, tensors, strict, create_graph, BACK)
+    return finished(outputs, alone, create_graph), finished(product, single, create_graph)
 
 
 async def _jvp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    _, given = _tuple_of(inputs, "inputs", "jvp")
+    _, given = tuple_of(inputs, "inputs", "jvp")
     single = not isinstance(inputs, tuple)
     with enable_grad():
-        tensors = _prepared(given, create_graph)
+        tensors = prepared(given, create_graph)
         if v is None:
-            _check_one_element(tensors, "input to the user-provided function is")
+            check_one_element(tensors, "input to the user-provided function is")
         else:
-            v = _vector(v, tensors, single, create_graph, "jvp")
+            v = vector(v, tensors, single, create_graph, "jvp")
         alone, outputs = await _outputs(func, tensors, "jvp", strict)
         # The first pass is linear in these: their values do not matter.
         dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
         gradients = await _grad(outputs, tensors, dummies, True)
-        _check_dependent(gradients, "grad_inputs", strict)
+        check_dependent(gradients, "grad_inputs", strict)
         found = await _grad(gradients, dummies, v, create_graph)
-    product = _filled(found, outputs, strict, create_graph, _BACK_TRICK)
-    return _finished(outputs, alone, create_graph), _finished(product, alone, create_graph)
+    product = filled(found, outputs, strict, create_graph, BACK_TRICK)
+    return finished(outputs, alone, create_graph), finished(product, alone, create_graph)
 
 
 async def _jacobian(
@@ -271,11 +285,11 @@ async def _jacobian(
     vectorize: bool,
     strategy: str = "reverse-mode",
 ) -> Any:
-    single, given = _tuple_of(inputs, "inputs", "jacobian")
+    single, given = tuple_of(inputs, "inputs", "jacobian")
     if strategy == "forward-mode":
         return await _jacobian_forward(func, given, single)
     with enable_grad():
-        tensors = _prepared(given, create_graph)
+        tensors = prepared(given, create_graph)
         alone, outputs = await _outputs(func, tensors, "jacobian", strict)
         if vectorize:
             if strict:
@@ -293,7 +307,7 @@ async def _jacobian(
             )
     if not create_graph:
         rows = tuple(tuple(block.detach() for block in row) for row in rows)
-    return _unpacked(rows, alone, single)
+    return unpacked(rows, alone, single)
 
 
 async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: bool) -> Any:
@@ -363,7 +377,7 @@ def _basis(tensors: Any) -> list[Any]:
 async def _jacobian_forward(func: Any, given: Any, single: bool) -> Any:
     """The Jacobian from products with all unit vectors of the inputs."""
     with enable_grad():
-        tensors = _prepared(given, True)
+        tensors = prepared(given, True)
         alone, outputs = await _outputs(func, tensors, "jacobian", False)
         dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
         gradients = await _grad(outputs, tensors, dummies, True)
@@ -379,32 +393,32 @@ async def _jacobian_forward(func: Any, given: Any, single: bool) -> Any:
         ]
         for column, out in zip(zip(*columns, strict=True), outputs, strict=True)
     ]
-    return _unpacked(tuple(map(tuple, rows)), alone, single)
+    return unpacked(tuple(map(tuple, rows)), alone, single)
 
 
 async def _vhp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    single, given = _tuple_of(inputs, "inputs", "vhp")
+    single, given = tuple_of(inputs, "inputs", "vhp")
     with enable_grad():
-        tensors = _prepared(given, create_graph)
-        v = _hessian_vector(v, tensors, single, create_graph, "vhp")
+        tensors = prepared(given, create_graph)
+        v = hessian_vector(v, tensors, single, create_graph, "vhp")
         out, gradients = await _gradient(func, tensors, "vhp", strict)
     found = await _grad(gradients, tensors, v, create_graph)
-    product = _filled(found, tensors, strict, create_graph, _DOUBLE_BACK)
-    return _finished((out,), True, create_graph), _finished(product, single, create_graph)
+    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK)
+    return finished((out,), True, create_graph), finished(product, single, create_graph)
 
 
 async def _hvp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    single, given = _tuple_of(inputs, "inputs", "hvp")
+    single, given = tuple_of(inputs, "inputs", "hvp")
     with enable_grad():
-        tensors = _prepared(given, create_graph)
-        v = _hessian_vector(v, tensors, single, create_graph, "hvp")
+        tensors = prepared(given, create_graph)
+        v = hessian_vector(v, tensors, single, create_graph, "hvp")
         out, gradients = await _gradient(func, tensors, "hvp", strict)
         dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
         second = await _grad(gradients, tensors, dummies, True)
-        _check_dependent(second, "hessian", strict)
+        check_dependent(second, "hessian", strict)
         found = await _grad(second, dummies, v, create_graph)
-    product = _filled(found, tensors, strict, create_graph, _DOUBLE_BACK_TRICK)
-    return _finished((out,), True, create_graph), _finished(product, single, create_graph)
+    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK_TRICK)
+    return finished((out,), True, create_graph), finished(product, single, create_graph)
 
 
 # -- steps of a program ---------------------------------------------------------------------------
@@ -413,17 +427,17 @@ async def _hvp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool)
 async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bool, Any]:
     """What the user's function returns: whether it is one tensor, and a tuple."""
     found = await call(func, *tensors)
-    alone, outputs = _tuple_of(found, "outputs of the user-provided function", name)
-    _check_dependent(outputs, "outputs", strict)
+    alone, outputs = tuple_of(found, "outputs of the user-provided function", name)
+    check_dependent(outputs, "outputs", strict)
     return alone, outputs
 
 
 async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[Any, Any]:
     """The one element that the user's function returns, and its differentiable gradient."""
     alone, outputs = await _outputs(func, tensors, name, strict)
-    _check_scalar(alone, outputs, name)
+    check_scalar(alone, outputs, name)
     gradients = await _grad(outputs, tensors, None, True)
-    _check_dependent(gradients, "jacobian", strict)
+    check_dependent(gradients, "jacobian", strict)
     return outputs[0], gradients
 
 
@@ -432,7 +446,7 @@ def _scalar(func: Any, strict: bool) -> Any:
 
     async def scalar(*tensors: Any) -> Any:
         alone, outputs = await _outputs(func, tensors, "hessian", strict)
-        _check_scalar(alone, outputs, "hessian")
+        check_scalar(alone, outputs, "hessian")
         return outputs[0].squeeze()
 
     return scalar
@@ -459,168 +473,3 @@ async def _grad(
         roots, tensors, gradients, retain_graph, create_graph, allow_unused=True
     )
     return found
-
-
-def _tuple_of(value: Any, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
-    """Whether a value is one tensor, and it as a tuple.
-
-    Raises:
-        TypeError: if it is neither a tensor nor a tuple of tensors.
-    """
-    alone = not isinstance(value, tuple)
-    values = (value,) if alone else tuple(value)
-    for place, element in enumerate(values):
-        if not isinstance(element, Variable):
-            where = f"given {what} has" if alone else f"value at index {place} has"
-            raise TypeError(
-                f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but "
-                f"the {where} type {type(element)}."
-            )
-    return alone, values
-
-
-def _prepared(tensors: Any, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
-    """New tensors for the arguments: the function may hold the same ones as constants."""
-    return tuple(
-        tensor.reshape(tensor.shape)
-        if create_graph and tensor.requires_grad
-        else tensor.detach().requires_grad_(requires_grad)
-        for tensor in tensors
-    )
-
-
-def _vector(v: Any, like: Any, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:
-    """The vector of a product, shaped like some tensors."""
-    _, vectors = _tuple_of(v, "v", name)
-    if len(vectors) != len(like):
-        raise AutogradError(
-            "The given v should contain a single Tensor."
-            if alone
-            else f"v is a tuple of invalid length: should be {len(like)} but got {len(vectors)}."
-        )
-    for place, (vector, tensor) in enumerate(zip(vectors, like, strict=True)):
-        if vector.shape != tensor.shape:
-            raise AutogradError(
-                f"{'' if alone else f'Entry {place} in '}v has invalid size: should be "
-                f"{tensor.shape} but got {vector.shape}."
-            )
-    return _prepared(vectors, create_graph, requires_grad=False)
-
-
-def _hessian_vector(v: Any, tensors: Any, alone: bool, create_graph: bool, name: str) -> Any:
-    if v is None:
-        _check_one_element(tensors, "input to the user-provided function is")
-        return None
-    return _vector(v, tensors, alone, create_graph, name)
-
-
-def _unpacked(rows: Any, alone: bool, single: bool) -> Any:
-    """Blocks by output and input, without the tuples that were not there."""
-    if single:
-        rows = tuple(row[0] for row in rows)
-    return rows[0] if alone else rows
-
-
-def _finished(tensors: Any, alone: bool, create_graph: bool) -> Any:
-    """Results as the user gets them."""
-    if not create_graph:
-        tensors = tuple(tensor.detach() for tensor in tensors)
-    return tensors[0] if alone else tuple(tensors)
-
-
-# -- checks ---------------------------------------------------------------------------------------
-
-#: What `strict` says of a missing gradient and of one that is no function of the inputs.
-_JACOBIAN = "The jacobian of the user-provided function is independent of input {}."
-_HESSIAN = "The hessian of the user-provided function is independent of input {}."
-_BACK = ("The output of the user-provided function is independent of input {}.", _JACOBIAN)
-_BACK_TRICK = (
-    "The gradient with respect to the input is independent of entry {} in the grad_outputs when "
-    "using the double backward trick to compute forward mode gradients.",
-    _JACOBIAN,
-)
-_DOUBLE_BACK = (_JACOBIAN, _HESSIAN)
-_DOUBLE_BACK_TRICK = (
-    "The hessian of the user-provided function is independent of entry {} in the grad_jacobian.",
-    _HESSIAN,
-)
-_CONSTANT = {
-    "outputs": "Output {} of the user-provided function does not require gradients. The outputs "
-    "must be computed in a differentiable manner from the input when running in strict mode.",
-    "grad_inputs": "The gradient with respect to input {} is independent of the inputs of the "
-    "user-provided function. This is not allowed in strict mode.",
-    "jacobian": "While computing the hessian, found that the jacobian of the user-provided "
-    "function with respect to input {} is independent of the input. This is not allowed in strict "
-    "mode. The function has to be twice differentiable, and its jacobian to depend on the inputs.",
-    "hessian": "The hessian of the user-provided function with respect to input {} is independent "
-    "of the input. This is not allowed in strict mode. The function has to be thrice "
-    "differentiable, and its hessian to depend on the inputs.",
-}
-
-
-def _filled(
-    found: Any, like: Any, strict: bool, create_graph: bool, messages: tuple[str, str]
-) -> tuple[Any, ...]:
-    """Zeros for missing gradients, or what `strict` says of them."""
-    for place, gradient in enumerate(found):
-        if strict and gradient is None:
-            raise AutogradError(f"{messages[0].format(place)} This is not allowed in strict mode.")
-        if strict and create_graph and not gradient.requires_grad:
-            raise AutogradError(
-                f"{messages[1].format(place)} This is not allowed in strict mode when "
-                f"create_graph=True."
-            )
-    return tuple(
-        zeros_like(tensor) if gradient is None else gradient
-        for gradient, tensor in zip(found, like, strict=True)
-    )
-
-
-def _check_dependent(tensors: Any, what: str, strict: bool) -> None:
-    """Raise in strict mode for what does not depend on the inputs."""
-    for place, tensor in enumerate(tensors if strict else ()):
-        if tensor is None:
-            raise AutogradError(
-                f"The output of the user-provided function is independent of input {place}. This "
-                f"is not allowed in strict mode."
-            )
-        if not tensor.requires_grad:
-            raise AutogradError(_CONSTANT[what].format(place))
-
-
-def _check_one_element(tensors: Any, what: str) -> None:
-    if len(tensors) != 1 or tensors[0].numel() != 1:
-        raise AutogradError(
-            f"The vector v can only be None if the {what} a single Tensor with a single element."
-        )
-
-
-def _check_scalar(alone: bool, outputs: Any, name: str) -> None:
-    if not alone:
-        raise AutogradError(f"The function given to {name} should return a single Tensor")
-    if outputs[0].numel() != 1:
-        raise AutogradError(
-            f"The Tensor returned by the function given to {name} should contain a single element"
-        )
-
-
-def _check_strategy(strategy: str) -> None:
-    if strategy not in _STRATEGIES:
-        raise AssertionError(
-            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
-            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
-            'Otherwise, prefer to use "reverse-mode".'
-        )
-
-
-def _check_forward(strict: bool, vectorize: bool) -> None:
-    if strict:
-        raise AutogradError(
-            'strict=True and strategy="forward-mode" are not supported together. Set '
-            'strict=False or strategy="reverse-mode".'
-        )
-    if not vectorize:
-        raise NotImplementedError(
-            "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only "
-            "implemented for `vectorize=True`."
-        )

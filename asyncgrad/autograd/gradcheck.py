@@ -8,19 +8,27 @@ for the whole Jacobian.
 
 from __future__ import annotations
 
-import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.autograd.differences import as_tuple, close, directions, slopes, units, vector
-from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
-from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.gradcheck_parts import (
+    GradcheckError,
+    Options,
+    check_batched,
+    check_batched_forward,
+    check_inputs,
+    check_linear,
+    check_undefined,
+    differentiable,
+    differentiable_places,
+    pushed,
+    random_like,
+)
 from asyncgrad.autograd.passes import grad
-from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.variable import Variable, requires_grad, wrap
-from asyncgrad.creation import zeros_like
-from asyncgrad.ops.batching import Level, held, lift
+from asyncgrad.core.modes import Mode
+from asyncgrad.core.variable import wrap
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import call, run_program, waits
 
@@ -28,41 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["GradcheckError", "gradcheck", "gradcheck_async", "gradgradcheck", "gradgradcheck_async"]
-
-_DOUBLE = frozenset({np.dtype("float64"), np.dtype("complex128")})
-
-
-class GradcheckError(RuntimeError):
-    """A gradient is not what finite differences say it is."""
-
-
-class _Options(NamedTuple):
-    """How to check."""
-
-    eps: float
-    atol: float
-    rtol: float
-    nondet_tol: float
-    check_undefined_grad: bool
-    check_grad_dtypes: bool
-    check_batched_grad: bool
-    check_forward_ad: bool
-    check_backward_ad: bool
-    fast_mode: bool
-    masked: bool
-
-
-class _Undefined(Function):
-    """The identity, with no gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return None
-
 
 # -- the public functions -------------------------------------------------------------------------
 
@@ -173,7 +146,7 @@ async def _gradcheck(
         raise AssertionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
-    options = _Options(
+    options = Options(
         eps, atol, rtol, nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad,
         check_forward_ad, check_backward_ad, fast_mode, bool(masked),
     )  # fmt: skip
@@ -210,13 +183,13 @@ async def _gradgradcheck(
             raise AssertionError(f"Setting {name}=True requires check_rev_over_rev to be True")
     arguments = as_tuple(inputs)
     if grad_outputs is None:
-        outputs = _differentiable(await call(func, *arguments))
-        vectors = tuple(_random_like(out, gen_non_contig_grad_outputs) for out in outputs)
+        outputs = differentiable(await call(func, *arguments))
+        vectors = tuple(random_like(out, gen_non_contig_grad_outputs) for out in outputs)
     else:
         vectors = as_tuple(grad_outputs)
     count = len(arguments)
-    wanted = _differentiable_places(arguments)
-    asked = _differentiable_places(vectors)
+    wanted = differentiable_places(arguments)
+    asked = differentiable_places(vectors)
 
     async def gradients(*given: Any) -> Any:
         inputs, vectors = given[:count], given[count:]
@@ -224,7 +197,7 @@ async def _gradgradcheck(
             inputs[place].requires_grad_()
         for place in asked:
             vectors[place].requires_grad_()
-        outputs = _differentiable(await call(func, *inputs))
+        outputs = differentiable(await call(func, *inputs))
         found = await grad(
             outputs,
             [inputs[place] for place in wanted],
@@ -246,12 +219,12 @@ async def _gradgradcheck(
 
 
 async def _check(
-    func: Any, inputs: tuple[Any, ...], options: _Options, batched_forward: bool
+    func: Any, inputs: tuple[Any, ...], options: Options, batched_forward: bool
 ) -> None:
     """Every check that is asked for."""
-    _check_inputs(inputs)
+    check_inputs(inputs)
     found = as_tuple(await call(func, *inputs))
-    outputs = _differentiable(found)
+    outputs = differentiable(found)
     if options.check_backward_ad:
         if any(out.is_complex() for out in found):
             for part in ("imaginary", "real"):
@@ -261,27 +234,27 @@ async def _check(
     if options.check_forward_ad:
         await _compare_forward(func, inputs, options)
     if batched_forward:
-        await _check_batched_forward(func, inputs)
+        await check_batched_forward(func, inputs)
     if not options.check_backward_ad:
         return
     if options.check_batched_grad:
         for place, out in enumerate(outputs):
-            await _check_batched(place, out, inputs)
-    await _check_linear(outputs, inputs, options)
+            await check_batched(place, out, inputs)
+    await check_linear(outputs, inputs, options)
     if options.check_undefined_grad:
-        await _check_undefined(func, inputs)
+        await check_undefined(func, inputs)
 
 
 # -- Jacobians compared ---------------------------------------------------------------------------
 
 
 async def _compare(
-    func: Any, inputs: tuple[Any, ...], options: _Options, part: str, whole: Any
+    func: Any, inputs: tuple[Any, ...], options: Options, part: str, whole: Any
 ) -> None:
     """Reverse mode beside finite differences; `part` is what is seen of complex outputs."""
     found = as_tuple(await call(func, *inputs))
-    outputs = _differentiable(found)
-    wanted = [inputs[place] for place in _differentiable_places(inputs)]
+    outputs = differentiable(found)
+    wanted = [inputs[place] for place in differentiable_places(inputs)]
     kept = [place for place, out in enumerate(found) if out.requires_grad]
     if not outputs:
         for x in wanted:
@@ -302,12 +275,12 @@ async def _compare(
 
 
 async def _compare_fast(
-    func: Any, inputs: tuple[Any, ...], options: _Options, part: str, whole: Any
+    func: Any, inputs: tuple[Any, ...], options: Options, part: str, whole: Any
 ) -> None:
     """One random direction at each end."""
     found = as_tuple(await call(func, *inputs))
-    outputs = _differentiable(found)
-    wanted = [inputs[place] for place in _differentiable_places(inputs)]
+    outputs = differentiable(found)
+    wanted = [inputs[place] for place in differentiable_places(inputs)]
     kept = [place for place, out in enumerate(found) if out.requires_grad]
     random = np.random.default_rng(0)
     right = [directions(x, random) for x in wanted]
@@ -338,9 +311,9 @@ async def _compare_fast(
                 )
 
 
-async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: _Options) -> None:
+async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: Options) -> None:
     """Forward mode beside finite differences."""
-    wanted = _differentiable_places(inputs)
+    wanted = differentiable_places(inputs)
     random = np.random.default_rng(0)
     for column, place in enumerate(wanted):
         x = inputs[place]
@@ -349,7 +322,7 @@ async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: _Options
         outputs = as_tuple(await call(func, *inputs))
         found = await slopes(func, inputs, x, sides, options.eps)
         for slope, (side,) in zip(found, sides, strict=True):
-            tangents = await _pushed(func, inputs, place, side)
+            tangents = await pushed(func, inputs, place, side)
             for row, (near, tangent) in enumerate(zip(slope, tangents, strict=True)):
                 seen = outputs[row].requires_grad
                 if seen and not close(tangent, near, options.rtol, options.atol):
@@ -358,22 +331,7 @@ async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: _Options
                     )
 
 
-async def _pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
-    """The outputs' tangents for a tangent of one input."""
-    x = inputs[place]
-    tangent = wrap(x._metadata.F.xp.asarray(direction, dtype=x.dtype), x._metadata)
-    with nested_level():
-        duals = [
-            make_dual(given, tangent) if at == place else given for at, given in enumerate(inputs)
-        ]
-        found = [unpack_dual(out) for out in as_tuple(await call(func, *duals))]
-    return [
-        np.zeros(primal.shape) if pushed is None else pushed.detach()._array
-        for primal, pushed in found
-    ]
-
-
-async def _columns(out: Any, wanted: Sequence[Any], options: _Options, rows: list[Any]) -> Any:
+async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list[Any]) -> Any:
     """What passes from some gradients of an output give for each input, side by side."""
     twice: list[list[Any]] = []
     for _ in range(2):
@@ -407,143 +365,7 @@ async def _columns(out: Any, wanted: Sequence[Any], options: _Options, rows: lis
     return twice[0]
 
 
-# -- further checks -------------------------------------------------------------------------------
-
-
-async def _check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
-    """A batch of gradients gives what they give one by one."""
-    wanted = [inputs[i] for i in _differentiable_places(inputs)]
-    vectors = [_random_like(out, False).detach() for _ in range(2)]
-    one_by_one = [
-        await grad(out, wanted, vector, retain_graph=True, allow_unused=True) for vector in vectors
-    ]
-    stacked = np.stack([vector._array for vector in vectors])
-    batch = wrap(stacked, out._metadata.F.metadata_of(stacked))
-    try:
-        together = await grad(
-            out, wanted, batch, retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
-    except RuntimeError as error:
-        raise GradcheckError(f"While computing batched gradients, got: {error}") from error
-    for number, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
-        if found is None:
-            continue
-        right = np.stack([gradient.detach()._array for gradient in expected])
-        if not close(found.detach()._array, right, 1e-5, 1e-8):
-            raise GradcheckError(
-                f"gradcheck or gradgradcheck failed while testing batched gradient computation. "
-                f"For output {place} and input {number}: got\n{found}\nexpected\n{right}"
-            )
-
-
-async def _check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
-    """A batch of tangents gives what they give one by one."""
-    for number, place in enumerate(_differentiable_places(inputs)):
-        x = inputs[place]
-        directions = np.stack([_random_like(x, False).detach()._array for _ in range(2)])
-        one_by_one = [await _pushed(func, inputs, place, direction) for direction in directions]
-        level = Level(2, "error", current().batch)
-        tangent = lift(wrap(directions, x._metadata.F.metadata_of(directions)), level)
-        try:
-            with Mode(batch=level), nested_level():
-                dual = make_dual(held(x, level), held(tangent, level))
-                duals = (*inputs[:place], lift(dual, level), *inputs[place + 1 :])
-                outputs = [held(out, level) for out in as_tuple(await call(func, *duals))]
-                together = [unpack_dual(out).tangent for out in outputs]
-        except RuntimeError as error:
-            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
-        for row, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
-            right = np.stack(expected)
-            if found is not None and not close(found.detach()._array, right, 1e-5, 1e-8):
-                raise GradcheckError(
-                    f"gradcheck failed while testing batched gradient computation with "
-                    f"forward-mode AD. For output {row} and input {number}: got\n{found}\n"
-                    f"expected\n{right}"
-                )
-
-
-async def _check_linear(outputs: Any, inputs: tuple[Any, ...], options: _Options) -> None:
-    """Gradients of zero give zeros, like the inputs."""
-    wanted = [inputs[place] for place in _differentiable_places(inputs)]
-    if not outputs:
-        return
-    for x, gradient in zip(wanted, await _from_zeros(outputs, wanted), strict=True):
-        if gradient is None:
-            continue
-        array = gradient.detach()._array
-        if (not close(array, 0 * array, 1e-5, 1e-8)) if options.masked else array.any():
-            raise GradcheckError("backward not multiplied by grad_output")
-        for what, wrong in {"dtype": "type", "device": "device", "shape": "size"}.items():
-            if getattr(gradient, what) != getattr(x, what):
-                raise GradcheckError(f"grad is incorrect {wrong}")
-
-
-async def _check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:
-    """Backward takes missing gradients, all of them or one at a time."""
-    wanted = [inputs[place] for place in _differentiable_places(inputs)]
-    count = len(_differentiable(await call(func, *inputs)))
-    for missing in [None, *range(count if count > 1 else 0)]:
-        outputs = [
-            _Undefined.apply(out) if missing in {None, place} else out
-            for place, out in enumerate(_differentiable(await call(func, *inputs)))
-        ]
-        if not outputs:
-            return
-        try:
-            gradients = await _from_zeros(outputs, wanted)
-        except RuntimeError as error:
-            raise GradcheckError(
-                f"Expected backward function to handle undefined output grads, got: {error}. Pass "
-                f"check_undefined_grad=False if they never occur."
-            ) from error
-        for gradient in gradients:
-            if gradient is not None and gradient.detach()._array.any():
-                raise GradcheckError(
-                    "Expected all input grads to be undefined or zero when all output grads are "
-                    "undefined or zero. Pass check_undefined_grad=False if they never occur."
-                )
-
-
-async def _from_zeros(outputs: Sequence[Any], wanted: Sequence[Any]) -> Any:
-    zeros = [zeros_like(out) for out in outputs]
-    return await grad(outputs, wanted, zeros, retain_graph=True, allow_unused=True)
-
-
-def _check_inputs(inputs: tuple[Any, ...]) -> None:
-    """Raise if nothing requires grad, or an input's elements share memory."""
-    wanted = _differentiable_places(inputs)
-    for place in wanted:
-        x = inputs[place]
-        if x.dtype not in _DOUBLE:
-            warnings.warn(
-                f"Input #{place} requires gradient and is not a double precision floating point "
-                f"or complex. This check will likely fail if all the inputs are not of double "
-                f"precision floating point or complex.",
-                stacklevel=2,
-            )
-        if any(n > 1 and not step for n, step in zip(x.shape, x._array.strides, strict=True)):
-            raise RuntimeError(
-                f"The {place}th input has a dimension with stride 0. gradcheck only supports "
-                f"inputs that are non-overlapping to be able to compute the numerical gradients "
-                f"correctly. You should call .contiguous on the input before passing it to "
-                f"gradcheck."
-            )
-    if not wanted:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of them "
-            "have requires_grad=True."
-        )
-
-
 # -- small parts ----------------------------------------------------------------------------------
-
-
-def _differentiable_places(inputs: tuple[Any, ...]) -> list[int]:
-    return [i for i, x in enumerate(inputs) if isinstance(x, Variable) and requires_grad(x)]
-
-
-def _differentiable(outputs: Any) -> tuple[Any, ...]:
-    return tuple(out for out in as_tuple(outputs) if out.requires_grad)
 
 
 def _part_of(func: Any, part: str) -> Any:
@@ -555,17 +377,6 @@ def _part_of(func: Any, part: str) -> Any:
         return tuple(RECORDED.real(out * factor) if out.is_complex() else out for out in outputs)
 
     return seen
-
-
-def _random_like(out: Any, gaps: bool) -> Any:
-    """A random gradient for an output, with gaps in its memory if asked for."""
-    random = np.random.default_rng()
-    values = random.uniform(-1, 1, (2, *out.shape))
-    array = (values[0] + 1j * values[1] if out.is_complex() else values[0]).astype(out.dtype)
-    if gaps and array.ndim:
-        array = np.repeat(array, 2, axis=-1)[..., ::2]
-    array = out._metadata.F.xp.asarray(array)
-    return wrap(array, out._metadata).requires_grad_()
 
 
 def _matrix(slopes_: list[Any], x: Any, out: Any) -> Any:

@@ -111,7 +111,7 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with enable_grad():
-        leaves, structure, arguments, given = _renewed(args, places, level)
+        leaves, structure, arguments, given = renewed(args, places, level)
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
         _check_scalar(out)
@@ -133,7 +133,7 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
 async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
     level, wanted = current().batch, current().grad
     with enable_grad():
-        leaves, structure, arguments, given = _renewed(primals, range(len(primals)), level)
+        leaves, structure, arguments, given = renewed(primals, range(len(primals)), level)
         out = await call(func, *given)
         out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
         outputs, out_structure = flatten(out)
@@ -181,7 +181,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
 # -- steps of a program ---------------------------------------------------------------------------
 
 
-def _renewed(args: Any, places: Any, level: Any) -> Any:
+def renewed(args: Any, places: Any, level: Any) -> Any:
     """New tensors for some arguments.
 
     Returns:

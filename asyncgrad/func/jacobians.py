@@ -11,10 +11,10 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import (
-    _renewed,
     check_tensors,
     outward,
     pulled,
+    renewed,
     split_aux,
     transform,
     wrapped_argnums,
@@ -219,7 +219,7 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
 async def _linearize(func: Any, primals: Any) -> Any:
     batch, wanted = current().batch, current().grad
     with enable_grad():
-        _, structure, arguments, given = _renewed(primals, range(len(primals)), batch)
+        _, structure, arguments, given = renewed(primals, range(len(primals)), batch)
         out = await call(func, *given)
         outputs, out_structure = flatten(out)
         check_tensors(outputs, "linearize(f, *primals)")
@@ -254,7 +254,7 @@ async def _jacrev(
     batch, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with enable_grad():
-        leaves, structure, arguments, given = _renewed(args, places, batch)
+        leaves, structure, arguments, given = renewed(args, places, batch)
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "jacrev(f)(*args)")
         outputs, out_structure = flatten(out)

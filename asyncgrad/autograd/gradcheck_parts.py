@@ -1,0 +1,216 @@
+"""What `gradcheck` checks beside Jacobians, and the parts that its checks share."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from asyncgrad.autograd.differences import as_tuple, close
+from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
+from asyncgrad.autograd.function import Function
+from asyncgrad.autograd.passes import grad
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.variable import Variable, requires_grad, wrap
+from asyncgrad.creation import zeros_like
+from asyncgrad.ops.batching import Level, held, lift
+from asyncgrad.scheduler import call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DOUBLE = frozenset({np.dtype("float64"), np.dtype("complex128")})
+
+
+class GradcheckError(RuntimeError):
+    """A gradient is not what finite differences say it is."""
+
+
+class Options(NamedTuple):
+    """How to check."""
+
+    eps: float
+    atol: float
+    rtol: float
+    nondet_tol: float
+    check_undefined_grad: bool
+    check_grad_dtypes: bool
+    check_batched_grad: bool
+    check_forward_ad: bool
+    check_backward_ad: bool
+    fast_mode: bool
+    masked: bool
+
+
+class _Undefined(Function):
+    """The identity, with no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None
+
+
+async def pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
+    """The outputs' tangents for a tangent of one input."""
+    x = inputs[place]
+    tangent = wrap(x._metadata.F.xp.asarray(direction, dtype=x.dtype), x._metadata)
+    with nested_level():
+        duals = [
+            make_dual(given, tangent) if at == place else given for at, given in enumerate(inputs)
+        ]
+        found = [unpack_dual(out) for out in as_tuple(await call(func, *duals))]
+    return [
+        np.zeros(primal.shape) if pushed is None else pushed.detach()._array
+        for primal, pushed in found
+    ]
+
+
+async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
+    """A batch of gradients gives what they give one by one."""
+    wanted = [inputs[i] for i in differentiable_places(inputs)]
+    vectors = [random_like(out, False).detach() for _ in range(2)]
+    one_by_one = [
+        await grad(out, wanted, vector, retain_graph=True, allow_unused=True) for vector in vectors
+    ]
+    stacked = np.stack([vector._array for vector in vectors])
+    batch = wrap(stacked, out._metadata.F.metadata_of(stacked))
+    try:
+        together = await grad(
+            out, wanted, batch, retain_graph=True, allow_unused=True, is_grads_batched=True
+        )
+    except RuntimeError as error:
+        raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+    for number, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
+        if found is None:
+            continue
+        right = np.stack([gradient.detach()._array for gradient in expected])
+        if not close(found.detach()._array, right, 1e-5, 1e-8):
+            raise GradcheckError(
+                f"gradcheck or gradgradcheck failed while testing batched gradient computation. "
+                f"For output {place} and input {number}: got\n{found}\nexpected\n{right}"
+            )
+
+
+async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
+    """A batch of tangents gives what they give one by one."""
+    for number, place in enumerate(differentiable_places(inputs)):
+        x = inputs[place]
+        directions = np.stack([random_like(x, False).detach()._array for _ in range(2)])
+        one_by_one = [await pushed(func, inputs, place, direction) for direction in directions]
+        level = Level(2, "error", current().batch)
+        tangent = lift(wrap(directions, x._metadata.F.metadata_of(directions)), level)
+        try:
+            with Mode(batch=level), nested_level():
+                dual = make_dual(held(x, level), held(tangent, level))
+                duals = (*inputs[:place], lift(dual, level), *inputs[place + 1 :])
+                outputs = [held(out, level) for out in as_tuple(await call(func, *duals))]
+                together = [unpack_dual(out).tangent for out in outputs]
+        except RuntimeError as error:
+            raise GradcheckError(f"While computing batched gradients, got: {error}") from error
+        for row, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
+            right = np.stack(expected)
+            if found is not None and not close(found.detach()._array, right, 1e-5, 1e-8):
+                raise GradcheckError(
+                    f"gradcheck failed while testing batched gradient computation with "
+                    f"forward-mode AD. For output {row} and input {number}: got\n{found}\n"
+                    f"expected\n{right}"
+                )
+
+
+async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) -> None:
+    """Gradients of zero give zeros, like the inputs."""
+    wanted = [inputs[place] for place in differentiable_places(inputs)]
+    if not outputs:
+        return
+    for x, gradient in zip(wanted, await _from_zeros(outputs, wanted), strict=True):
+        if gradient is None:
+            continue
+        array = gradient.detach()._array
+        if (not close(array, 0 * array, 1e-5, 1e-8)) if options.masked else array.any():
+            raise GradcheckError("backward not multiplied by grad_output")
+        for what, wrong in {"dtype": "type", "device": "device", "shape": "size"}.items():
+            if getattr(gradient, what) != getattr(x, what):
+                raise GradcheckError(f"grad is incorrect {wrong}")
+
+
+async def check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:
+    """Backward takes missing gradients, all of them or one at a time."""
+    wanted = [inputs[place] for place in differentiable_places(inputs)]
+    count = len(differentiable(await call(func, *inputs)))
+    for missing in [None, *range(count if count > 1 else 0)]:
+        outputs = [
+            _Undefined.apply(out) if missing in {None, place} else out
+            for place, out in enumerate(differentiable(await call(func, *inputs)))
+        ]
+        if not outputs:
+            return
+        try:
+            gradients = await _from_zeros(outputs, wanted)
+        except RuntimeError as error:
+            raise GradcheckError(
+                f"Expected backward function to handle undefined output grads, got: {error}. Pass "
+                f"check_undefined_grad=False if they never occur."
+            ) from error
+        for gradient in gradients:
+            if gradient is not None and gradient.detach()._array.any():
+                raise GradcheckError(
+                    "Expected all input grads to be undefined or zero when all output grads are "
+                    "undefined or zero. Pass check_undefined_grad=False if they never occur."
+                )
+
+
+async def _from_zeros(outputs: Sequence[Any], wanted: Sequence[Any]) -> Any:
+    zeros = [zeros_like(out) for out in outputs]
+    return await grad(outputs, wanted, zeros, retain_graph=True, allow_unused=True)
+
+
+def check_inputs(inputs: tuple[Any, ...]) -> None:
+    """Raise if nothing requires grad, or an input's elements share memory."""
+    wanted = differentiable_places(inputs)
+    for place in wanted:
+        x = inputs[place]
+        if x.dtype not in _DOUBLE:
+            warnings.warn(
+                f"Input #{place} requires gradient and is not a double precision floating point "
+                f"or complex. This check will likely fail if all the inputs are not of double "
+                f"precision floating point or complex.",
+                stacklevel=2,
+            )
+        if any(n > 1 and not step for n, step in zip(x.shape, x._array.strides, strict=True)):
+            raise RuntimeError(
+                f"The {place}th input has a dimension with stride 0. gradcheck only supports "
+                f"inputs that are non-overlapping to be able to compute the numerical gradients "
+                f"correctly. You should call .contiguous on the input before passing it to "
+                f"gradcheck."
+            )
+    if not wanted:
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
+
+
+def differentiable_places(inputs: tuple[Any, ...]) -> list[int]:
+    """Where the inputs are that require grad."""
+    return [i for i, x in enumerate(inputs) if isinstance(x, Variable) and requires_grad(x)]
+
+
+def differentiable(outputs: Any) -> tuple[Any, ...]:
+    """The outputs that require grad."""
+    return tuple(out for out in as_tuple(outputs) if out.requires_grad)
+
+
+def random_like(out: Any, gaps: bool) -> Any:
+    """A random gradient for an output, with gaps in its memory if asked for."""
+    random = np.random.default_rng()
+    values = random.uniform(-1, 1, (2, *out.shape))
+    array = (values[0] + 1j * values[1] if out.is_complex() else values[0]).astype(out.dtype)
+    if gaps and array.ndim:
+        array = np.repeat(array, 2, axis=-1)[..., ::2]
+    array = out._metadata.F.xp.asarray(array)
+    return wrap(array, out._metadata).requires_grad_()
