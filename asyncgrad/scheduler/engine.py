@@ -298,8 +298,8 @@ class Engine:
         self._longest_hold_ns = max(self._longest_hold_ns, held)
 
     def overdrawn(self) -> bool:
-        """Whether this turn of the loop has used up its budget, or others wait for the next."""
-        return self._left(self.loop) <= 0 or bool(self.line)
+        """Whether this turn of the loop has used up its budget."""
+        return self._left(self.loop) <= 0
 
     def _slice(self, task: GraphTask, budget: int) -> None:
         """Run a pass for one slice, and see to what comes next."""

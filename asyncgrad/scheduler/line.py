@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import Future
+from asyncio.events import _get_running_loop
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
-
     from asyncgrad.scheduler.engine import Engine
 
 
@@ -21,29 +21,25 @@ class Line:
         Args:
             visit_ns: a first guess of the time that somebody takes who is let in.
         """
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[Future[None]] = deque()
         self._visit_ns = visit_ns
         self._admitting = False
         self._start = 0
 
-    def __bool__(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiting)
-
-    def join(self, engine: Engine) -> asyncio.Future[None]:
+    def join(self, engine: Engine) -> Future[None]:
         """What becomes done when it is the caller's turn."""
-        loop = engine.loop
-        waiting = loop.create_future()
-        self._waiting.append(waiting)
+        loop = _get_running_loop()
+        waiting: Future[None] = Future(loop=loop)
+        self.waiting.append(waiting)
         if not self._admitting:
             self._admitting = True
-            loop.call_soon(self._admit, engine)
+            engine.loop.call_soon(self._admit, engine)
         return waiting
 
     def _admit(self, engine: Engine) -> None:
         """Wake as many as a slice has time for, by what the last ones took."""
         loop = engine.loop
-        line = self._waiting
+        line = self.waiting
         loop.call_soon(self._note_start, engine)
         count = 0
         most = max(1, engine.slice_ns // self._visit_ns)
@@ -63,7 +59,7 @@ class Line:
         if count:
             took = (engine.clock() - self._start) // count
             self._visit_ns = max(1_000, (self._visit_ns + took) // 2)
-        if self._waiting:
+        if self.waiting:
             self._admit(engine)
         else:
             self._admitting = False

@@ -109,6 +109,8 @@ async def cooperate() -> None:
     Those who give way come back in order, in each turn as many as its budget holds.
     """
     running = engine()
-    if running.overdrawn():
+    line = running.line
+    # A thousand tasks may come here in one turn of the loop: who finds a line asks no clock.
+    if line.waiting or running.overdrawn():
         # Nothing of ours is open here; a cancellation is simply the caller's.
-        await running.line.join(running)
+        await line.join(running)

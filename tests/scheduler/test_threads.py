@@ -1,0 +1,129 @@
+"""The engine's threads: nobody waits for them to begin, and they end with their loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from _thread import get_ident
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from passes import HEAVY, chain, leaf
+
+import asyncgrad as ag
+from asyncgrad.scheduler import blas
+from asyncgrad.scheduler.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ROOT = str(Path(ag.__file__).parents[1])
+
+
+def test_the_loop_starts_no_thread_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Thread.start` waits until the thread runs: 15 ms in a busy interpreter."""
+    starters: list[int] = []
+    start = threading.Thread.start
+
+    def noting(self: threading.Thread) -> None:
+        starters.append(get_ident())
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", noting)
+
+    async def main() -> None:
+        x = leaf()
+        await asyncio.gather(*(chain(x, 2, cost=HEAVY).sum().backward() for _ in range(8)))
+        await ag.offload(int)
+
+    asyncio.run(main())
+    assert len(starters) == blas.CORES
+    assert get_ident() not in starters
+
+
+def test_they_leave_no_trace() -> None:
+    """Not even one of the threads that `threading` makes up for those it has not started."""
+    before = threading.enumerate()
+
+    async def main() -> None:
+        await ag.offload(int)
+
+    for _ in range(20):
+        asyncio.run(main())
+    assert threading.enumerate() == before
+
+
+def test_jobs_given_before_the_end_are_done() -> None:
+    threads = Threads(2, "test")
+    done: list[int] = []
+    ended = threading.Event()
+    for number in range(50):
+        threads.submit(lambda number=number: done.append(number))
+    threads.close(ended.set)
+    assert ended.wait(30)
+    assert sorted(done) == list(range(50))
+
+
+def test_idle_threads_are_counted() -> None:
+    threads = Threads(3, "test")
+    assert (threads.idle(), threads.busy()) == (3, False)
+    go_on = threading.Event()
+    begun = [threading.Event() for _ in range(2)]
+
+    def job_of(event: threading.Event) -> Callable[[], Any]:
+        return lambda: (event.set(), go_on.wait(30))
+
+    for event in begun:
+        threads.submit(job_of(event))
+    assert all(event.wait(30) for event in begun)
+    assert (threads.idle(), threads.busy()) == (1, True)
+    go_on.set()
+    ended = threading.Event()
+    threads.close(ended.set)
+    assert ended.wait(30)
+
+
+@pytest.mark.parametrize("ceremony", [True, False])
+def test_the_interpreter_ends_after_what_threads_have_begun(ceremony: bool) -> None:
+    """Also where the loop was dropped without a word."""
+    program = f"""
+import asyncio, os, threading
+import asyncgrad as ag
+
+begun, ended = threading.Event(), []
+
+def slow():
+    begun.set()
+    ag.ones(300, 300) @ ag.ones(300, 300)
+    os.write(1, b"done\\n")
+
+async def main():
+    task = asyncio.create_task(ag.offload(slow))
+    await asyncio.sleep(0)
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+if {ceremony}:
+    asyncio.run(main())
+else:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+os.write(1, b"end\\n")
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=os.environ | {"PYTHONPATH": _ROOT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.split()) in (["done", "end"], ["end"])
+    if ceremony:
+        assert run.stdout.split()[-1] == "end"
