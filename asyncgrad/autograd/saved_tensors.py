@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.awaited_hooks import AwaitedHooks
+from asyncgrad.autograd.saved_on_cpu import Offload
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.saved import SavedHooks
 from asyncgrad.core.variable import wrap
@@ -98,11 +99,16 @@ class save_on_cpu(saved_tensors_hooks):
     """Keep what operations save for backward in the memory of the host.
 
     Args:
-        pin_memory: keep it where devices can copy it from while they compute.
+        pin_memory: keep it where devices copy it to and from while they compute: copies are made in
+            a stream of their own, and what is needed next comes back ahead of time.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         """Choose the kind of memory."""
+        if pin_memory:
+            offload = Offload()
+            super().__init__(offload.pack, offload.unpack)
+            return
 
         def pack(tensor: Any) -> tuple[Any, Any]:
             return tensor.device, tensor if str(tensor.device) == "cpu" else tensor.cpu()

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 _LIBRARY_CALL = 6_000
 
 
+def _address(array: Any) -> int:
+    """Where a host array lies."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
 def poison(values: Any) -> None:
     """Make all elements NaN, or surely wrong."""
     token = hush()
@@ -124,7 +130,19 @@ class SimDevice(Device):
 
     def from_host(self, array: Any, *, pinned: bool) -> Any:
         """A copy; pinned memory is read when it is done, and must not have changed until then."""
-        return self._arrival("copy from the host", array.copy(), array if pinned else None)
+        values = array.copy()
+        if pinned:
+            coming = self.machine.coming.get(_address(array))
+            if coming is not None:
+                # What is still on its way there will be there by then, if the order is certain.
+                operation, (number, tick), values = coming[0], coming[1], coming[2].copy()
+                if self.current_raw().clock.get(number, 0) < tick:
+                    raise RaceError(
+                        f"a copy from pinned memory in {self.current_raw()} reads what "
+                        f"{operation!r} writes there, in no certain order. Have the one stream "
+                        f"wait for the other."
+                    )
+        return self._arrival("copy from the host", values, array if pinned else None)
 
     def _arrival(self, name: str, values: Any, source: Any) -> SimArray:
         machine = self.machine
@@ -151,12 +169,17 @@ class SimDevice(Device):
         target[...] = values
         poison(target)
 
+        machine, stream, address = self.machine, self.current_raw(), _address(target)
+
         def deliver(poisoned: bool) -> None:
+            machine.coming.pop(address, None)
             if not poisoned:
                 target[...] = values
 
         access = [Access(array.storage, array._values, write=False)] if array.size else []
-        self.machine.launch("copy to the host", self.current_raw(), access, deliver)
+        with machine.lock:
+            operation = machine.launch("copy to the host", stream, access, deliver)
+            machine.coming[address] = operation, (stream.number, stream.ticks), values
         return target
 
     def from_peer(self, array: Any, peer: Device) -> Any:

@@ -170,6 +170,8 @@ class Machine:
         self.streams: list[SimStream] = []
         #: What the host knows of each stream.
         self.known: dict[int, int] = {}
+        #: What is on its way to pinned memory, by address: the operation, its tick, and the values.
+        self.coming: dict[int, tuple[Operation, tuple[int, int], Any]] = {}
         #: Operations put in so far, without waits and records, and how often the host has blocked.
         self.launched = 0
         self.blocked = 0
