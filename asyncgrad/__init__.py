@@ -38,6 +38,7 @@ from asyncgrad.ops.functions import activation, elementwise, index, reduction, s
 from asyncgrad.ops.functions import convolution as _convolutions
 from asyncgrad.ops.functions import creation as _creation
 from asyncgrad.ops.functions import data as _data
+from asyncgrad.ops.functions import dlpack as _dlpack
 from asyncgrad.ops.functions import dtypes as _dtypes
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
@@ -50,6 +51,7 @@ from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say
 from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.creation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.dlpack import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what is public
@@ -174,6 +176,7 @@ __all__ += _data.__all__
 __all__ += _draws.__all__
 __all__ += _dtypes.__all__
 __all__ += _parts.__all__
+__all__ += _dlpack.__all__
 __all__ += elementwise.__all__
 __all__ += index.__all__
 __all__ += _convolutions.__all__

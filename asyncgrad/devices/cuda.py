@@ -277,6 +277,12 @@ class CudaDevice(Device):
             cupy.cuda.get_current_stream().wait_event(event)
         return array
 
+    def exported(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
+        """A DLPack capsule; the consumer's stream waits for our current one."""
+        return self._within(
+            current_stream(self).raw, array.__dlpack__, (), {"stream": stream, **options}
+        )
+
     def borrow(self, array: Any) -> Any:
         """An array of CuPy's: what follows in our current stream comes after what is in its."""
         event = self.new_event(timing=False)

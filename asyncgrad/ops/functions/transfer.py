@@ -94,9 +94,12 @@ def record_stream(input: Any, stream: Any) -> None:
     Args:
         input: the tensor.
         stream: the other stream.
+
+    Raises:
+        RuntimeError: if it is none.
     """
     if not isinstance(stream, Stream):
-        raise TypeError(
+        raise AutogradError(
             f"record_stream(): argument 'stream' must be Stream, not {type(stream).__name__}"
         )
     stream.keep(input._array)

@@ -1,0 +1,240 @@
+"""The public names: devices by name, the accelerator, transfers and their errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.testing import RaceError, simulate
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+def kind_of(function):
+    try:
+        function()
+    except Exception as error:
+        return next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    return None
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "arguments",
+    [("foo",), ("cuda:x",), ("cuda:-1",), (None,), (2.5,), ("cpu:0", 0), ("cpu", "x"), ("cpu",)],
+)
+def test_names_are_refused_as_pytorch_does(arguments):
+    assert kind_of(lambda: ag.device(*arguments)) is kind_of(lambda: torch.device(*arguments))
+
+
+MISUSE = (
+    lambda T, x: x + T.ones(2),
+    lambda T, x: T.ones(2) * x,
+    lambda T, x: x.numpy(),
+    lambda T, x: x.item(),
+    lambda T, x: np.asarray(x),
+    lambda T, x: setattr(T.ones(2, requires_grad=True), "grad", x),
+    lambda T, x: (T.ones(2, requires_grad=True) * 2).backward(x),
+    lambda T, x: x.record_stream(None),
+    lambda T, x: x.to("nowhere"),
+    lambda T, x: T.ones(2).cuda(),
+    lambda T, x: T.from_dlpack(3),
+    lambda T, x: T.ones(2, requires_grad=True).__dlpack__(),
+)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("program", MISUSE)
+def test_misuse_is_refused_as_pytorch_does(program):
+    """PyTorch's device without memory stands for ours."""
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  whichever it is
+        program(torch, torch.ones(2, device="meta"))
+    classes = tuple(k for k in theirs.type.__mro__ if k.__module__ == "builtins")
+    with pytest.raises(classes[0]):
+        program(ag, ag.ones(2, device="sim:0"))
+
+
+def test_mixed_devices_are_refused_and_nothing_changes():
+    a, b = ag.ones(2, device="sim:0"), ag.ones(2, device="sim:1")
+    with pytest.raises(RuntimeError, match="same device"):
+        a + b
+    assert (a + 1).tolist() == [2.0, 2.0]
+
+
+def test_the_host_can_not_see_a_devices_memory():
+    x = ag.ones(3, device="sim:0")
+    with pytest.raises(TypeError, match=r"\.cpu\(\)|\.get\(\)"):
+        np.asarray(x._array)
+    with pytest.raises(TypeError, match="host array"):
+        x._array + np.ones(3)
+
+
+def test_the_accelerator_is_the_simulated_one_here():
+    with simulate(devices=3):
+        devices = [ag.device("sim", index) for index in range(3)]
+        assert ag.accelerator.device_count() == 3
+        assert ag.accelerator.current_accelerator() is devices[0]
+        assert ag.accelerator.current_device_index() == 0
+        stream = ag.Stream(device="sim:2")
+        with stream:
+            assert ag.accelerator.current_device_index() == 2
+            assert ag.accelerator.current_stream() is stream
+            assert ag.accelerator.current_stream("sim:1") is devices[1].default_stream
+
+        def change():
+            ag.accelerator.set_stream(stream)
+            assert ag.accelerator.current_stream() is stream
+            ag.accelerator.set_device_index("sim:1")
+            assert ag.accelerator.current_device_index() == 1
+
+        contextvars.copy_context().run(change)
+        assert ag.accelerator.current_device_index() == 0
+
+
+def test_streams_follow_the_task_and_not_the_thread():
+    first, second = (ag.Stream(device="sim:0") for _ in range(2))
+
+    async def inside(stream, barrier):
+        with stream:
+            for _ in range(3):
+                await barrier.wait()
+                assert ag.accelerator.current_stream() is stream
+        assert ag.accelerator.current_stream() is stream.device.default_stream
+
+    async def main():
+        barrier = asyncio.Barrier(3)
+        await asyncio.gather(*(inside(s, barrier) for s in (first, second, first)))
+
+    asyncio.run(main())
+
+
+def test_a_race_is_found_in_any_schedule():
+    x = ag.ones(4, device="sim:0")
+    side = ag.Stream(device="sim:0")
+    with pytest.raises(RaceError, match="in no certain order"), side:
+        x * 2
+    side.wait_stream(ag.accelerator.current_stream("sim:0"))
+    with side:
+        y = x * 2
+    with pytest.raises(RaceError, match="reads"):
+        x.add_(1)
+    with simulate(detect_races=False, latency=1.0):
+        x = ag.ones(4, device="sim:0") * 3
+        side = ag.Stream(device="sim:0")
+        with side:
+            # It overtakes: what it reads is not there yet.
+            y = x.to("cpu", non_blocking=True)
+            side.synchronize()
+        assert np.isnan(y.numpy()).all()
+
+
+def test_memory_that_is_still_read_must_not_be_used_again():
+    x = ag.ones(4, device="sim:0") * 2
+    side = ag.Stream(device="sim:0")
+    side.wait_stream(ag.accelerator.current_stream("sim:0"))
+    with side:
+        y = x.exp()
+    del x
+    with pytest.raises(RaceError, match="record_stream"):
+        [ag.zeros(4, device="sim:0") for _ in range(8)]
+    z = ag.ones(4, device="sim:1")
+    other = ag.Stream(device="sim:1")
+    other.wait_stream(ag.accelerator.current_stream("sim:1"))
+    with other:
+        w = z.exp()
+    z.record_stream(other)
+    del z
+    [ag.zeros(4, device="sim:1") for _ in range(8)]
+    ag.accelerator.synchronize("sim:0")
+    assert y.shape == w.shape
+
+
+def test_events_tell_the_time():
+    with simulate(latency=1e-3):
+        start, end = (ag.Event("sim:0", enable_timing=True) for _ in range(2))
+        start.record()
+        x = ag.ones(2, device="sim:0")
+        x * 2 * 3
+        end.record()
+        with pytest.raises(RuntimeError, match="completed"):
+            start.elapsed_time(end)
+        end.synchronize()
+        assert start.elapsed_time(end) == pytest.approx(3.0)
+        with pytest.raises(RuntimeError, match="enable_timing"):
+            ag.Event("sim:0").elapsed_time(end)
+        with pytest.raises(ValueError, match="recorded"):
+            ag.Event("sim:0", enable_timing=True).elapsed_time(end)
+        with pytest.raises(RuntimeError, match="does not match"):
+            start.record(ag.Stream(device="sim:1"))
+
+
+def test_steps_by_hand():
+    with simulate(schedule="manual") as machine:
+        x = ag.ones(2, device="sim:0")
+        side = ag.Stream(device="sim:1")
+        with side:
+            y = ag.ones(2, device="sim:1")
+        assert {str(head.stream.device) for head in machine.heads()} == {"sim:0", "sim:1"}
+        event = side.record_event()
+        assert not event.query()
+        place = next(i for i, h in enumerate(machine.heads()) if h.stream.device.index == 1)
+        machine.step(place)
+        while not event.query():
+            assert machine.step() is not None
+        while machine.step():
+            pass
+        assert machine.step() is None
+        assert x.shape == y.shape
+
+
+def test_memory_is_counted():
+    before = ag.accelerator.memory_allocated("sim:0")
+    x = ag.zeros(1000, device="sim:0")
+    assert ag.accelerator.memory_allocated("sim:0") == before + 4000
+    ag.accelerator.reset_peak_memory_stats("sim:0")
+    del x
+    assert ag.accelerator.memory_allocated("sim:0") == before
+    assert ag.accelerator.max_memory_allocated("sim:0") == before + 4000
+    assert ag.accelerator.memory_reserved("sim:0") >= 4000
+    ag.device("sim:0").empty_cache()
+    assert ag.accelerator.memory_reserved("sim:0") == before
+
+
+def test_pinned_memory():
+    x = ag.ones(3)
+    assert not x.is_pinned()
+    y = x.pin_memory()
+    assert y.is_pinned()
+    assert y.pin_memory() is y
+    assert (y + 1).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(RuntimeError, match="only dense CPU tensors"):
+        x.to("sim:0").pin_memory()
+
+
+def test_dlpack_shares_the_hosts_memory():
+    array = np.arange(3.0)
+    x = ag.from_dlpack(array)
+    array[0] = 5
+    assert x[0].item() == 5.0
+    assert np.from_dlpack(x)[0] == 5.0
+    assert x.__dlpack_device__() == (1, 0)
+    assert ag.from_dlpack(array, copy=True)._array is not array
+    with pytest.raises(BufferError, match="detach"):
+        ag.ones(2, requires_grad=True).__dlpack__()
+    with pytest.raises(BufferError, match="can't be shared"):
+        ag.ones(2, device="sim:0").__dlpack__()
+    with pytest.raises(AssertionError):
+        x.__dlpack__(stream=3)
+
+
+def test_bad_machines_are_refused():
+    with pytest.raises(ValueError, match="clock"), simulate(clock="wall"):
+        pass
+    with pytest.raises(ValueError, match="schedule"), simulate(schedule="random"):
+        pass
+    with simulate(devices=1), pytest.raises(RuntimeError, match=r"devices=4"):
+        ag.device("sim:3")
