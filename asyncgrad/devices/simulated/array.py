@@ -287,7 +287,8 @@ def _wrapped(
         for storage in storages.values():
             if storage.root is root:
                 owner = next(a for a in found.values() if a.storage is storage)
-                return device.array_type(result, device, storage, owner.base or owner)
+                base = owner if owner.base is None else owner.base
+                return device.array_type(result, device, storage, base)
         if root is not result:
             # NumPy made it as a view of something of its own.
             result = result.copy()

@@ -1,0 +1,104 @@
+"""The table's functions and whole training steps give on every device what they give on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+import asyncgrad.nn.functional as F
+
+DEVICES = ["sim:1", pytest.param("cuda:0", marks=pytest.mark.gpu)]
+
+
+def at(x, *numbers):
+    return ag.tensor(list(numbers), device=x.device)
+
+
+def written(x):
+    y = x * 1
+    y[0] = 3.0
+    y[1:, 0] = x[1:, 1]
+    return y
+
+
+FUNCTIONS = {
+    "softmax": lambda x: F.softmax(x, -1),
+    "log_softmax": lambda x: F.log_softmax(x, -1),
+    "gelu": F.gelu,
+    "layer_norm": lambda x: F.layer_norm(x, (4,)),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "var": lambda x: x.var(1),
+    "max": lambda x: x.max(1)[0],
+    "sort": lambda x: x.sort(1)[0],
+    "cumsum": lambda x: x.cumsum(1),
+    "prod": lambda x: x.prod(1),
+    "norm": lambda x: x.norm(),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "slices": lambda x: x[1:, ::2],
+    "indices": lambda x: x[at(x, 0, 2, 2)],
+    "mask": lambda x: x[x > 0.5],
+    "where": lambda x: ag.where(x > 0.5, x, x * 2),
+    "cat": lambda x: ag.cat([x, x * 2]),
+    "stack": lambda x: ag.stack([x, x]),
+    "split": lambda x: x.split(2, 1)[1],
+    "gather": lambda x: x.gather(1, at(x, [0, 1], [1, 1], [2, 3])),
+    "einsum": lambda x: ag.einsum("ij,kj->ik", x, x),
+    "matmul": lambda x: x @ x.T,
+    "clamp": lambda x: x.clamp(0.3, 0.7),
+    "pow": lambda x: x**3,
+    "erf": lambda x: x.erf(),
+    "topk": lambda x: x.topk(2)[0],
+    "expand": lambda x: x[:1].expand(5, 4),
+    "masked_fill": lambda x: x.masked_fill(x > 0.5, 0.0),
+    "cross_entropy": lambda x: F.cross_entropy(x, at(x, 0, 1, 2)),
+    "embedding": lambda x: F.embedding(at(x, [0, 1], [2, 0]), x),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "conv2d": lambda x: F.conv2d(x[None, None], x[None, None, :2, :2], padding=1),
+    "max_pool2d": lambda x: F.max_pool2d(x[None, None], 2),
+    "written": written,
+}
+
+
+def gradients(function, device):
+    values = np.linspace(0.1, 1.2, 12).reshape(3, 4)[:, [2, 0, 3, 1]]
+    x = ag.tensor(values, device=device, requires_grad=True)
+    out = function(x)
+    (out * 1.5).exp().sum().backward()
+    assert out.device is x.device is x.grad.device
+    return out.tolist(), x.grad.tolist()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_and_their_gradients(name, device):
+    found, expected = (gradients(FUNCTIONS[name], place) for place in (device, "cpu"))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
+
+
+def trained(make, device):
+    ag.manual_seed(0)
+    model = ag.nn.Sequential(
+        ag.nn.Linear(4, 8), ag.nn.LayerNorm(8), ag.nn.GELU(), ag.nn.Linear(8, 3)
+    ).to(device)
+    optimizer = make(model.parameters())
+    x = ag.linspace(0, 1, 20).reshape(5, 4).to(device)
+    target = ag.tensor([0, 1, 2, 1, 0], device=device)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), target).backward()
+        ag.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return [parameter.cpu().tolist() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_training(name, device):
+    def make(parameters):
+        more = {"momentum": 0.9} if name == "SGD" else {}
+        return getattr(ag.optim, name)(parameters, lr=0.05, **more)
+
+    for one, other in zip(trained(make, device), trained(make, "cpu"), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
