@@ -77,8 +77,9 @@ class Settings:
 class Limited:
     """Refuses bodies that are too long, before anybody reads them."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, most: int = MAX_BODY) -> None:
         self._app = app
+        self._most = most
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """An ASGI application."""
@@ -86,9 +87,9 @@ class Limited:
             await self._app(scope, receive, send)
             return
         read = 0
-        refusal = JSONResponse({"detail": f"at most {MAX_BODY} bytes are taken"}, 413)
+        refusal = JSONResponse({"detail": f"at most {self._most} bytes are taken"}, 413)
         for name, value in scope["headers"]:
-            if name == b"content-length" and (not value.isdigit() or int(value) > MAX_BODY):
+            if name == b"content-length" and (not value.isdigit() or int(value) > self._most):
                 await refusal(scope, receive, send)
                 return
 
@@ -96,8 +97,8 @@ class Limited:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > MAX_BODY:
-                raise HTTPException(413, f"at most {MAX_BODY} bytes are taken")
+            if read > self._most:
+                raise HTTPException(413, f"at most {self._most} bytes are taken")
             return message
 
         await self._app(scope, counted, send)

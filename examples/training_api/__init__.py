@@ -1,0 +1,1 @@
+"""Training as a service: each tenant trains adapters of its own on a base that all share."""

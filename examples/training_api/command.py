@@ -1,0 +1,42 @@
+"""The command that serves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+from pathlib import Path
+
+import uvicorn
+
+from examples.training_api.app import create_app
+from examples.training_api.tenants import Plan
+
+
+def main() -> int:
+    """Serve until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m examples.training_api")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8001)
+    parser.add_argument(
+        "--tenants",
+        type=Path,
+        help='JSON: {"name": {"token": "...", "priority": 0, "rows_per_second": 10000}}',
+    )
+    args = parser.parse_args()
+    if args.tenants is None:
+        token = secrets.token_urlsafe(32)
+        plans = {"you": Plan(token=token)}
+        print(f"token: {token}", flush=True)
+    else:
+        listed = json.loads(args.tenants.read_text())
+        plans = {name: Plan(**facts) for name, facts in listed.items()}
+    uvicorn.run(
+        create_app(plans),
+        host=args.host,
+        port=args.port,
+        log_level="warning",
+        timeout_keep_alive=5,
+        limit_concurrency=1_000,
+    )
+    return 0

@@ -1,0 +1,95 @@
+"""Who may train, how much, and what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass
+
+import asyncgrad as ag
+from asyncgrad.serving import Admission
+from examples.training_api.model import Adapter, Base
+
+#: A quota may be used ahead by so many seconds of it.
+BURST = 2.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a tenant has been granted."""
+
+    token: str
+    #: Larger is more urgent.
+    priority: int = 0
+    rows_per_second: float = 20_000.0
+    #: Requests at once, and those that may wait.
+    concurrent: int = 2
+    max_waiting: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what could be guessed."""
+        if len(self.token) < 16:
+            raise ValueError("a tenant's token has to be at least 16 characters long")
+
+
+class QuotaExceeded(Exception):
+    """The tenant has used up its rows; `seconds` until it has some again. HTTP's 429."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the quota is used up for {seconds:.2f} seconds")
+        self.seconds = seconds
+
+
+class Tenant:
+    """One tenant's adapter, optimiser and quota."""
+
+    def __init__(self, name: str, plan: Plan, base: Base) -> None:
+        self.name = name
+        self.plan = plan
+        self.admission = Admission(plan.concurrent, max_waiting=plan.max_waiting)
+        #: One pass or step of a tenant at a time: what it sends is applied in its order.
+        self.turn = asyncio.Lock()
+        self._base = base
+        self._rows = plan.rows_per_second * BURST
+        self._filled = time.monotonic()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew with an adapter that changes nothing."""
+        # The name is data, here too: no part of it is used but its hash.
+        seed = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:4], "big")
+        self.adapter = Adapter(self._base, seed)
+        self.optimizer = ag.optim.Adam(self.adapter.parameters(), lr=1e-2)
+        self.passes = self.steps = 0
+
+    def charge(self, rows: int) -> None:
+        """Use up some of the quota.
+
+        Raises:
+            QuotaExceeded: if it is used up; nothing is charged then.
+        """
+        now = time.monotonic()
+        rate = self.plan.rows_per_second
+        self._rows = min(rate * BURST, self._rows + (now - self._filled) * rate)
+        self._filled = now
+        if rows > self._rows:
+            raise QuotaExceeded((rows - self._rows) / rate)
+        self._rows -= rows
+
+
+class Tenants:
+    """All tenants, found by their tokens."""
+
+    def __init__(self, plans: dict[str, Plan]) -> None:
+        base = Base()
+        self._by_token = [(plan.token.encode(), Tenant(n, plan, base)) for n, plan in plans.items()]
+
+    def find(self, token: str) -> Tenant | None:
+        """Whose token it is. All are compared, each in constant time."""
+        given, found = token.encode(), None
+        for known, tenant in self._by_token:
+            if hmac.compare_digest(known, given):
+                found = tenant
+        return found

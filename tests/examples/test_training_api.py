@@ -1,0 +1,195 @@
+"""The training API: what a tenant can do, what it can't, and that nobody disturbs anybody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is not installed")
+httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+
+import asyncgrad as ag  # noqa: E402
+from examples.training_api import script  # noqa: E402
+from examples.training_api.app import create_app  # noqa: E402
+from examples.training_api.client import TrainingClient, TrainingError  # noqa: E402
+from examples.training_api.model import Adapter, Base  # noqa: E402
+from examples.training_api.tenants import Plan, Tenants  # noqa: E402
+
+pytestmark = pytest.mark.asyncio
+TOKENS = {"ann": "a" * 20, "bob": "b" * 20, "../../etc/passwd": "c" * 20}
+
+
+def plans(**changes):
+    return {name: Plan(token=token, **changes) for name, token in TOKENS.items()}
+
+
+def client(app, token, **options):
+    return TrainingClient("http://test", token, transport=httpx.ASGITransport(app=app), **options)
+
+
+def batch(n=16, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.random((n, 64), np.float32), rng.integers(0, 10, n)
+
+
+async def test_a_tenant_trains_and_predicts_by_script(monkeypatch, capsys):
+    app = create_app(plans())
+    monkeypatch.setattr(
+        script, "TrainingClient",
+        lambda url, token: client(app, token),
+    )  # fmt: skip
+    assert await script.main(TOKENS["ann"]) >= 0.85
+    assert "test accuracy" in capsys.readouterr().out
+
+
+async def test_gradients_add_up_until_the_step_and_are_what_one_pass_gives():
+    app = create_app(plans())
+    inputs, labels = batch(32)
+    reference = Adapter(Base(), 0)
+    # The same weights as the tenant's, by its hash.
+    tenant = Tenants(plans()).find(TOKENS["ann"])
+    reference.load_state_dict(tenant.adapter.state_dict())
+    optimizer = ag.optim.Adam(reference.parameters(), lr=1e-2)
+    async with client(app, TOKENS["ann"]) as ann:
+        losses = await asyncio.gather(*(
+            ann.forward_backward(inputs[part], labels[part])
+            for part in (slice(0, 16), slice(16, 32))
+        ))  # fmt: skip
+        assert await ann.optim_step(lr=1e-2) == 1
+        predicted = await ann.predict(inputs)
+    parts = [
+        ag.nn.functional.cross_entropy(reference(ag.tensor(inputs[p])), ag.tensor(labels[p]))
+        for p in (slice(0, 16), slice(16, 32))
+    ]
+    assert [loss["loss"] for loss in losses] == pytest.approx([p.item() for p in parts], rel=1e-4)
+    await (parts[0] + parts[1]).backward()
+    optimizer.step()
+    with ag.no_grad():
+        assert predicted == reference(ag.tensor(inputs)).argmax(dim=-1).tolist()
+
+
+async def test_tenants_neither_see_nor_change_one_another():
+    app = create_app(plans())
+    inputs, labels = batch()
+    async with client(app, TOKENS["ann"]) as ann, client(app, TOKENS["bob"]) as bob:
+        before = await bob.predict(inputs)
+        for _ in range(20):
+            await ann.forward_backward(inputs, labels)
+            await ann.optim_step(lr=0.05)
+        assert await bob.predict(inputs) == before
+        assert (await bob.status())["steps"] == 0
+        assert (await ann.status()) == {"tenant": "ann", "passes": 20, "steps": 20}
+        learnt = await ann.predict(inputs)
+        assert np.mean(np.array(learnt) == labels) > 0.6
+        await ann.reset()
+        assert (await ann.status())["steps"] == 0
+
+
+@pytest.mark.parametrize("token", ["", "a" * 19, "a" * 21, "A" * 20, "\u00e9" * 20])
+async def test_only_a_tenants_token_opens(token):
+    transport = httpx.ASGITransport(app=create_app(plans()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        headers = {"Authorization": f"Bearer {token}".encode()}
+        for method, path in (("GET", "status"), ("POST", "optim_step"), ("POST", "reset")):
+            answer = await http.request(method, f"/v1/{path}", headers=headers, json={})
+            assert answer.status_code in {401, 403}
+
+
+async def test_a_name_is_never_a_path_and_a_token_never_short():
+    app = create_app(plans())
+    async with client(app, TOKENS["../../etc/passwd"]) as strange:
+        assert (await strange.status())["tenant"] == "../../etc/passwd"
+        await strange.forward_backward(*batch())
+    with pytest.raises(ValueError, match="16 characters"):
+        Plan(token="short")
+
+
+async def test_nonsense_is_refused_and_adds_nothing():
+    app = create_app(plans())
+    inputs, labels = batch(4)
+    nan = inputs.copy()
+    nan[0, 0] = np.nan
+    async with client(app, TOKENS["ann"]) as ann:
+        for wrong in (
+            (inputs[:, :63], labels),
+            (inputs, labels[:3]),
+            (inputs, labels + 100),
+            (inputs[:0], labels[:0]),
+            (inputs * 1e9, labels),
+        ):
+            with pytest.raises(TrainingError) as caught:
+                await ann.forward_backward(*wrong)
+            assert caught.value.status == 422
+        with pytest.raises(ValueError, match="JSON"):
+            await ann.forward_backward(nan, labels)
+        with pytest.raises(TrainingError, match="422"):
+            await ann.optim_step(lr=-1)
+        assert (await ann.status()) == {"tenant": "ann", "passes": 0, "steps": 0}
+
+
+async def test_a_quota_is_a_tenants_own():
+    app = create_app(plans(rows_per_second=10))
+    async with (
+        client(app, TOKENS["ann"], retries=0) as ann,
+        client(app, TOKENS["bob"], retries=0) as bob,
+    ):
+        await ann.forward_backward(*batch(20))
+        with pytest.raises(TrainingError) as caught:
+            await ann.forward_backward(*batch(20))
+        assert caught.value.status == 429
+        await bob.forward_backward(*batch(20))
+
+
+async def test_a_pass_ends_when_its_client_goes_and_leaves_no_gradient(monkeypatch):
+    app = create_app(plans())
+    started, gone = asyncio.Event(), asyncio.Event()
+    inputs, labels = batch()
+    plain = ag.nn.functional.cross_entropy
+
+    def slow(*args):
+        loss = plain(*args)
+
+        async def wait(gradient):
+            started.set()
+            await asyncio.Event().wait()
+
+        loss.register_hook(wait)
+        return loss
+
+    monkeypatch.setattr(ag.nn.functional, "cross_entropy", slow)
+    sent = []
+    body = [{"type": "http.request", "body": httpx.Request(
+        "POST", "http://test", json={"inputs": inputs.tolist(), "labels": labels.tolist()}
+    ).content, "more_body": False}]  # fmt: skip
+
+    async def receive():
+        if body:
+            return body.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/forward_backward", "raw_path": b"",
+        "query_string": b"", "scheme": "http", "http_version": "1.1", "server": ("test", 80),
+        "client": ("test", 1), "root_path": "",
+        "headers": [
+            (b"authorization", f"Bearer {TOKENS['ann']}".encode()),
+            (b"content-type", b"application/json"),
+        ],
+    }  # fmt: skip
+    running = asyncio.ensure_future(app(scope, receive, send))
+    await started.wait()
+    gone.set()
+    await running
+    assert sent[0]["status"] == 499
+    assert ag.engine().statistics().in_flight == 0
+    monkeypatch.setattr(ag.nn.functional, "cross_entropy", plain)
+    async with client(app, TOKENS["ann"]) as ann:
+        assert (await ann.status())["passes"] == 0
+        await ann.forward_backward(inputs, labels)
+        assert await ann.optim_step() == 1
