@@ -47,6 +47,7 @@ class _Job:
             self._done.put((None, error))
         finally:
             unhush(token)
+            del token
             del call
 
     def result(self) -> Any:
@@ -119,3 +120,4 @@ def run_segment(task: GraphTask, threads: Threads) -> Outcome:
                 return outcome
     finally:
         unhush(token)
+        del token

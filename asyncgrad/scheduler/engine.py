@@ -319,6 +319,7 @@ class Engine:
             outcome = task.outcome()
         finally:
             unhush(token)
+            del token
         task.running = False
         if outcome is Outcome.FINISHED and not task.suspended:
             self._finish(task)

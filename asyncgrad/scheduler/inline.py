@@ -65,6 +65,7 @@ def _run(task: GraphTask) -> Any:
             _await_nodes(task)
     finally:
         unhush(token)
+        del token
         if timer is not None:
             timer.cancel()
     if task.state is State.RUNNING:
