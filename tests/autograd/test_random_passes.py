@@ -130,7 +130,7 @@ def program(T, log, steps, hooks, passes):
 
 
 @pytest.mark.torch
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(steps=STEPS, hooks=HOOKS, passes=PASSES)
 def test_random_passes_call_the_same_in_the_same_order(steps, hooks, passes):
     theirs, ours = [], []
@@ -140,7 +140,7 @@ def test_random_passes_call_the_same_in_the_same_order(steps, hooks, passes):
 
 
 @pytest.mark.torch
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(steps=STEPS, hooks=HOOKS, passes=PASSES)
 def test_awaited_random_passes_call_the_same_in_the_same_order(steps, hooks, passes):
     theirs, ours = [], []

@@ -131,7 +131,7 @@ def run(T, *arguments):
 
 
 @pytest.mark.torch
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     statements=st.lists(STATEMENTS, max_size=12),
     selected=st.lists(TENSORS, min_size=1, max_size=4),
