@@ -375,7 +375,10 @@ class Tensor(Variable):
     def data(self) -> Tensor:
         """The same memory, without graph and without shared version counter."""
         array = self._array if current().dual_level is None else self._array.view()
-        return wrap(array, self._metadata)  # type: ignore[no-any-return]
+        out = wrap(array, self._metadata)
+        if is_inference(self):
+            autograd_meta(out).inference = True
+        return out  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncgrad.core.variable import Variable, autograd_meta, counter_of, requires_grad
+from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
 from asyncgrad.creation import from_numpy, zeros
 from asyncgrad.ops.copies import warn_of_hooks
 from asyncgrad.ops.functions.shape import clone
@@ -44,10 +44,14 @@ class Parameter(Tensor):
         self._array = data._array
         self._metadata = data._metadata
         self._edge = None
-        self._counter = counter_of(data)
-        self._counter.register_alias(data)
+        self._counter = None
         self._autograd = None
-        autograd_meta(self).requires_grad = bool(requires_grad)
+        meta = autograd_meta(self)
+        meta.requires_grad = bool(requires_grad)
+        meta.inference = is_inference(data)
+        if not meta.inference:
+            self._counter = counter_of(data)
+            self._counter.register_alias(data)
         return self
 
     def __repr__(self) -> str:

@@ -288,3 +288,18 @@ def test_a_function_with_a_backward_of_its_own_in_it(T, log):
         c = T.ones(2)
     attempt(log, lambda: facts(Twice.apply(c)))
     log(facts(Twice.apply(x)))
+
+
+@both
+def test_modules_and_indices_made_in_it(T, log):
+    with T.inference_mode():
+        a = T.ones(2)
+        model = T.nn.Linear(2, 2)
+        log(model.weight.is_inference(), model.weight.requires_grad)
+        log(facts(model(a)), T.is_inference(a))
+        index = T.tensor([1, 0])
+        log(a[index], a[index].is_inference(), T.nn.functional.embedding(index, a.reshape(2, 1)))
+    x = leaf(T, 1.0, 2.0)
+    attempt(log, lambda: x[index])
+    log(x.detach()[index], T.is_inference(T.ones(1)))
+    yield x.sum().backward()

@@ -483,3 +483,138 @@ def test_helpers(T, log):
         helpers.check_backward_validity([y])
         log(len(caught))
     log(len(helpers.noop_context_fn()))
+
+
+@both
+def test_results_of_any_structure(T, log):
+    x = leaf(T, 1.0, 2.0)
+    out = of(T)(lambda x: {"a": T.exp(x), "b": [x * x, None, 3]}, x, use_reentrant=False)
+    log(out["b"][1:], out["a"])
+    yield (out["a"] + out["b"][0]).sum().backward()
+    log(x.grad)
+
+    def nothing(x):
+        return None
+
+    log(of(T)(nothing, x, use_reentrant=False))
+    attempt(log, lambda: of(T)(nothing, x, use_reentrant=True))
+    attempt(log, lambda: of(T)(lambda x: [x * 2], x, use_reentrant=True))
+
+
+@both
+def test_changes_in_place_within(T, log):
+    for r in (True, False):
+        x = leaf(T, 1.0, 2.0)
+
+        def f(x):
+            y = T.exp(x)
+            y = y + 1
+            y.mul_(2)
+            z = T.sin(y)
+            z.add_(1)
+            return z[:1]
+
+        out = of(T)(f, x, use_reentrant=r)
+        yield out.sum().backward()
+        log(x.grad)
+
+
+@both
+def test_inputs_that_are_not_used(T, log):
+    for r in (True, False):
+        x, y = leaf(T, 1.0), leaf(T, 2.0)
+        out = of(T)(lambda a, b, c: T.exp(a), x, y, None, use_reentrant=r)
+        yield out.sum().backward()
+        log(x.grad, y.grad)
+
+
+@both
+def test_one_tensor_as_two_arguments(T, log):
+    for r in (True, False):
+        x = leaf(T, 3.0)
+        out = of(T)(lambda a, b: a * b * a, x, x, use_reentrant=r)
+        yield out.sum().backward()
+        log(x.grad)
+
+
+@both
+def test_a_parameter_used_within_and_outside(T, log):
+    w = leaf(T, 2.0)
+    x = leaf(T, 3.0)
+    n = []
+    w.register_hook(lambda g: n.append(1))
+    out = of(T)(lambda x: T.sin(x * w), x, use_reentrant=False) * w
+    yield out.sum().backward()
+    log(w.grad, x.grad, len(n))
+    w.grad = None
+    x.grad = None
+    out = of(T)(lambda x: T.sin(x * w), x, use_reentrant=True) * w
+    yield out.sum().backward()
+    log(w.grad, x.grad, len(n))
+
+
+@both
+def test_errors_of_the_second_run_leave_the_graph_usable(T, log):
+    x = leaf(T, 2.0)
+    s = {}
+
+    def f(x):
+        if s:
+            raise KeyError
+        return T.exp(x)
+
+    for r in (True, False):
+        s.clear()
+        out = of(T)(f, x, use_reentrant=r)
+        s[1] = 1
+        try:
+            yield out.sum().backward()
+        except KeyError as e:
+            log(e)
+        s.clear()
+        try:
+            yield out.sum().backward()
+            log(x.grad)
+        except RuntimeError as e:
+            log(e)
+
+
+@both
+def test_other_hooks_around_and_within(T, log):
+    x = leaf(T, 2.0)
+    with T.autograd.graph.saved_tensors_hooks(
+        lambda t: (log("p"), t)[1], lambda t: (log("u"), t)[1]
+    ):
+        out = of(T)(lambda x: T.exp(x) * x, x, use_reentrant=False)
+        log("after")
+    yield out.sum().backward()
+    log(x.grad)
+    x.grad = None
+    with T.autograd.graph.saved_tensors_hooks(
+        lambda t: (log("p"), t)[1], lambda t: (log("u"), t)[1]
+    ):
+        out = of(T)(lambda x: T.exp(x) * x, x, use_reentrant=True)
+        log("after")
+    yield out.sum().backward()
+    log(x.grad)
+
+    def f(x):
+        with T.autograd.graph.saved_tensors_hooks(
+            lambda t: (log("ip"), t * 2)[1], lambda t: (log("iu"), t / 2)[1]
+        ):
+            return T.exp(x) * x
+
+    x.grad = None
+    out = of(T)(f, x, use_reentrant=False)
+    yield out.sum().backward()
+    log(x.grad)
+
+
+@both
+def test_arguments_saved_on_the_cpu(T, log):
+    x = leaf(T, 2.0)
+    with T.autograd.graph.save_on_cpu():
+        h = of(T)(lambda a: T.exp(a) * a, x * x, use_reentrant=False)
+        d = T.sin(h)
+    yield d.sum().backward()
+    log(x.grad)

@@ -65,9 +65,9 @@ def getitem(input: Any, index: Any) -> Any:
     try:
         if kind is int:
             return R.getitem(input, (index, Ellipsis))
-        basic, arrays, counters = _parsed(input._metadata.shape, index)
+        basic, arrays, watched = _parsed(input._metadata.shape, index)
         out = R.getitem(input, basic) if basic else input
-        return out if arrays is None else _picked(out, arrays, counters)
+        return out if arrays is None else _picked(out, arrays, watched)
     except _BatchedIndexError:
         return _at_batched(input, index)
     except IndexError as error:
@@ -148,7 +148,7 @@ def setitem(input: Any, index: Any, value: Any) -> None:
                 f"overflow"
             )
     try:
-        basic, arrays, counters = _parsed(input._metadata.shape, index)
+        basic, arrays, watched = _parsed(input._metadata.shape, index)
         target = R.getitem(input, basic) if basic else input
     except _BatchedIndexError:
         _set_batched(input, index, value if number is None else number)
@@ -158,7 +158,7 @@ def setitem(input: Any, index: Any, value: Any) -> None:
     if arrays is not None:
         if number is not None:
             value = constant(number, input)
-        _put_into(target, arrays, counters, value, "__setitem__")
+        _put_into(target, arrays, watched, value, "__setitem__")
     elif number is not None:
         in_place.fill(target, number, "__setitem__")
     else:
@@ -172,7 +172,7 @@ def _parsed(
 
     Returns:
         What selects a view, empty for all; arrays and full slices that select from that, or
-        None; the version counters of tensors among the arrays.
+        None; the tensors among the arrays, which must not change.
     """
     if index.__class__ is not tuple:
         # A list with parts that are more than numbers stands for a tuple.
@@ -220,8 +220,8 @@ def _parsed(
         basic.append(Ellipsis)
     if all(part.__class__ is slice for part in arrays):
         return tuple(basic), None, ()
-    counters = tuple([counter_of(part) for part in index if isinstance(part, Variable)])
-    return () if trivial else tuple(basic), tuple(arrays), counters
+    watched = tuple([part for part in index if isinstance(part, Variable)])
+    return () if trivial else tuple(basic), tuple(arrays), watched
 
 
 def _plain(part: Any) -> Any:
@@ -292,19 +292,19 @@ def _axes_of(part: Any) -> int:
     return axes
 
 
-def _picked(x: Any, arrays: tuple[Any, ...], counters: tuple[Any, ...]) -> Any:
+def _picked(x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...]) -> Any:
     """A copy of the elements at an index of arrays."""
     out = R.index(x, arrays)
-    _watch(out._edge, counters)
+    _watch(out._edge, watched)
     return out
 
 
-def _watch(node: Any, counters: tuple[Any, ...]) -> None:
+def _watch(node: Any, watched: tuple[Any, ...]) -> None:
     """Have a node refuse to run after a change of the tensors that it was indexed with."""
-    if node is not None and counters:
+    if node is not None and watched:
         node.rule = _saving(node.rule)
-        node.guard = counters
-        node.version = tuple([counter.value for counter in counters])
+        node.guard = tuple([counter_of(tensor) for tensor in watched])
+        node.version = tuple([counter.value for counter in node.guard])
 
 
 @functools.cache
@@ -369,7 +369,7 @@ def _fitted(value: Any, region: tuple[int, ...]) -> Any:
 def _put_into(
     tensor: Any,
     arrays: tuple[Any, ...],
-    counters: tuple[Any, ...],
+    watched: tuple[Any, ...],
     value: Any,
     name: str,
     accumulate: bool = False,
@@ -390,7 +390,7 @@ def _put_into(
     node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
     bump_version(tensor)
     if recorded:
-        _watch(node, counters)
+        _watch(node, watched)
         in_place.rebase(tensor, node)
     return tensor
 
@@ -422,7 +422,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
                 f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
             )
         return R.clone(x)
-    return _picked(x, (_ALL,) * axis + (numbers.reshape(-1),), (counter_of(index),))
+    return _picked(x, (_ALL,) * axis + (numbers.reshape(-1),), (index,))
 
 
 def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = False) -> Any:
@@ -493,8 +493,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
     if not shape or len(numbers.shape) != len(shape):
         # A tensor without axes counts as one of one element; an empty index fits anything.
         flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
-        return R.reshape(_picked(flat, (numbers.reshape(-1),), (counter_of(index),)), numbers.shape)
-    return _picked(x, _along(shape, numbers, axis), (counter_of(index),))
+        return R.reshape(_picked(flat, (numbers.reshape(-1),), (index,)), numbers.shape)
+    return _picked(x, _along(shape, numbers, axis), (index,))
 
 
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
@@ -592,7 +592,7 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
     if not indices:
         raise RuntimeError("index_put_(): at least one index is needed")
     parts = tuple(as_tensor_operand(part, "index_put_", 2) for part in indices)
-    basic, arrays, counters = _parsed(
+    basic, arrays, watched = _parsed(
         x._metadata.shape,
         tuple(
             R.reshape(part, (1,)) if isinstance(part, Variable) and not part._metadata.shape
@@ -602,7 +602,7 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
     )  # fmt: skip
     assert arrays is not None
     assert not basic
-    return _put_into(x, arrays, counters, value, "index_put_", accumulate)
+    return _put_into(x, arrays, watched, value, "index_put_", accumulate)
 
 
 def _copied(input: Any, name: str) -> Any:
@@ -664,7 +664,7 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
     if not shape:
         return in_place.change(x, "index_add_", R.add, R.reshape(source, ()))
     at = (_ALL,) * axis + (numbers.reshape(-1),)
-    return _put_into(x, at, (counter_of(index),), source, "index_add_", accumulate=True)
+    return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
 
 
 def scatter(
@@ -738,7 +738,7 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
         values = R.reshape(src, ())
         return in_place.change(x, name, R.add, values) if reduce else in_place.copy(x, values, name)
     at = _along(shape, numbers, axis)
-    return _put_into(x, at, (counter_of(index),), src, name, accumulate=reduce == "add")
+    return _put_into(x, at, (index,), src, name, accumulate=reduce == "add")
 
 
 def _scattered(x: Any, src: Any, numbers: Any, name: str) -> Any:
@@ -790,7 +790,7 @@ def masked_select(input: Any, mask: Any) -> Any:
         x, mask = broadcast_tensors(x, mask)
     if not x._metadata.shape:
         x, mask = R.reshape(x, (1,)), R.reshape(mask, (1,))
-    return _picked(x, (mask._array,), (counter_of(mask),))
+    return _picked(x, (mask._array,), (mask,))
 
 
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
@@ -854,11 +854,11 @@ def embedding(
         _shorten(weight, numbers, max_norm, norm_type)
     if sparse and weight._metadata.device is CPU:
         out = R.lookup(weight, numbers, padding_idx)
-        _watch(out._edge, (counter_of(index),))
+        _watch(out._edge, (index,))
         if scale_grad_by_freq and out._edge is not None:
             out.register_hook(_refuse_frequencies)
         return out
-    out = _picked(weight, (numbers,), (counter_of(index),))
+    out = _picked(weight, (numbers,), (index,))
     if padding_idx is None and not scale_grad_by_freq:
         return out
     share = np.ones(numbers.shape, dtype=weight._metadata.dtype)
