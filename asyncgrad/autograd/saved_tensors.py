@@ -135,33 +135,36 @@ class save_to_disk(saved_tensors_hooks):
 
         async def unpack(file: _File) -> Any:
             # The thread may hold what it was given for longer than the file is to be there.
-            return wrap(await asyncio.to_thread(np.load, file.path), file.metadata)
+            tensor = wrap(await asyncio.to_thread(np.load, file.path), file.metadata)
+            return tensor if file.device == tensor.device else tensor.to(file.device)
 
         def pack(tensor: Any) -> Any:
             # Copied at once: the tensor may change before the coroutine gets its turn.
-            return write(tensor._array.copy(), tensor._metadata)
+            host = tensor.clone() if str(tensor.device) == "cpu" else tensor.cpu()
+            return write(host, tensor.device)
 
-        async def write(array: Any, metadata: Any) -> _File:
+        async def write(host: Any, device: Any) -> _File:
             # A thread that returned the file might hold it for longer than it is to be there.
             written: list[_File] = []
-            await asyncio.to_thread(lambda: written.append(_File(array, metadata, directory)))
+            await asyncio.to_thread(lambda: written.append(_File(host, device, directory)))
             return written.pop()
 
         super().__init__(pack, unpack, prefetch=prefetch)
 
 
 class _File:
-    """An array in a file, which goes with it."""
+    """A tensor's values in a file, which goes with it."""
 
-    __slots__ = ("__weakref__", "metadata", "path")
+    __slots__ = ("__weakref__", "device", "metadata", "path")
 
-    def __init__(self, array: Any, metadata: Any, directory: Any) -> None:
-        """Write the array."""
+    def __init__(self, host: Any, device: Any, directory: Any) -> None:
+        """Write the values of a tensor on the host, which were on a device."""
         handle, name = tempfile.mkstemp(suffix=".npy", dir=directory)
         with os.fdopen(handle, "wb") as file:
-            np.save(file, array)
+            np.save(file, host._array)
         self.path = Path(name)
-        self.metadata = metadata
+        self.metadata = host._metadata
+        self.device = device
         weakref.finalize(self, self.path.unlink, missing_ok=True)
 
 

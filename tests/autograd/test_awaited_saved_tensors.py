@@ -274,3 +274,18 @@ async def test_two_tasks_pack_each_with_its_own_hooks():
 
     one, two = await asyncio.gather(run(1), run(2))
     assert two == pytest.approx(2 * one)
+
+
+@pytest.mark.asyncio
+async def test_on_disk_from_a_device(tmp_path):
+    """What comes back is where it was; anomaly mode and checkpoints work there, too."""
+    x = ag.tensor([0.5, 0.25], device="sim:0", requires_grad=True)
+    with save_to_disk(tmp_path), ag.autograd.set_detect_anomaly(True):
+        loss = ag.exp(x * x).sum()
+    await loss.backward()
+    once = x.grad.cpu().numpy().copy()
+    assert str(x.grad.device) == "sim:0"
+    again = ag.utils.checkpoint.checkpoint(lambda x: ag.exp(x * x), x, use_reentrant=False)
+    await again.sum().backward()
+    np.testing.assert_allclose(x.grad.cpu(), 2 * once)
+    assert ag.autograd.graph.memory(again).nbytes == 8
