@@ -197,6 +197,19 @@ def test_gradients_that_are_nan_from_the_start(T, log):
     log(x.grad)
 
 
+@both
+def test_the_mode_is_entered_again_and_infinities_are_no_error(T, log):
+    mode = T.autograd.detect_anomaly()
+    for _ in range(2):
+        with mode:
+            log(T.is_anomaly_enabled())
+        log(T.is_anomaly_enabled())
+    x = leaf(T, 1.0)
+    with T.autograd.set_detect_anomaly(True):
+        yield (x * T.tensor([float("inf")], dtype=T.float64)).sum().backward()
+    log(x.grad)
+
+
 @pytest.mark.asyncio
 async def test_the_error_says_it_itself():
     """In its notes: where warnings are errors, or nobody reads them."""

@@ -52,6 +52,23 @@ def test_nothing_is_recorded_in_no_grad(T, log):
 
 
 @both
+def test_views_and_leaves_made_in_no_grad(T, log):
+    x = leaf(T, 1.0, 2.0)
+    with T.no_grad():
+        v, y, z = x[0], x.view(2, 1), x * 1
+        log(v.requires_grad, v.is_leaf, v._is_view(), y.requires_grad, y.is_leaf)
+        log(x.detach().requires_grad, z.requires_grad, x.clone().requires_grad)
+        log(z.requires_grad_().is_leaf)
+        x.grad = T.ones(2, dtype=T.float64)
+        x.sub_(x.grad)
+    log(x, x.requires_grad, z)
+    attempt(log, v.add_, 1)
+    attempt(log, y.mul_, 2)
+    yield (x * z).sum().backward()
+    log(x.grad, z.grad)
+
+
+@both
 def test_a_pass_sets_its_own_mode(T, log):
     x = leaf(T, 2.0)
     seen = []

@@ -329,6 +329,87 @@ def test_hooks_run_unrecorded_or_as_they_are_run(T, log):
     yield T.autograd.grad(y, x, create_graph=True)
 
 
+@both
+def test_hooks_of_one_value_leave_the_others_checked(T, log):
+    a = leaf(T, 5.0, 1.0)
+    for names in (("self",), ("self", "other")):
+        a.grad = None
+        y = a * 1
+        w = y * y
+        for name in names:
+            getattr(w.grad_fn, f"_raw_saved_{name}").register_hooks(
+                lambda t: t.clone(), lambda t: t
+            )
+        y.add_(1)
+        try:
+            yield w.sum().backward()
+            log(a.grad)
+        except RuntimeError as error:
+            log(error)
+
+
+FUNCTIONS = (
+    lambda T, a: T.sort(a)[0],
+    lambda T, a: T.max(a, 0)[0],
+    lambda T, a: T.prod(a),
+    lambda T, a: T.cat([a * a, a]),
+    lambda T, a: T.std(a),
+    lambda T, a: T.norm(a),
+    lambda T, a: T.logsumexp(a, 0),
+    lambda T, a: T.nn.functional.cross_entropy(a.reshape(1, 3), T.tensor([1])),
+    lambda T, a: T.nn.functional.gelu(a),
+    lambda T, a: T.nn.functional.layer_norm(a, (3,)) * a,
+    lambda T, a: T.where(a > 1, a * a, a * 3),
+    lambda T, a: a.clamp(0, 2) ** 2,
+    lambda T, a: a**a,
+    lambda T, a: a[T.tensor([0, 0])] ** 2,
+    lambda T, a: T.einsum("i,j->ij", a, a),
+    lambda T, a: T.nn.functional.softmax(a, 0),
+)
+
+
+@both
+def test_every_kind_of_function_saves_through_hooks(T, log):
+    for function in FUNCTIONS:
+        a = leaf(T, 3.0, 1.0, 2.0)
+        with hooks(T, lambda t: t.clone(), lambda t: t):
+            y = function(T, a).sum()
+        (g,) = yield T.autograd.grad(y, a, create_graph=True)
+        log(g)
+        if g.requires_grad:
+            log((yield T.autograd.grad(g.sum(), a, allow_unused=True)))
+
+
+@both
+def test_layers_save_through_hooks_and_checkpoints(T, log):
+    F = T.nn.functional
+    x = (T.arange(16, dtype=T.float64).reshape(1, 1, 4, 4) / 7).requires_grad_()
+    w = (T.arange(4, dtype=T.float64).reshape(1, 1, 2, 2) / 3).requires_grad_()
+    one, zero = T.ones(1, dtype=T.float64), T.zeros(1, dtype=T.float64)
+
+    def forward(x):
+        h = F.max_pool2d(F.relu(F.conv2d(x, w)), 2, 1)
+        h = F.batch_norm(F.avg_pool2d(h, 2), zero, one, training=False)
+        return F.mse_loss(h, h * 2) + F.scaled_dot_product_attention(x, x, x).sum()
+
+    def packed(x):
+        with hooks(T, lambda t: t.clone(), lambda t: t):
+            return forward(x)
+
+    def checkpointed(x, use_reentrant):
+        return T.utils.checkpoint.checkpoint(forward, x, use_reentrant=use_reentrant)
+
+    for run in (
+        forward,
+        packed,
+        lambda x: checkpointed(x, False),
+        lambda x: checkpointed(x, True),
+    ):
+        w.grad = x.grad = None
+        yield run(x).backward()
+        log(x.grad, w.grad)
+
+
 # -- saved tensors that may be changed -------------------------------------------------------------
 
 
