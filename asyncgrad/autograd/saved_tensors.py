@@ -7,6 +7,9 @@ import inspect
 import os
 import tempfile
 import weakref
+from asyncio.events import _get_running_loop
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +168,19 @@ class _File:
         self.path = Path(name)
         self.metadata = host._metadata
         self.device = device
-        weakref.finalize(self, self.path.unlink, missing_ok=True)
+        weakref.finalize(self, _remove, self.path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file; in a thread where this one runs a loop."""
+    remove = partial(path.unlink, missing_ok=True)
+    loop = _get_running_loop()
+    if loop is not None:
+        # A loop that shuts down takes nothing on any more.
+        with suppress(RuntimeError):
+            loop.run_in_executor(None, remove)
+            return
+    remove()
 
 
 class disable_saved_tensors_hooks(Mode):
