@@ -14,10 +14,10 @@ import numpy as np
 
 from asyncgrad.ops.derivatives.linalg import product_cost
 from asyncgrad.ops.entry import operation
-from asyncgrad.ops.fused import fused, silent, widening
+from asyncgrad.ops.fused import silent, widening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Scores that are held at a time, and the fewest queries of a tile.
 _TILE = 1 << 16
@@ -124,57 +124,54 @@ def _attention(
     return out.reshape(*batch, queries, v.shape[2])
 
 
-def _gradients(wanted: str) -> Any:
-    """A kernel of the gradients by some of the inputs; the only one, or a tuple."""
-
-    @silent
-    def gradients(
-        xp: Any,
-        g: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        out: Any,
-        mask: Any,
-        causal: bool,
-        scale: float,
-        kept: Any,
-    ) -> Any:
-        shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
-        half = q.dtype if q.dtype.itemsize == 2 else None
-        masks = _Mask(mask, causal, q.shape[:-2])
-        g, q, k, v, out = (_flat(x) for x in (g, q, k, v, out))
-        if half is not None:
-            g, q, k, v, out = (x.astype(np.float32) for x in (g, q, k, v, out))
-        (sums,) = kept
-        made = {key: xp.zeros(_flat(x).shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
-        for some, rows in _tiles(len(q), q.shape[1], k.shape[1]):
-            seen = masks.seen(k.shape[1], rows)
-            part, keys = q[some, rows], k[some, :seen]
-            weights = part @ keys.swapaxes(1, 2)
-            weights *= scale
-            masks.apply(xp, weights, some, rows)
-            xp.subtract(weights, sums[some, rows], weights)
-            xp.exp(weights, weights)
-            upper = g[some, rows]
-            if "v" in wanted:
-                made["v"][some, :seen] += weights.swapaxes(1, 2) @ upper
-            if wanted == "v":
-                continue
-            slopes = upper @ v[some, :seen].swapaxes(1, 2)
-            slopes -= (upper * out[some, rows]).sum(axis=-1, keepdims=True)
-            slopes *= weights
-            slopes *= scale
-            if "q" in wanted:
-                made["q"][some, rows] = slopes @ keys
-            if "k" in wanted:
-                made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
-        results = [made[key].reshape(shapes[key]) for key in wanted]
-        if half is not None:
-            results = [result.astype(half) for result in results]
-        return results[0] if len(results) == 1 else tuple(results)
-
-    return gradients
+@silent
+def _gradients(
+    xp: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    mask: Any,
+    causal: bool,
+    scale: float,
+    kept: Any,
+) -> Any:
+    """The gradients by some of the inputs: the scores are made once for all of them."""
+    shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
+    half = q.dtype if q.dtype.itemsize == 2 else None
+    masks = _Mask(mask, causal, q.shape[:-2])
+    g, q, k, v, out = (_flat(x) for x in (g, q, k, v, out))
+    if half is not None:
+        g, q, k, v, out = (x.astype(np.float32) for x in (g, q, k, v, out))
+    (sums,) = kept
+    made = {key: xp.zeros(_flat(x).shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
+    for some, rows in _tiles(len(q), q.shape[1], k.shape[1]):
+        seen = masks.seen(k.shape[1], rows)
+        part, keys = q[some, rows], k[some, :seen]
+        weights = part @ keys.swapaxes(1, 2)
+        weights *= scale
+        masks.apply(xp, weights, some, rows)
+        xp.subtract(weights, sums[some, rows], weights)
+        xp.exp(weights, weights)
+        upper = g[some, rows]
+        if "v" in wanted:
+            made["v"][some, :seen] += weights.swapaxes(1, 2) @ upper
+        if wanted == ("v",):
+            continue
+        slopes = upper @ v[some, :seen].swapaxes(1, 2)
+        slopes -= (upper * out[some, rows]).sum(axis=-1, keepdims=True)
+        slopes *= weights
+        slopes *= scale
+        if "q" in wanted:
+            made["q"][some, rows] = slopes @ keys
+        if "k" in wanted:
+            made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
+    results = [made[key].reshape(shapes[key]) for key in wanted]
+    if half is not None:
+        results = [result.astype(half) for result in results]
+    return tuple(results)
 
 
 def _weights(F: Any, q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
@@ -187,9 +184,10 @@ def _through_weights(F: Any, g: Any, weights: Any) -> Any:
     return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
 
 
-def _by_query(
+def _together(
     F: Any,
     g: Any,
+    wanted: tuple[str, ...],
     q: Any,
     k: Any,
     v: Any,
@@ -199,40 +197,18 @@ def _by_query(
     scale: float,
     kept: Any,
 ) -> Any:
+    if F.fused:
+        return _gradients(F.xp, g, wanted, q, k, v, out, mask, causal, scale, kept)
     weights = _weights(F, q, k, mask, causal, scale)
-    return F.bmm(_through_weights(F, F.bmm(g, F.adjoint(v)), weights), k) * scale
-
-
-def _by_key(
-    F: Any,
-    g: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    mask: Any,
-    causal: bool,
-    scale: float,
-    kept: Any,
-) -> Any:
-    weights = _weights(F, q, k, mask, causal, scale)
-    slopes = _through_weights(F, F.bmm(g, F.adjoint(v)), weights)
-    return F.bmm(F.adjoint(slopes), q) * scale
-
-
-def _by_value(
-    F: Any,
-    g: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    mask: Any,
-    causal: bool,
-    scale: float,
-    kept: Any,
-) -> Any:
-    return F.bmm(F.adjoint(_weights(F, q, k, mask, causal, scale)), g)
+    slopes = None
+    if wanted != ("v",):
+        slopes = _through_weights(F, F.bmm(g, F.adjoint(v)), weights)
+    made: dict[str, Callable[[], Any]] = {
+        "q": lambda: F.bmm(slopes, k) * scale,
+        "k": lambda: F.bmm(F.adjoint(slopes), q) * scale,
+        "v": lambda: F.bmm(F.adjoint(weights), g),
+    }
+    return tuple([made[key]() for key in wanted])
 
 
 @silent
@@ -255,11 +231,6 @@ ENTRIES = (
         _attention,
         "q k v",
         "mask causal scale kept",
-        pulls={
-            "q": fused(_gradients("q"), _by_query),
-            "k": fused(_gradients("k"), _by_key),
-            "v": fused(_gradients("v"), _by_value),
-        },
         pushes={
             "q": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
                 _through_weights(
@@ -277,6 +248,7 @@ ENTRIES = (
                 _weights(F, q, k, mask, causal, scale), t
             ),
         },
+        together=_together,
         node="ScaledDotProductFlashAttentionForCpuBackward0",
         cost=_cost,
     ),
