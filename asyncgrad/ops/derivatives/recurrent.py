@@ -196,43 +196,43 @@ def _lstm_kernel(
 ) -> Any:
     gates, cells, tops = kept
     steps, _, batch, size = gates.shape
-    # What does not depend on the gradient is made for all steps at once.
-    parts = xp.empty_like(gates)
-    xp.subtract(1, gates[:, :3], out=parts[:, :3])
-    parts[:, :3] *= gates[:, :3]
-    xp.multiply(gates[:, 3], gates[:, 3], out=parts[:, 3])
-    xp.subtract(1, parts[:, 3], out=parts[:, 3])
-    parts[:, 0] *= gates[:, 3]
-    parts[0, 1] *= c
-    parts[1:, 1] *= cells[:-1]
-    parts[:, 2] *= tops
-    parts[:, 3] *= gates[:, 0]
-    through = xp.multiply(tops, tops)
-    xp.subtract(1, through, out=through)
-    through *= gates[:, 2]
+    weight = _by_gate(w)
     back = xp.zeros((batch, size), gates.dtype)
     memory = g[steps].copy()
-    weight = _by_gate(w)
+    made = {"z": xp.empty_like(gates).reshape(steps, batch, 4 * size)}
+    # All of a step while it is in the cache: passes over whole sequences would wait for memory.
+    part, through = xp.empty_like(gates[0]), xp.empty_like(back)
     shares = xp.empty((4, batch, w.shape[1]), gates.dtype)
-    made = {}
-    made["z"] = parts_by_input = xp.empty((steps, batch, 4 * size), gates.dtype)
     xp = _library(xp)
     for t in range(steps - 1, -1, -1):
+        gate, top = gates[t], tops[t]
+        logistic, slopes = gate[:3], part[:3]
         back += g[t]
-        step, part = through[t], parts[t]
-        step *= back
-        memory += step
+        xp.multiply(top, top, through)
+        xp.subtract(1, through, through)
+        through *= gate[2]
+        through *= back
+        memory += through
+        xp.subtract(1, logistic, slopes)
+        slopes *= logistic
+        xp.multiply(gate[3], gate[3], part[3])
+        xp.subtract(1, part[3], part[3])
+        part[0] *= gate[3]
+        part[1] *= cells[t - 1] if t else c
+        part[2] *= top
         part[2] *= back
+        part[3] *= gate[0]
         part[:2] *= memory
         part[3] *= memory
-        memory *= gates[t, 1]
+        memory *= gate[1]
         xp.matmul(part, weight, shares)
         back = shares.sum(axis=0)
-    for place, source in enumerate(_ORDER):
-        parts_by_input[..., source * size : (source + 1) * size] = parts[:, place]
+        row = made["z"][t]
+        for place, source in enumerate(_ORDER):
+            row[:, source * size : (source + 1) * size] = part[place]
     made |= {"h": back, "c": memory}
     if "w" in wanted:
-        made["w"] = _previous(xp.dot, out, h, parts_by_input)
+        made["w"] = _previous(xp.dot, out, h, made["z"])
     return tuple([made[key] for key in wanted])
 
 
