@@ -30,6 +30,7 @@ def needs_scipy(name: str) -> Any:
 
 def erf(xp: Any, x: Any) -> Any:
     """The error function of an array of real numbers."""
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fV":
         raise NotImplementedError(f'"erf" not implemented for {x.dtype}. Take its real part.')
-    return needs_scipy("erf").erf(x).astype(x.dtype, copy=False)
+    known = x.astype(xp.float32) if x.dtype.kind == "V" else x
+    return needs_scipy("erf").erf(known).astype(x.dtype, copy=False)

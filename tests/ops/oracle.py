@@ -338,9 +338,10 @@ def _weights(tensors: list[Any], seed: int) -> list[tuple[Any, Any]]:
         if tensor.is_complex():
             array = array + 1j * generator.standard_normal(tuple(tensor.shape))
         array = np.asarray(array, dtype_name(tensor.dtype))
-        weights.append(
-            (torch.tensor(array, requires_grad=True), ag.tensor(array, requires_grad=True))
-        )
+        # PyTorch does not know NumPy's bfloat16.
+        known = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+        theirs = torch.tensor(known, dtype=tensor.dtype, requires_grad=True)
+        weights.append((theirs, ag.tensor(array, requires_grad=True)))
     return weights
 
 

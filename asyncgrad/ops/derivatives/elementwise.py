@@ -36,6 +36,8 @@ def refuse(name: str, dtype: Any) -> None:
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
     """A library's function, silent, that refuses all dtypes but those of some kinds."""
     function = function or name
+    # The kind of bfloat16, which is no less floating than the others.
+    kinds = f"{kinds}V" if "f" in kinds else kinds
 
     def call(xp: Any, x: Any, *others: Any) -> Any:
         if x.dtype.kind not in kinds:
@@ -112,7 +114,7 @@ def _rsqrt(xp: Any, x: Any) -> Any:
 
 
 def _round(xp: Any, x: Any, decimals: int) -> Any:
-    if x.dtype.kind not in "f":
+    if x.dtype.kind not in "fV":
         refuse("round", x.dtype)
     return xp.round(x, decimals)
 

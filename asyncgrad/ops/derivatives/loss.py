@@ -403,7 +403,7 @@ def _nll_spread(
 
 def _dots(xp: Any, x: Any, y: Any, dim: int) -> Any:
     """The scalar products along an axis, which is kept."""
-    if dim == x.ndim - 1:
+    if dim == x.ndim - 1 and x.dtype.kind != "V":
         return xp.einsum("...i,...i->...", x, y)[..., None]
     return (x * y).sum(axis=dim, keepdims=True)
 

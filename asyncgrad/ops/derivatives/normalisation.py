@@ -23,6 +23,9 @@ def _rows(x: Any, count: int) -> Any:
 
 
 def _row_dots(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "V":
+        # einsum knows NumPy's own dtypes only.
+        return (x * y).sum(axis=1, keepdims=True)
     return xp.einsum("ij,ij->i", x, y)[:, None]
 
 

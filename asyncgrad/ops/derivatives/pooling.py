@@ -58,7 +58,7 @@ def _planes(x: Any) -> Any:
 
 
 def _lowest(xp: Any, dtype: Any) -> Any:
-    return -xp.inf if dtype.kind == "f" else xp.iinfo(dtype).min
+    return -xp.inf if dtype.kind in "fV" else xp.iinfo(dtype).min
 
 
 def _max_pool(xp: Any, x: Any, window: Window) -> Any:

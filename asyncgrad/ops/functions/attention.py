@@ -9,6 +9,7 @@ from asyncgrad.core.variable import requires_grad
 from asyncgrad.ops.functions.linalg import matmul
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.wide import in_float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,8 @@ def attention(
     _check(name, q, k, v, mask, is_causal)
     if enable_gqa:
         k, v = _repeated(name, q, k), _repeated(name, q, v)
+    if q._metadata.dtype.kind == "V":
+        return in_float32(attention, q, k, v, mask, dropout, is_causal, scale, False)
     shapes = [x._metadata.shape for x in (q, k, v)]
     if scale is None:
         scale = 1 / math.sqrt(shapes[0][-1]) if shapes[0][-1] else 1.0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import (
     as_number,
@@ -685,8 +686,8 @@ def _fitting(value: Any, dtype: Any) -> Any:
         info = np.iinfo(dtype)
         fits = math.isfinite(number) and info.min <= number <= info.max
         number = int(number) if fits else number
-    elif fits and kind == "f" and math.isfinite(number):
-        fits = builtins.abs(number) <= np.finfo(dtype).max
+    elif fits and kind in "fV" and math.isfinite(number):
+        fits = builtins.abs(number) <= floating_info(dtype).max
     if not fits:
         raise RuntimeError(f"value cannot be converted to type {dtype} without overflow: {value!r}")
     return number

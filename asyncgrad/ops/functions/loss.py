@@ -21,6 +21,8 @@ from asyncgrad.ops.promotion import (
 )
 
 #: Of PyTorch's top level; the others are functions of `nn.functional`.
+from asyncgrad.ops.wide import in_float32
+
 __all__ = ["cosine_similarity"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ()
@@ -370,6 +372,11 @@ def binary_cross_entropy_with_logits(
     reduction = _chosen(reduction, size_average, reduce)
     x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
     x, y = _pair(name, x, y)
+    if x._metadata.dtype.kind == "V":
+        return in_float32(
+            binary_cross_entropy_with_logits, x, y, weight, reduction=reduction,
+            pos_weight=pos_weight,
+        )  # fmt: skip
     if weight is None and pos_weight is None:
         return _of_pair(R.binary_cross_entropy_with_logits, x, y, None, reduction)
     if pos_weight is None:
@@ -507,6 +514,8 @@ def nll_loss(
     t = as_tensor_operand(target, "nll_loss", 2)
     if category(x._metadata.dtype) < 2:
         raise NotImplementedError(f'"nll_loss" not implemented for {x._metadata.dtype}')
+    if x._metadata.dtype.kind == "V":
+        return in_float32(nll_loss, x, t, weight, ignore_index=ignore_index, reduction=reduction)
     if x._batched or t._batched:
         return _of_examples(nll_loss, x, t, weight, ignore_index, reduction)
     dim, classes, counted = _class_target("nll_loss", x, t, ignore_index)
@@ -557,6 +566,11 @@ def cross_entropy(
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
         )
+    if metadata.dtype.kind == "V":
+        return in_float32(
+            cross_entropy, x, t, weight, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=label_smoothing,
+        )  # fmt: skip
     if metadata.shape == t._metadata.shape and metadata.shape:
         return _soft_cross_entropy(x, t, weight, reduction, label_smoothing)
     if x._batched or t._batched:
@@ -667,6 +681,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
             f"{result_dtype(x, y)}. Convert one with .to({default_dtype()})."
         )
     x, y = _pair("cosine_similarity", x, y)
+    if x._metadata.dtype.kind == "V":
+        return in_float32(cosine_similarity, x, y, dim, eps)
     shape = x._metadata.shape
     axis = one_dim("cosine_similarity", dim, len(shape))
     if not shape:

@@ -7,6 +7,7 @@ from typing import Any
 
 from asyncgrad.core.variable import bump_version, wrap
 from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
 
@@ -120,7 +121,7 @@ def rms_norm(
             _parameter("rms_norm", "weight", weight, x, shape)
     metadata = x._metadata
     if eps is None:
-        eps = float(metadata.F.xp.finfo(metadata.dtype).eps)
+        eps = float(floating_info(metadata.dtype).eps)
     if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
         ndim = len(metadata.shape)
         dims = tuple(range(ndim - len(shape), ndim))

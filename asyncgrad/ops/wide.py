@@ -1,0 +1,28 @@
+"""Functions of bfloat16 that are computed in float32, as PyTorch does inside of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.bfloat16 import BFLOAT16
+from asyncgrad.ops.promotion import cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FLOAT32 = np.dtype("float32")
+
+
+def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function makes of tensors in float32, rounded to bfloat16."""
+    wide = [_widened(value) for value in args]
+    out = function(*wide, **{key: _widened(value) for key, value in kwargs.items()})
+    return cast(out, BFLOAT16)
+
+
+def _widened(value: Any) -> Any:
+    narrow = isinstance(value, Variable) and value._metadata.dtype.kind == "V"
+    return cast(value, _FLOAT32) if narrow else value

@@ -1,0 +1,108 @@
+"""Halves: every promised function in bfloat16, as far as PyTorch has it, and manners of both.
+
+Values in float16 are compared by the tests of the chapters.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+from tiers import MUST
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+pytestmark = pytest.mark.torch
+
+#: Without values to compare, or not in PyTorch's list.
+_OTHERS = {"random", "creation", "not_in_op_db"}
+#: PyTorch's op takes these arguments in another order than its sample has them.
+FUNCTIONS = {
+    "where": lambda x, condition, other: ag.where(condition, x, other),
+    "einsum": lambda tensors, equation: ag.einsum(equation, tensors),
+    "nn.functional.embedding": lambda weight, input, **more: ag.nn.functional.embedding(
+        input, weight, **more
+    ),
+}
+SKIP = {
+    "no layout but rows": lambda s: (
+        s.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
+    )
+}
+#: Which of several equal elements comes first is open, and in few bits many are equal.
+TIES = {"topk", "sort", "argsort"}
+#: PyTorch's sums of products in float16 differ more from ours.
+COARSE = {"nn.functional.scaled_dot_product_attention"}
+NAMES = [
+    name
+    for group, names in MUST.items()
+    if group not in _OTHERS
+    for name in names
+    if name not in TIES | COARSE
+    and all(torch.bfloat16 in op.supported_dtypes("cpu") for op in oracle.infos(name))
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_and_gradient_match_pytorch(name):
+    oracle.check(
+        name,
+        FUNCTIONS.get(name),
+        dtypes=("bfloat16",),
+        order=1,
+        limit=2,
+        tolerance=3e-2,
+        awkward=False,
+        skip=SKIP,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_conversions_reach_the_dtype_and_back(dtype):
+    x = ag.tensor([1.5, -2.25], requires_grad=True)
+    for y in (x.to(getattr(ag, dtype)), getattr(x, {"float16": "half"}.get(dtype, dtype))()):
+        assert y.dtype == getattr(ag, dtype)
+        assert y.tolist() == [1.5, -2.25]
+        y.float().sum().backward()
+    assert x.grad.dtype == ag.float32
+    assert x.grad.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_print_compare_and_promote_as_pytorchs(dtype):
+    ours, theirs = (m.tensor([1.5, 2.0, -3.0], dtype=getattr(m, dtype)) for m in (ag, torch))
+    assert "1.5" in repr(ours)
+    for function in (
+        lambda m, x: x > 1.5,
+        lambda m, x: x == 2,
+        lambda m, x: x + m.ones(3, dtype=m.int64),
+        lambda m, x: x * m.ones(3),
+        lambda m, x: x * m.tensor(2.0, dtype=m.float64),
+        lambda m, x: x + m.ones(3, dtype=m.float16),
+        lambda m, x: x + m.ones(3, dtype=m.bfloat16),
+        lambda m, x: x / 2,
+        lambda m, x: x + 1j,
+        lambda m, x: x[0],
+        lambda m, x: x.abs().sum(),
+        lambda m, x: x.argmax(),
+    ):
+        with oracle._quiet():
+            expected = function(torch, theirs)
+        found = function(ag, ours)
+        if expected.dtype != torch.complex32:
+            oracle.compare(expected, found)
+
+
+def test_a_layer_trains_in_bfloat16():
+    layer = ag.nn.Linear(4, 3).to(ag.bfloat16)
+    x = ag.ones(2, 4, dtype=ag.bfloat16)
+    optimizer = ag.optim.SGD(layer.parameters(), lr=0.5)
+    before = layer(x).float().square().sum().item()
+    layer(x).square().sum().backward()
+    assert layer.weight.grad.dtype == ag.bfloat16
+    optimizer.step()
+    assert layer.weight.dtype == ag.bfloat16
+    assert np.isfinite(layer(x).float().square().sum().item())
+    assert layer(x).float().square().sum().item() != before
