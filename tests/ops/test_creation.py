@@ -76,6 +76,8 @@ def test_complex_keeps_its_promises():
 # -- arguments ------------------------------------------------------------------------------------
 
 CALLS = {
+    "detach(t([1.], requires_grad=True))": lambda m, t: m.detach(t([1.0], requires_grad=True)),
+    "detach([1.])": lambda m, t: m.detach([1.0]),
     "zeros()": lambda m, t: m.zeros(),
     "zeros(2,3)": lambda m, t: m.zeros(2, 3),
     "zeros((2,3))": lambda m, t: m.zeros((2, 3)),

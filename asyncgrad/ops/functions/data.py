@@ -22,7 +22,7 @@ from asyncgrad.ops.promotion import (
     promote_dtypes,
 )
 
-__all__ = ["as_tensor", "asarray", "from_numpy", "scalar_tensor", "tensor"]
+__all__ = ["as_tensor", "asarray", "detach", "from_numpy", "scalar_tensor", "tensor"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ("new_tensor",)
 IN_PLACE = ()
@@ -242,6 +242,11 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     _check_numbers("from_numpy", ndarray)
     return leaf("from_numpy", ndarray.view(np.ndarray), CPU)
+
+
+def detach(input: Any) -> Any:
+    """The same values, cut off from the graph; the memory is shared."""
+    return as_tensor_operand(input, "detach", 1).detach()
 
 
 def scalar_tensor(
