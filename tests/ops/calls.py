@@ -112,7 +112,7 @@ def overheard() -> dict[str, list[Call]]:
                 for dtype in ("float64", "complex128"):
                     if dtype in backward or (dtype == "float64" and not backward):
                         derive = bool(backward)
-                        for sample in oracle.samples(op, dtype, requires_grad=derive, limit=8):
+                        for sample in oracle.first_samples(op, dtype, 12, requires_grad=derive):
                             twins = oracle.Twins(copy=True)
                             arguments = twins.of([sample.input, *sample.args])[1]
                             call = functools.partial(function, **twins.of(sample.kwargs)[1])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import random
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -160,12 +161,17 @@ def _sample_of(op: Any, dtype: str, *, requires_grad: bool) -> list[Any]:
     return _samples[key]
 
 
-def _made(op: Any, dtype: str, requires_grad: bool) -> list[Any]:
+def _made(op: Any, dtype: str, requires_grad: bool, count: int | None = None) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         samples = op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=requires_grad)
-        return list(samples)
+        return list(itertools.islice(samples, count))
+
+
+def first_samples(op: Any, dtype: str, count: int, *, requires_grad: bool) -> list[Any]:
+    """PyTorch's first samples; unlike `samples`, no others are made."""
+    return _made(op, dtype, requires_grad, count)
 
 
 def samples(
