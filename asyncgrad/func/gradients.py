@@ -111,17 +111,14 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with enable_grad():
-        leaves, structure, arguments, given = renewed(args, places, level)
+        structure, arguments, given = renewed(args, places, level)
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
         _check_scalar(out)
         root = held(out, level)
     beyond = wanted and leads_beyond([root], arguments)
     found = await pulled([root], arguments, [ones_like(root)], create_graph=beyond)
-    gradients = iter(found)
-    trees = unflatten(
-        structure, [shown(next(gradients), level) if is_tensor(leaf) else leaf for leaf in leaves]
-    )
+    trees = unflatten(structure, [shown(gradient, level) for gradient in found])
     value = out if beyond else cut_off(out)
     return (
         trees if isinstance(argnums, tuple) else trees[0],
@@ -133,7 +130,7 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
 async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
     level, wanted = current().batch, current().grad
     with enable_grad():
-        leaves, structure, arguments, given = renewed(primals, range(len(primals)), level)
+        structure, arguments, given = renewed(primals, range(len(primals)), level)
         out = await call(func, *given)
         out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
         outputs, out_structure = flatten(out)
@@ -160,16 +157,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
                     leads_beyond(roots, arguments) or any(v.requires_grad for v in vectors)
                 )
         found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
-        gradients = iter(found)
-        return unflatten(
-            structure,
-            [
-                (shown(next(gradients), level) if inner is level else next(gradients))
-                if is_tensor(leaf)
-                else leaf
-                for leaf in leaves
-            ],
-        )
+        return unflatten(structure, [shown(x, level) if inner is level else x for x in found])
 
     value = outward(out, arguments, level, wanted)
     pull_back = transform(pull, pull)
@@ -185,19 +173,22 @@ def renewed(args: Any, places: Any, level: Any) -> Any:
     """New tensors for some arguments.
 
     Returns:
-        The leaves and the structure of the tuple of these arguments, the new tensors that hold
-        the batches of all levels, and all arguments.
+        The structure of the tuple of these arguments, the new tensors that hold the batches of all
+        levels, and all arguments.
+
+    Raises:
+        ValueError: if something among these arguments is no tensor.
     """
     leaves, structure = flatten(tuple(args[place] for place in places))
-    arguments = [argument(leaf, level) for leaf in leaves if is_tensor(leaf)]
-    new = iter(arguments)
-    trees = unflatten(
-        structure, [shown(next(new), level) if is_tensor(leaf) else leaf for leaf in leaves]
-    )
+    for leaf in leaves:
+        if not is_tensor(leaf):
+            raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
+    arguments = [argument(leaf, level) for leaf in leaves]
+    trees = unflatten(structure, [shown(x, level) for x in arguments])
     given = list(args)
     for place, tree in zip(places, trees, strict=True):
         given[place] = tree
-    return leaves, structure, arguments, given
+    return structure, arguments, given
 
 
 async def pulled(

@@ -219,7 +219,7 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
 async def _linearize(func: Any, primals: Any) -> Any:
     batch, wanted = current().batch, current().grad
     with enable_grad():
-        _, structure, arguments, given = renewed(primals, range(len(primals)), batch)
+        structure, arguments, given = renewed(primals, range(len(primals)), batch)
         out = await call(func, *given)
         outputs, out_structure = flatten(out)
         check_tensors(outputs, "linearize(f, *primals)")
@@ -254,7 +254,7 @@ async def _jacrev(
     batch, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
     with enable_grad():
-        leaves, structure, arguments, given = renewed(args, places, batch)
+        structure, arguments, given = renewed(args, places, batch)
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "jacrev(f)(*args)")
         outputs, out_structure = flatten(out)
@@ -290,9 +290,8 @@ async def _jacrev(
             ]
         )
         start += size
-    result = _tree_of_blocks(
-        blocks, out_structure, leaves, structure, isinstance(argnums, tuple), batch
-    )
+    several = isinstance(argnums, tuple)
+    result = _tree_of_blocks(blocks, out_structure, structure, several, batch)
     return (result, outward(aux, arguments, batch, wanted)) if has_aux else result
 
 
@@ -321,15 +320,11 @@ def _block(rows: Any, depth: int, out_shape: Any, in_shape: Any) -> Any:
 
 
 def _tree_of_blocks(
-    blocks: Any, out_structure: Any, leaves: Any, structure: Any, several: bool, batch: Any
+    blocks: Any, out_structure: Any, structure: Any, several: bool, batch: Any
 ) -> Any:
     trees = []
     for row in blocks:
-        found = iter(row)
-        tree = unflatten(
-            structure,
-            [shown(next(found), batch) if is_tensor(leaf) else leaf for leaf in leaves],
-        )
+        tree = unflatten(structure, [shown(block, batch) for block in row])
         trees.append(tree if several else tree[0])
     return unflatten(out_structure, trees)
 
@@ -385,9 +380,7 @@ async def _jacfwd(
             row.append(own.movedim(0, len(shape)).reshape(*shape, *x.shape))
             first += size
         blocks.append(row)
-    result = _tree_of_blocks(
-        blocks, out_structure, leaves, structure, isinstance(argnums, tuple), None
-    )
+    result = _tree_of_blocks(blocks, out_structure, structure, isinstance(argnums, tuple), None)
     return (result, aux) if has_aux else result
 
 

@@ -104,6 +104,9 @@ def test_errors_of_gradients(T, log):
     yield from _raised(log, lambda: f.grad(lambda x: x.sum(), argnums=())(x))
     yield from _raised(log, lambda: f.grad(lambda x: x.sum(), argnums="x")(x))
     yield from _raised(log, lambda: f.grad(lambda x: x.sum(), has_aux=True)(x))
+    for transform in (f.grad, f.jacrev):
+        yield from _raised(log, lambda: transform(lambda d: d["a"].sum())({"a": x, "b": 3}))  # noqa: B023  run at once
+    yield from _raised(log, lambda: f.vjp(lambda x, n: x * n, x, 3))
     yield from _raised(log, lambda: f.vjp(lambda x: None, x))
     yield from _raised(log, lambda: f.vjp(lambda x: (x, 1), x))
     yield from _raised(log, lambda: f.jvp(lambda x: x, x, x))
