@@ -482,6 +482,13 @@ class Engine:
             self.fail_all(error)
             raise error
         task.ending = True
+        if task.inbox:
+            # A thread has cancelled the pass at the last moment, and was told that it could.
+            task.drain()
+            if task.state is not State.RUNNING:
+                task.ending = False
+                self._after(task, task.outcome())
+                return
         size = 0
         for staged in task.staged:
             size += staged[0]._metadata.size

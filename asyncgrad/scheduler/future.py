@@ -150,10 +150,12 @@ class BackwardFuture(asyncio.Future[Any]):
         loop = self._loop
         if _get_running_loop() is loop or not loop.is_running():
             return self._engine.cancel(task)
-        # From another thread: the pass's owner reads its inbox, the rest is the loop's to do.
+        # From another thread: the pass's owner reads its inbox, the rest is the loop's to do. Who
+        # commits says so first and looks into the inbox then; here it is the other way round.
         task.inbox.append(task.cancel)
+        in_time = not task.ending
         loop.call_soon_threadsafe(self._engine.cancel, task)
-        return True
+        return in_time
 
     def finish_cancelled(self) -> None:
         """End as cancelled, now that nothing of the pass runs."""

@@ -11,7 +11,18 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 import pytest
-from passes import HEAVY, assert_nothing_runs, calls, chain, leaf, long_pass, settle, until
+from passes import (
+    CHEAP,
+    HEAVY,
+    assert_nothing_runs,
+    calls,
+    chain,
+    give_way,
+    leaf,
+    long_pass,
+    settle,
+    until,
+)
 
 import asyncgrad as ag
 
@@ -420,6 +431,33 @@ class TestCancel:
             assert answers == [True]
             cancelled(holder[0])
             assert x.grad is None
+
+    @pytest.mark.parametrize("cost", [CHEAP, HEAVY], ids=["on the loop", "from a thread"])
+    async def test_a_thread_that_cancels_at_the_last_moment_is_told_the_truth(
+        self, cost: int
+    ) -> None:
+        """All nodes have run, and the commit has not begun."""
+        x = leaf()
+        engine = ag.engine()
+        finish = engine._finish
+        answers: list[bool] = []
+
+        def late(task: Any) -> None:
+            if not answers:
+                answers.append(False)
+                thread = threading.Thread(target=lambda: answers.append(future.cancel()))
+                thread.start()
+                thread.join()
+            finish(task)
+
+        future = calls(calls(x, give_way), lambda: None, cost).sum().backward()
+        engine._finish = late
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert answers == [False, True]
+        assert x.grad is None
+        del engine._finish
+        await assert_nothing_runs()
 
     async def test_an_error_before_the_cancel_wins(self) -> None:
         x = leaf()
