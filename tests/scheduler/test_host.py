@@ -25,6 +25,8 @@ def _custom_factory(loop: Any, coroutine: Any, **options: Any) -> Any:
 
 
 def _eager_factory(loop: Any, coroutine: Any, **options: Any) -> Any:
+    # uvloop passes it on, and the factory of Python 3.13.0 does not know it.
+    options.pop("eager_start", None)
     return asyncio.eager_task_factory(loop, coroutine, **options)
 
 
