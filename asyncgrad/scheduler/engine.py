@@ -482,13 +482,11 @@ class Engine:
             self.fail_all(error)
             raise error
         task.ending = True
-        if task.inbox:
+        if task.inbox and not self._goes_on(task):
             # A thread has cancelled the pass at the last moment, and was told that it could.
-            task.drain()
-            if task.state is not State.RUNNING:
-                task.ending = False
-                self._after(task, task.outcome())
-                return
+            task.ending = False
+            self._after(task, task.outcome())
+            return
         size = 0
         for staged in task.staged:
             size += staged[0]._metadata.size
@@ -496,6 +494,12 @@ class Engine:
             self._send_away(task, partial(end_pass, task, wait=True))
         else:
             self._complete(task)
+
+    @staticmethod
+    def _goes_on(task: GraphTask) -> bool:
+        """Whether a pass is still to succeed when the last reports have been read."""
+        task.drain()
+        return task.state is State.RUNNING
 
     def _complete(self, task: GraphTask) -> None:
         """End the future of a pass."""
