@@ -40,3 +40,15 @@ def test_a_single_row_without_reduction(name):
         (loss * 3).sum().backward()
         gradients.append(x.grad.tolist())
     assert gradients[1][0] == pytest.approx(gradients[0][0])
+
+
+def test_the_gradient_of_cross_entropy_of_logits_that_do_not_lie_in_a_row():
+    """A transposed tensor, as from a matrix product with a transposed weight."""
+    import torch
+
+    gradients = []
+    for T in (torch, ag):
+        x = T.tensor([[0.1, 0.9, 0.4], [0.8, 0.2, 0.3]], requires_grad=True)
+        T.nn.functional.cross_entropy(x.T * 1, T.tensor([0, 1, 1])).backward()
+        gradients.append(x.grad.tolist())
+    assert gradients[1] == [pytest.approx(row) for row in gradients[0]]

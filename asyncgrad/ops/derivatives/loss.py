@@ -369,10 +369,10 @@ def _cross_entropy_gradient(
     out = _factors(xp, x, sums, full, dim) if several else _one_factor(xp, x, sums, dim, full)
     if smooth is not None:
         xp.subtract(out, smooth if weight is None else smooth * weight, out)
-    out.reshape(-1)[_places(xp, x.shape, dim, target)] -= (
-        counts.reshape(-1) if counts.ndim else counts
-    )
-    return out
+    # A copy where the logits, and so `out`, do not lie in a row.
+    flat = out.reshape(-1)
+    flat[_places(xp, x.shape, dim, target)] -= counts.reshape(-1) if counts.ndim else counts
+    return flat.reshape(x.shape)
 
 
 def _nll(xp: Any, x: Any, dim: int, target: Any, counts: Any, each: bool) -> Any:
