@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _STREAMS = 16
 #: Errors after which a context can't be used any more (CUDA's driver and runtime say so).
 _STICKY = frozenset({46, 100, 214, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
-#: Expected nanoseconds of the caller's time for a launch by CuPy.
-_LAUNCH_NS = 12_000
+#: Expected nanoseconds of the caller's time for the launches of a node by CuPy.
+_LAUNCH_NS = 30_000
 
 _devices: dict[int, CudaDevice] = {}
 
@@ -115,7 +115,7 @@ class CudaDevice(Device):
 
     @property
     def launch_cost(self) -> int:
-        """What CuPy takes to launch a kernel or two."""
+        """What CuPy takes to launch the kernels of a node."""
         return _LAUNCH_NS
 
     # -- the current stream -----------------------------------------------------------------------
@@ -164,13 +164,7 @@ class CudaDevice(Device):
             if len(streams) == _STREAMS:
                 return streams[next(self._next) % _STREAMS]
             with self._device:
-                if priority:
-                    handle = cupy.cuda.runtime.streamCreateWithPriority(
-                        cupy.cuda.runtime.streamNonBlocking, priority
-                    )
-                    stream = cupy.cuda.ExternalStream(handle, self.index)
-                else:
-                    stream = cupy.cuda.Stream(non_blocking=True)
+                stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
             streams.append(stream)
             return stream
 

@@ -97,14 +97,16 @@ class StandIn:
                 stand_in.stack().pop()
 
         class Stream:
-            def __init__(self, raw=None, non_blocking=False):
-                self.device_id = stand_in.device() if raw is None else raw.device.index
+            def __init__(self, non_blocking=False, priority=None):
+                self.device_id = stand_in.device()
                 place = stand_in.places[self.device_id]
-                self.raw = stand_in.machine.open_stream(place, 0) if raw is None else raw
+                self.raw = stand_in.machine.open_stream(place, priority or 0)
 
             def __enter__(self):
                 streams = stand_in.streams()
                 index = stand_in.device()
+                if self.device_id not in {-1, index}:
+                    raise RuntimeError("the stream is another device's than the current one")
                 streams.setdefault("found", []).append((index, streams.get(index)))
                 streams[index] = self
                 return self
@@ -132,6 +134,7 @@ class StandIn:
                 pass
 
             raw = property(lambda self: self.actual())
+            device_id = -1
 
             def actual(self):
                 return stand_in.null_raw(stand_in.device())
@@ -159,7 +162,6 @@ class StandIn:
             Device=Device,
             Stream=Stream,
             Event=Event,
-            ExternalStream=lambda handle, index: Stream(handle),
             get_current_stream=lambda: self.current(None),
             get_elapsed_time=lambda a, b: (b.ptr.operation.end - a.ptr.operation.end) * 1e3,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
@@ -168,10 +170,6 @@ class StandIn:
                 getDevice=self.device,
                 getDeviceCount=lambda: self.devices,
                 eventQuery=self.query,
-                streamNonBlocking=1,
-                streamCreateWithPriority=lambda flags, priority: self.machine.open_stream(
-                    self.places[self.device()], priority
-                ),
             ),
         )
 

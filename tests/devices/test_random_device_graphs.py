@@ -138,7 +138,7 @@ def build(program, streams):
     return leaves, total
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     program=programs,
     latency=st.sampled_from([0.0, 1e-6, 1e-3]),

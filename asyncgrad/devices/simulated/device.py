@@ -18,7 +18,8 @@ from asyncgrad.errors import RaceError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-_LIBRARY_CALL = 6_000
+#: Nanoseconds of the caller's time that the simulation itself takes for a node.
+_NODE_NS = 100_000
 
 
 def _address(array: Any) -> int:
@@ -79,8 +80,8 @@ class SimDevice(Device):
 
     @property
     def launch_cost(self) -> int:
-        """About what Python takes for it."""
-        return _LIBRARY_CALL
+        """What the simulation takes."""
+        return _NODE_NS
 
     def current_raw(self) -> Any:
         """The stream that work is put into here."""
