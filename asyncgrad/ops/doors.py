@@ -7,6 +7,7 @@ anything else over to the general door.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core import variable as _variable
@@ -221,7 +222,8 @@ def product_door(entry: Entry, checked: Callable[[Any, Any], Any]) -> Callable[[
 def sequence_door(entry: Entry) -> Callable[..., Any]:
     """The function of an entry whose input is a sequence of tensors of one dtype.
 
-    Its pull is asked for one tensor at a time, by its place and the shapes of all.
+    Its pull is asked for one tensor at a time, by its place and by where along the axis that is
+    the first attribute each tensor ends.
     """
     name = entry.name
     pull = entry.pulls["*xs"].function
@@ -252,12 +254,13 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
                 fresh=entry.fresh,
                 places=wanted,
                 arity=len(inputs),
-                names=("shapes", *entry.attributes),
+                names=("ends", *entry.attributes),
             )
             node.following = (
                 edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
             )
-            node.saved = (tuple([x._metadata.shape for x in inputs]), *attributes)
+            ends = tuple(accumulate([x._metadata.shape[attributes[0]] for x in inputs]))
+            node.saved = (ends, *attributes)
             node.guard = None
             node.extras = None
             node.output_metadata = out._metadata

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -61,9 +60,9 @@ def _pad_zeros(xp: Any, g: Any, shape: tuple[int, ...], dim: int, start: int) ->
     return out
 
 
-def _cat_pull(F: Any, g: Any, place: int, shapes: Any, dim: int) -> Any:
-    start = sum(map(itemgetter(dim), shapes[:place]))
-    return F.narrow(g, dim, start, shapes[place][dim])
+def _cat_pull(F: Any, g: Any, place: int, ends: Any, dim: int) -> Any:
+    start = ends[place - 1] if place else 0
+    return F.narrow(g, dim, start, ends[place] - start)
 
 
 def _to(xp: Any, x: Any, dtype: Any) -> Any:
@@ -183,7 +182,7 @@ ENTRIES = (
         lambda xp, xs, dim: xp.concatenate(xs, axis=dim),
         ("*xs",),
         ("dim",),
-        pulls={"*xs": Part(("place", "shapes", "dim"), _cat_pull)},
+        pulls={"*xs": Part(("place", "ends", "dim"), _cat_pull)},
         pushes={"*xs": Part(("dim",), lambda F, ts, dim: F.cat(ts, dim))},
         fresh=False,
     ),
