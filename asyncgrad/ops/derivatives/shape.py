@@ -1,4 +1,4 @@
-"""Functions that move elements, and sums, which are their adjoints."""
+"""Functions that move elements."""
 
 from __future__ import annotations
 
@@ -17,27 +17,6 @@ def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
         out.flags.writeable = False
         return out
     return xp.broadcast_to(x, shape)
-
-
-def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
-    """Sum over the axes along which `shape` was broadcast to the shape of `x`."""
-    if x.shape == shape:
-        return x
-    lead = x.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1
-    )
-    return xp.asarray(x.sum(axis=axes, keepdims=True)).reshape(shape)
-
-
-def _sum(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    return x.sum(axis=dims, keepdims=keepdim)
-
-
-def _sum_adjoint(F: Any, g: Any, x_shape: Any, dims: Any, keepdim: Any) -> Any:
-    if not keepdim and len(dims) < len(x_shape):
-        g = F.reshape(g, kept_shape(x_shape, dims))
-    return F.expand(g, x_shape)
 
 
 def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -120,21 +99,6 @@ def _pad_adjoint(F: Any, g: Any, widths: Any) -> Any:
 
 
 ENTRIES = (
-    linear(
-        "sum",
-        _sum,
-        _sum_adjoint,
-        attributes=("dims", "keepdim"),
-        fresh=False,
-        node="SumBackward1",
-    ),
-    linear(
-        "sum_to",
-        _sum_to,
-        lambda F, g, x_shape: F.expand(g, x_shape),
-        attributes=("shape",),
-        fresh=False,
-    ),
     linear(
         "expand",
         _expand,
