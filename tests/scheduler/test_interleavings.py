@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 frontrun = pytest.importorskip("frontrun", reason="frontrun is not installed")
 cooperative = pytest.importorskip("frontrun._cooperative", reason="frontrun has changed")
+# Beside threads that other tests have left asleep a schedule may wait for ever.
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)

@@ -145,7 +145,7 @@ async def run_traffic(count: int, seed: int, width: int = 40) -> list[int]:
     assert traffic.passes == []
     gc.collect()
     objects.append(len(gc.get_objects()))
-    assert not [thing for thing in gc.get_objects() if isinstance(thing, GraphTask)]
+    assert not [thing for thing in gc.get_objects() if type(thing) is GraphTask]
     return objects
 
 
