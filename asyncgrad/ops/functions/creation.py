@@ -197,7 +197,7 @@ def _like(
     as_memory_format(name, memory_format)
     place = place_of(name, device, x)
     dtype = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
-    # Where elements share their memory, or lie in rows of their own, there is no layout to take over.
+    # Where elements share their memory, and in sparse rows, there is no layout to take over.
     if place is x._metadata.device and x._array.strides and 0 not in x._array.strides:
         return place.xp.empty_like(x._array, dtype=dtype), dtype, place
     return place.xp.empty(x._metadata.shape, dtype=dtype), dtype, place
