@@ -71,7 +71,7 @@ POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "pow", "pow_scalar"}
 OF_REAL = {
     "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp", "erf", "relu", "fmod",
     "remainder", "fmod_scalar", "remainder_scalar", "atan2", "maximum", "minimum", "clamp_low",
-    "clamp_high", "clamp_between", "div_floor", "div_trunc", "real", "shared",
+    "clamp_high", "clamp_between", "complex", "div_floor", "div_trunc", "real", "shared",
 }  # fmt: skip
 DIFFERENTIABLE = [entry.name for entry in chapter.ENTRIES if entry.pulls]
 
