@@ -14,6 +14,10 @@ PYTEST = $(RUN) -m pytest --hypothesis-profile=ci
 MATRIX = 3.12 3.13
 MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler
 
+# Nothing in these depends on time: two processes share them.
+TOGETHER = $(addprefix tests/,autograd core func models nn ops optim serialization utils)
+COVERAGE = --cov=asyncgrad.core --cov=asyncgrad.scheduler --cov-report=
+
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
@@ -43,7 +47,8 @@ format: $(VENV)/.installed-dev ## format the code and mend what the linter can
 check: $(VENV)/.installed-oracle lint ## lint, and test with PyTorch (on Python 3.11) and coverage
 	@$(RUN) -c 'import torch' 2>/dev/null \
 	    || echo "PyTorch is not installed: its tests are skipped. Try: make check PYTHON=python3.11"
-	$(PYTEST) --cov --cov-report= $(ARGS)
+	$(PYTEST) -n 2 $(COVERAGE) $(TOGETHER) $(ARGS)
+	$(PYTEST) $(COVERAGE) --cov-append $(addprefix --ignore=,$(TOGETHER)) $(ARGS)
 	$(RUN) -m coverage report --include='asyncgrad/core/*' --fail-under=90
 	$(RUN) -m coverage report --include='asyncgrad/scheduler/*' --fail-under=90
 
