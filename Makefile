@@ -15,8 +15,8 @@ MATRIX = 3.12 3.13
 MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler
 
 # Nothing in these depends on time: two processes share them.
-TOGETHER = $(addprefix tests/,autograd core func models nn ops optim serialization utils)
-COVERAGE = --cov=asyncgrad.core --cov=asyncgrad.scheduler --cov-report=
+TOGETHER = $(addprefix tests/,autograd core devices func models nn ops optim serialization utils)
+COVERAGE = --cov --cov-report=
 
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
@@ -61,7 +61,7 @@ check-all: check test-floors ## check, slow and soak tests, floors, all Pythons,
 test-matrix: ## test on those other versions of Python that are there
 	@for version in $(MATRIX); do \
 	    if python=$$(sh tools/find_python.sh python$$version 2>/dev/null); then \
-	        $(MAKE) test PYTHON="$$python" VENV=.venv-$$version ARGS="-q $(MATRIX_TESTS)" || exit 1; \
+	        $(MAKE) test PYTHON="$$python" VENV=.venv-$$version ARGS="-q -n 2 $(MATRIX_TESTS)" || exit 1; \
 	    else \
 	        echo "SKIPPED: no Python $$version here"; \
 	    fi; \
