@@ -48,6 +48,7 @@ def test_demo_runs_by_its_path_from_anywhere(tmp_path):
     assert "test accuracy" in said
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_demo_compares_with_pytorch_and_learns_the_same(tmp_path):
     figures = _figures(tmp_path)
