@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from asyncgrad.serialization import load_safetensors, save_safetensors
@@ -19,14 +20,17 @@ def save(published: Published, path: Path) -> None:
 
     It blocks: call it with `asyncgrad.offload`.
     """
+    # A directory of its own: the writer, too, may leave a file behind when it is killed.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.mkdir(exist_ok=True)
     try:
-        save_safetensors(published.model.state_dict(), part, published.facts)
-        with part.open("rb") as file:
+        whole = part / path.name
+        save_safetensors(published.model.state_dict(), whole, published.facts)
+        with whole.open("rb") as file:
             os.fsync(file.fileno())
-        part.replace(path)
+        whole.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        shutil.rmtree(part)
     # The new name is on disk when its directory is.
     directory = os.open(path.parent, os.O_RDONLY)
     try:
@@ -38,7 +42,7 @@ def save(published: Published, path: Path) -> None:
 def load(path: Path, model: ag.nn.Sequential) -> Published | None:
     """The weights in a file, put into the model, too; None if there is no file."""
     for left in path.parent.glob(f"{path.name}.*.part"):
-        left.unlink()
+        shutil.rmtree(left)
     if not path.exists():
         return None
     model.load_state_dict(load_safetensors(path))
