@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unle
 from examples.service.learner import Learner
 from examples.service.metrics import CONTENT_TYPE, Metrics, engine_picture
 from examples.service.model import PIXELS
+from examples.web import Limited, disconnection
 
 #: No honest request is longer.
 MAX_BODY = 16_384
@@ -74,36 +76,6 @@ class Settings:
     max_waiting: int = 500
 
 
-class Limited:
-    """Refuses bodies that are too long, before anybody reads them."""
-
-    def __init__(self, app: Any, most: int = MAX_BODY) -> None:
-        self._app = app
-        self._most = most
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """An ASGI application."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        read = 0
-        refusal = JSONResponse({"detail": f"at most {self._most} bytes are taken"}, 413)
-        for name, value in scope["headers"]:
-            if name == b"content-length" and (not value.isdigit() or int(value) > self._most):
-                await refusal(scope, receive, send)
-                return
-
-        async def counted() -> Any:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self._most:
-                raise HTTPException(413, f"at most {self._most} bytes are taken")
-            return message
-
-        await self._app(scope, counted, send)
-
-
 def create_app(settings: Settings) -> FastAPI:
     """The application, which starts when its server does."""
     learner = Learner(settings.weights, settings.first_steps)
@@ -129,7 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
                 ready = False
 
     app = FastAPI(title="Digits", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(Limited)
+    app.add_middleware(Limited, most=MAX_BODY)
     app.state.learner = learner
 
     @app.exception_handler(Overloaded)
@@ -153,17 +125,13 @@ def create_app(settings: Settings) -> FastAPI:
     async def admitted(name: str, request: Request, work: Any, priority: int = 0) -> Any:
         """Do the work of a request in its turn, unless its client goes away."""
 
-        async def disconnected() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
         async def within() -> Any:
             deadline = anyio.current_time() + TIMEOUT_MS / 1e3
             async with admission.enter(priority=priority, deadline=deadline):
                 return await work()
 
         with metrics.request(name):
-            return await unless_disconnected(within, disconnected)
+            return await unless_disconnected(within, partial(disconnection, request))
 
     @app.get("/")
     async def page() -> FileResponse:

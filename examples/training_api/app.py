@@ -1,5 +1,6 @@
 """The application: a tenant's passes and steps, in its turn, with its priority."""
 
+from functools import partial
 from typing import Annotated, Any, Self
 
 import anyio
@@ -12,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 import asyncgrad as ag
 from asyncgrad.serving import Disconnected, Overloaded, unless_disconnected
-from examples.service.app import Limited
 from examples.training_api.model import CLASSES, INPUTS
 from examples.training_api.tenants import Plan, QuotaExceeded, Tenant, Tenants
+from examples.web import Limited, disconnection
 
 MAX_ROWS = 4_096
 TIMEOUT = 30.0
@@ -99,10 +100,6 @@ def create_app(plans: dict[str, Plan]) -> FastAPI:
     async def in_turn(tenant: Tenant, request: Request, work: Any) -> Any:
         """Do a tenant's work after what it has sent before, unless its client goes away."""
 
-        async def disconnected() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
         async def within() -> Any:
             deadline = anyio.current_time() + TIMEOUT
             async with (
@@ -111,7 +108,7 @@ def create_app(plans: dict[str, Plan]) -> FastAPI:
             ):
                 return await work()
 
-        return await unless_disconnected(within, disconnected)
+        return await unless_disconnected(within, partial(disconnection, request))
 
     @app.post("/v1/forward_backward")
     async def forward_backward(batch: Batch, tenant: Mine, request: Request) -> dict[str, Any]:
