@@ -29,12 +29,11 @@ async def ask(port: int, method: str, path: str) -> Any:
         writer.close()
 
 
-async def visit(hub: Hub, waits: Lateness) -> None:
+async def visit(hub: Hub, waits: Lateness, leave: asyncio.Event) -> None:
     """Look at the forecast again and again; train, cancel once, and train again."""
-    await hub.started.wait()
     await ask(hub.web.port, "POST", "/training/start")
     cancelled = False
-    while True:
+    while not leave.is_set():
         asked = time.perf_counter()
         forecast = await ask(hub.web.port, "GET", "/forecast")
         waits.note(asked)
@@ -53,12 +52,11 @@ async def visit(hub: Hub, waits: Lateness) -> None:
 async def live(days: int, tick: float) -> dict[str, Any]:
     """Run the hub for so many days and return what was measured."""
     hub, waits = Hub(load(), known=KNOWN, tick=tick), Lateness()
-    visitor = asyncio.create_task(visit(hub, waits))
-    try:
+    leave = asyncio.Event()
+    async with hub.web, asyncio.TaskGroup() as group:
+        group.create_task(visit(hub, waits, leave))
         await hub.run(days)
-    finally:
-        visitor.cancel()
-        await asyncio.gather(visitor, return_exceptions=True)
+        leave.set()
     forecaster = hub.published
     scale = 1 if sys.platform == "darwin" else 1024
     return {

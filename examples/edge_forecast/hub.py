@@ -53,8 +53,6 @@ class Hub:
         self.steps = 0
         self.switched: list[tuple[int, bool]] = []
         self.sensors, self.scheduler = Lateness(), Lateness()
-        #: The page can be asked.
-        self.started = asyncio.Event()
         self._training: asyncio.Task[None] | None = None
         self.web = Web({
             ("GET", "/forecast"): self.forecast,
@@ -64,9 +62,8 @@ class Hub:
         })  # fmt: skip
 
     async def run(self, days: int) -> None:
-        """Live for so many days."""
-        async with self.web, asyncio.TaskGroup() as group:
-            self.started.set()
+        """Live for so many days; whoever wants the page opens `web`."""
+        async with asyncio.TaskGroup() as group:
             living = [group.create_task(self._sense(days)), group.create_task(self._schedule())]
             await living[0]
             living[1].cancel()

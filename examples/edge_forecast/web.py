@@ -38,23 +38,33 @@ class Web:
         self._routes = routes
         self.port = port
         self.answered = 0
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, limit=_LIMIT, backlog=64
+            self._connected, "127.0.0.1", self.port, limit=_LIMIT, backlog=64
         )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._closing = True
         self._server.close()
-        for writer in tuple(self._connections):
+        for writer in self._connections.values():
             writer.close()
+        await asyncio.gather(*self._connections)
         await self._server.wait_closed()
 
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closing:  # accepted just before the port was closed
+            writer.close()
+            return
+        task = asyncio.create_task(self._serve(reader, writer), name="connection")
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(writer)
         try:
             while True:
                 try:
@@ -74,7 +84,6 @@ class Web:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client has gone
         finally:
-            self._connections.discard(writer)
             writer.close()
 
     async def _request(self, reader: asyncio.StreamReader) -> tuple[str, str]:

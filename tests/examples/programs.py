@@ -21,5 +21,5 @@ def run(*arguments: str | Path, cwd: Path = ROOT) -> str:
         timeout=100,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr + done.stdout
     return done.stdout
