@@ -142,11 +142,13 @@ def commit(
                 added.append((grad, gradient))
                 continue
             if (
-                not owned
-                or meta.grad_dtype is not None
-                or gradient.strides != variable._array.strides
-                or gradient.dtype != metadata.dtype
+                meta.grad_dtype is None
+                and gradient.strides == variable._array.strides
+                and gradient.dtype == metadata.dtype
             ):
+                if not owned:
+                    gradient = gradient.copy("K")
+            else:
                 dtype = grad_dtype(variable) or gradient.dtype
                 gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
                 if dtype != metadata.dtype:

@@ -61,6 +61,11 @@ def _spread(xp: Any, g: Any, shape: tuple[int, ...], dims: tuple[int, ...], keep
     return out
 
 
+def _sum_back(xp: Any, g: Any, saved: tuple[tuple[int, ...], tuple[int, ...], bool]) -> Any:
+    """The gradient by what was summed."""
+    return _spread(xp, g, *saved)
+
+
 def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
     """How many elements become one."""
     return math.prod([shape[dim] for dim in dims])
@@ -612,6 +617,7 @@ ENTRIES = (
         lambda F, g, x_shape, dims, keepdim: F.spread(g, x_shape, dims, keepdim),
         attributes=("dims", "keepdim"),
         fresh=False,
+        kernel=_sum_back,
         node="SumBackward1",
     ),
     linear(
