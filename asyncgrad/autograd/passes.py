@@ -66,7 +66,7 @@ def backward(
             what has gone wrong on a device.
         TimeoutError: from the future, if the deadline has passed.
     """
-    roots = _sequence(tensors)
+    roots = (tensors,) if isinstance(tensors, Variable) else _sequence(tensors)
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
         task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, grad=False)
@@ -356,9 +356,7 @@ def _graph_task(
 ) -> GraphTask:
     """The pass from some roots, whose gradients are checked."""
     batched = False
-    if given is None:
-        given = (None,) * len(roots)
-    else:
+    if given is not None:
         given = _sequence(given)
         batched = any(getattr(gradient, "_batched", False) for gradient in given)
         if len(given) != len(roots):
@@ -372,7 +370,7 @@ def _graph_task(
     recorded = RECORDED if create_graph or batched or modes.dual_level is not None else None
     for place, root in enumerate(roots):
         if isinstance(root, Variable):
-            edge = gradient_edge(root)
+            edge = root._edge or gradient_edge(root)
             metadata = root._metadata
         elif isinstance(root, GradientEdge):
             edge = stored(root)
@@ -382,7 +380,7 @@ def _graph_task(
                 f"element {place} of tensors must be a Tensor or a GradientEdge, not "
                 f"{type(root).__name__}"
             )
-        gradient = given[place]
+        gradient = None if given is None else given[place]
         if gradient is not None:
             gradient = _fitting(place, metadata, gradient)
         if edge is None:

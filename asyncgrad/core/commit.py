@@ -121,7 +121,7 @@ def commit(
         fresh = []
         added = []
         #: By what leaves have: the new sums of those whose sparse `.grad` has no place for more.
-        outgrown: dict[Any, Any] = {}
+        outgrown: dict[Any, Any] | None = None
         for variable, gradient, owned in staged:
             meta = variable._autograd or autograd_meta(variable)
             metadata = variable._metadata
@@ -136,6 +136,8 @@ def commit(
                 if gradient.dtype != grad._metadata.dtype:
                     gradient = F.in_dtype(gradient, grad._metadata.dtype)
                 if gradient.__class__ is F.array_type and grad._array.__class__ is not F.array_type:
+                    if outgrown is None:
+                        outgrown = {}
                     before = outgrown.get(meta, grad)._array
                     outgrown[meta] = wrap(F.xp.add(before, gradient), grad._metadata)
                     continue
@@ -154,8 +156,9 @@ def commit(
                 if dtype != metadata.dtype:
                     metadata = F.metadata_of(gradient)
             fresh.append((meta, wrap(gradient, metadata)))
-        for meta, tensor in outgrown.items():
-            meta.grad = tensor
+        if outgrown is not None:
+            for meta, tensor in outgrown.items():
+                meta.grad = tensor
         for meta, tensor in fresh:
             if meta.grad is None:
                 meta.grad = tensor

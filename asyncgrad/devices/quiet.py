@@ -7,6 +7,7 @@ times a function of few elements; setting the variable itself costs a tenth of t
 from __future__ import annotations
 
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,11 +28,8 @@ _variable, _ignoring = _state()
 _set, _reset = _variable.set, _variable.reset
 
 
-def hush() -> Any:
-    """Silence NumPy in this context; returns what `unhush` wants back."""
-    return _set(_ignoring)
-
-
+#: Silence NumPy in this context; returns what `unhush` wants back.
+hush: Callable[[], Any] = partial(_set, _ignoring)
 #: Put back what `hush` found.
 unhush: Callable[[Any], None] = _reset
 
