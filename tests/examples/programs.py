@@ -18,7 +18,7 @@ def run(*arguments: str | Path, cwd: Path = ROOT) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr + done.stdout
