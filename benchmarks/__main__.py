@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks import chain, footprint, lag, load, million, models, small
+from benchmarks import chain, footprint, lag, load, million, models, service, small
 from benchmarks.harness import Machine, NotThereError, Setting
 from benchmarks.harness import load as load_average
 from benchmarks.report import Missing, Row, as_markdown, as_text, save_json
@@ -33,6 +33,7 @@ CASES = {
     "urgent": load.measure_urgent,
     "fair": load.measure_fair,
     "stranger": load.measure_stranger,
+    "service": service.measure,
 }
 
 

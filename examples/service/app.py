@@ -21,6 +21,7 @@ from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unle
 from examples.service.learner import Learner
 from examples.service.metrics import CONTENT_TYPE, Metrics, engine_picture
 from examples.service.model import PIXELS
+from examples.service.trainer import Trainer
 from examples.web import Limited, disconnection
 
 #: No honest request is longer.
@@ -72,13 +73,21 @@ class Settings:
 
     weights: Path
     first_steps: int = 400
+    batch: int = 64
+    rehearse: bool = False
     concurrent: int = 16
     max_waiting: int = 500
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     """The application, which starts when its server does."""
-    learner = Learner(settings.weights, settings.first_steps)
+    learner = Learner(
+        trainer or Trainer(),
+        settings.weights,
+        first_steps=settings.first_steps,
+        batch=settings.batch,
+        rehearse=settings.rehearse,
+    )
     admission = Admission(settings.concurrent, max_waiting=settings.max_waiting)
     metrics = Metrics()
 

@@ -10,6 +10,7 @@ from asyncgrad.serialization import load_safetensors, save_safetensors
 from examples.service.model import Published, facts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import asyncgrad as ag
@@ -20,12 +21,18 @@ def save(published: Published, path: Path) -> None:
 
     It blocks: call it with `asyncgrad.offload`.
     """
+    state = published.model.state_dict()
+    replace(path, lambda part: save_safetensors(state, part, published.facts))
+
+
+def replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Put in a file's place what `write` writes at the path that it is given."""
     # A directory of its own: the writer, too, may leave a file behind when it is killed.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.mkdir(exist_ok=True)
     try:
         whole = part / path.name
-        save_safetensors(published.model.state_dict(), whole, published.facts)
+        write(whole)
         with whole.open("rb") as file:
             os.fsync(file.fileno())
         whole.replace(path)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-import asyncgrad as ag
 from examples.digits.data import load as load_digits
-from examples.service import checkpoint
-from examples.service.model import Published, make_model
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Less urgent than any request.
-BACKGROUND = -10
+    from examples.service.trainer import Trainer
+
 #: Steps that a correction is good for, and how often it is in the batch of each.
 STEPS, REPEATED = 12, 8
-BATCH = 64
+#: Steps on known digits between two publications, for a learner that has nothing else to do.
+REHEARSED = 200
 #: Corrections that wait; the next is refused.
 WAITING = 256
 
@@ -29,23 +27,36 @@ class Learner:
     """Owns the weights. An asynchronous context manager: within it, corrections are learnt.
 
     Args:
+        trainer: what a step is.
         path: the file of the weights.
         first_steps: how many steps are made where there is no such file.
+        batch: how many known digits each step looks at.
+        rehearse: whether to go on with known digits while no correction waits.
     """
 
-    def __init__(self, path: Path, first_steps: int = 400) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        path: Path,
+        *,
+        first_steps: int = 400,
+        batch: int = 64,
+        rehearse: bool = False,
+    ) -> None:
+        self._trainer = trainer
         self._path = path
         self._first_steps = first_steps
-        self._model = make_model()
+        self._batch = batch
+        self._rehearse = rehearse
         self._digits = load_digits()
         self._random = np.random.default_rng(0)
-        self._optimizer = ag.optim.Adam(self._model.parameters(), lr=2e-3)
         self._corrections: asyncio.Queue[tuple[np.ndarray, int]] = asyncio.Queue(WAITING)
         self._remembered: list[tuple[np.ndarray, int]] = []
         self._watchers: set[asyncio.Queue[dict]] = set()
         self.step = 0
         self.learnt = 0
-        self.published = Published.of(self._model, 0)
+        #: What answers; None until the learner runs.
+        self.published: Any = None
 
     @property
     def waiting(self) -> int:
@@ -53,7 +64,7 @@ class Learner:
         return self._corrections.qsize()
 
     async def __aenter__(self) -> Self:
-        found = await ag.offload(checkpoint.load, self._path, self._model)
+        found = await self._trainer.load(self._path)
         if found is None:
             for _ in range(self._first_steps):
                 await self._learn([])
@@ -90,6 +101,9 @@ class Learner:
     async def _run(self) -> None:
         """Learn from one correction after the other."""
         while True:
+            if self._rehearse and self._corrections.empty():
+                await self._practise()
+                continue
             correction = await self._corrections.get()
             self._remembered = [*self._remembered[-99:], correction]
             for _ in range(STEPS):
@@ -98,24 +112,30 @@ class Learner:
             self.learnt += 1
             await self._publish()
 
+    async def _practise(self) -> None:
+        """Some steps on what is known, until a correction comes."""
+        for _ in range(REHEARSED):
+            loss = await self._learn(self._remembered)
+            if not self._corrections.empty():
+                break
+        self._tell({"step": self.step, "loss": loss, "waiting": self.waiting})
+        await self._publish()
+
     async def _learn(self, corrections: list[tuple[np.ndarray, int]]) -> float:
         """One step on a batch of the digits, with some corrections among them."""
-        chosen = self._random.integers(0, len(self._digits.train_labels), BATCH)
-        images = [self._digits.train_images[chosen], *[image[None] for image, _ in corrections]]
-        labels = [*self._digits.train_labels[chosen], *[digit for _, digit in corrections]]
-        x = ag.from_numpy(np.concatenate(images, dtype=np.float32))
-        loss = ag.nn.functional.cross_entropy(self._model(x), ag.tensor(labels))
-        self._optimizer.zero_grad()
-        await loss.backward(priority=BACKGROUND)
-        await self._optimizer.step_async()
-        await ag.cooperate()
+        chosen = self._random.integers(0, len(self._digits.train_labels), self._batch)
+        images, labels = self._digits.train_images[chosen], self._digits.train_labels[chosen]
+        if corrections:
+            images = np.concatenate([images, [image for image, _ in corrections]])
+            labels = np.concatenate([labels, [digit for _, digit in corrections]])
+        loss = await self._trainer.learn(images, labels)
         self.step += 1
-        return loss.item()
+        return loss
 
     async def _publish(self) -> None:
         """Answer with the newest weights, and keep them."""
-        published = Published.of(self._model, self.step)
-        await ag.offload(checkpoint.save, published, self._path)
+        published = await self._trainer.publish(self.step)
+        await self._trainer.save(published, self._path)
         self.published = published
         self._tell({"step": self.step, "published": True, "waiting": self.waiting})
 

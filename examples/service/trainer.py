@@ -1,0 +1,47 @@
+"""The weights that learn: one step of Adam at a time, beside the requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import asyncgrad as ag
+from examples.service import checkpoint
+from examples.service.model import Published, make_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+#: Less urgent than any request.
+BACKGROUND = -10
+
+
+class Trainer:
+    """A model and its optimiser. One call at a time: the learner's."""
+
+    def __init__(self) -> None:
+        self._model = make_model()
+        self._optimizer = ag.optim.Adam(self._model.parameters(), lr=2e-3)
+
+    async def learn(self, images: np.ndarray, labels: np.ndarray) -> float:
+        """One step on images, float32 (n, 64), and what they are, int64 (n,); returns the loss."""
+        await ag.cooperate()
+        logits = self._model(ag.from_numpy(images))
+        loss = ag.nn.functional.cross_entropy(logits, ag.from_numpy(labels))
+        self._optimizer.zero_grad()
+        await loss.backward(priority=BACKGROUND)
+        await self._optimizer.step_async()
+        return loss.item()
+
+    async def publish(self, step: int) -> Published:
+        """The weights as they are now, for answers."""
+        return await ag.offload(Published.of, self._model, step)
+
+    async def save(self, published: Published, path: Path) -> None:
+        """Keep weights."""
+        await ag.offload(checkpoint.save, published, path)
+
+    async def load(self, path: Path) -> Published | None:
+        """Go on from the weights that were kept; None if there are none."""
+        return await ag.offload(checkpoint.load, path, self._model)
