@@ -411,9 +411,13 @@ class GraphTask:
                     self._put_back(node, gradient, owned)
                     return Outcome.MORE
                 budget = CHEAP_RUN
-                if crew is not None and share(self, crew, node, gradient, running, HEAVY):
-                    node = None
-                    continue
+                if crew is not None:
+                    if crew.gives_way(node.cost):
+                        self._put_back(node, gradient, owned)
+                        return Outcome.HEAVY
+                    if share(self, crew, node, gradient, running, HEAVY):
+                        node = None
+                        continue
             if careful or node.extras is not None:
                 self._run_carefully(node, gradient, owned)
                 node = None

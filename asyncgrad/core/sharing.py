@@ -26,6 +26,9 @@ class Crew(Protocol):
     #: The parts of one node may go to different threads, too.
     splits: bool
 
+    def gives_way(self, cost: int) -> bool:
+        """Whether the owner is to leave its thread to another before a node of this cost."""
+
     def room(self) -> int:
         """How many threads have nothing to do."""
 

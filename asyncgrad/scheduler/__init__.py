@@ -9,11 +9,12 @@ from asyncgrad.core.evaluate import bind_preparation
 from asyncgrad.core.modes import current
 from asyncgrad.devices.quiet import hush
 from asyncgrad.scheduler.ending import check_deadline
-from asyncgrad.scheduler.engine import Engine, engine, engine_of
+from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results, ended
 from asyncgrad.scheduler.inline import portal, run_inline
 from asyncgrad.scheduler.offload import cooperate, offload
 from asyncgrad.scheduler.program import Program, awaitable, call, run_program, waits
+from asyncgrad.scheduler.registry import engine, engine_of
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask

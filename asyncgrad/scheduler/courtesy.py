@@ -44,7 +44,7 @@ class Courtesy:
 
     def _look(self, engine: Engine) -> None:
         """Give way if the loop is busy, until no thread works any more."""
-        if engine.closed or not engine.threads.busy():
+        if engine.closed or not engine.away.threads.busy():
             self._active = False
             return
         wall, used = self._wall, self._used

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.scheduler.device_queue import Urgency
     from asyncgrad.scheduler.threads import Threads
+
+#: For how long a pass may keep a thread that another of the same urgency waits for, by what its
+#: nodes are expected to cost. It is many times what going away and coming back takes.
+_SEGMENT_NS = 4_000_000
 
 
 class _Job:
@@ -65,15 +70,29 @@ class _Job:
 class Crew:
     """Those who help with one segment of a pass."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, urgency: Urgency) -> None:
         """Nobody helps yet.
 
         Args:
             threads: who may.
+            urgency: that of the pass.
         """
         self._threads = threads
+        self._urgency = urgency
+        #: What the expensive nodes cost that the owner has run, in nanoseconds.
+        self.spent = 0
         self.splits = blas.single()
         self._lent: deque[_Job] = deque()
+
+    def gives_way(self, cost: int) -> bool:
+        """Whether the owner is to leave its thread to another before a node of this cost."""
+        waiting = self._threads.most_urgent()
+        if waiting is not None and self.spent:
+            theirs, ours = waiting[:2], self._urgency[:2]
+            if theirs < ours or (theirs == ours and self.spent >= _SEGMENT_NS):
+                return True
+        self.spent += cost
+        return False
 
     def room(self) -> int:
         """How many threads have nothing to do."""
@@ -95,7 +114,7 @@ class Crew:
 
     def _begin(self, call: Callable[[], Any]) -> _Job:
         job = _Job(call)
-        self._threads.submit(job.try_run)
+        self._threads.submit(job.try_run, self._urgency)
         return job
 
     def join(self) -> bool:
@@ -106,12 +125,12 @@ class Crew:
         return True
 
 
-def run_segment(task: GraphTask, threads: Threads) -> Outcome:
+def run_segment(task: GraphTask, crew: Crew) -> Outcome:
     """Run a pass in this thread, from an expensive node to the next cheap ones.
 
-    When it returns, no other thread has anything to do with the pass any more.
+    It ends before where another pass is due. When it returns, no other thread has anything to do
+    with the pass any more.
     """
-    crew = Crew(threads)
     token = hush()
     try:
         while True:

@@ -7,6 +7,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from asyncgrad.core.modes import current
+
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
@@ -16,8 +18,8 @@ _EVERY = 16
 _PATIENCE = 400
 
 
-class Turn(NamedTuple):
-    """A pass in the queue; sorts by who goes next."""
+class Urgency(NamedTuple):
+    """Who goes before whom, on the loop and in threads: the smallest."""
 
     #: Minus the priority.
     laxness: int
@@ -27,6 +29,15 @@ class Turn(NamedTuple):
     used: int
     #: Minus the depth of nesting: a nested pass must end before its parent can go on.
     shallowness: int
+
+
+ORDINARY = Urgency(0, inf, 0, 0)
+
+
+class Turn(NamedTuple):
+    """A pass in the queue; sorts by who goes next."""
+
+    urgency: Urgency
     order: int
     task: GraphTask
     #: When it came, on the clock and in turns.
@@ -50,18 +61,18 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
         self._order += 1
-        self.put_nowait(
-            Turn(
-                -task.priority,
-                inf if task.deadline is None else task.deadline,
-                self.charge(task, 0),
-                -task.depth,
-                self._order,
-                task,
-                now,
-                self._turn,
-            )
-        )
+        self.put_nowait(Turn(self.urgency(task), self._order, task, now, self._turn))
+
+    def urgency(self, task: GraphTask) -> Urgency:
+        """That of a pass at this moment."""
+        deadline = inf if task.deadline is None else task.deadline
+        return Urgency(-task.priority, deadline, self.charge(task, 0), -task.depth)
+
+    def urgency_here(self) -> Urgency:
+        """That of a function that is called now, among the passes."""
+        modes = current()
+        deadline = inf if modes.deadline is None else modes.deadline
+        return Urgency(-modes.priority, deadline, self._clock, 0)
 
     def charge(self, task: GraphTask, used: int) -> int:
         """Note that a pass has run for so many nanoseconds.
@@ -80,7 +91,7 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         if self.empty():
             return None
         turn = self.get_nowait()
-        self._clock = max(self._clock, turn.used)
+        self._clock = max(self._clock, turn.urgency.used)
         waited = now - turn.since
         self.waits += 1
         self.waited_ns += waited
@@ -104,10 +115,10 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         while True:
             turn: Turn = heappop(queue)
             used = self.charge(turn.task, 0)
-            if used == turn.used:
+            if used == turn.urgency.used:
                 return turn
             # Others of its family have run meanwhile.
-            heappush(queue, turn._replace(used=used))
+            heappush(queue, turn._replace(urgency=turn.urgency._replace(used=used)))
 
     _queue: list[Turn]
 

@@ -11,14 +11,14 @@ import asyncio
 import os
 import sys
 import warnings
-from asyncio import InvalidStateError
+from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.errors import WrongLoopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from contextvars import Context
 
     from asyncgrad.core.graph_task import GraphTask
@@ -42,6 +42,7 @@ class BackwardFuture(asyncio.Future[Any]):
         "_code",
         "_engine",
         "_instruction",
+        "_notes",
         "_observed",
         "_starter",
         "_task",
@@ -74,7 +75,7 @@ class BackwardFuture(asyncio.Future[Any]):
         """Somebody looks at the outcome: the await was not forgotten."""
         if not self._observed:
             self._observed = True
-            self._engine.observed(self._starter)
+            self._engine.observation.note_observed(self._starter)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end of the pass.
@@ -124,6 +125,10 @@ class BackwardFuture(asyncio.Future[Any]):
         self._observe()
         try:
             return super().result()
+        except CancelledError as error:
+            for note in self._notes:
+                error.add_note(note)
+            raise
         finally:
             # The error's traceback holds this frame: it must not hold the future.
             del self
@@ -157,9 +162,15 @@ class BackwardFuture(asyncio.Future[Any]):
         loop.call_soon_threadsafe(self._engine.cancel, task)
         return in_time
 
-    def finish_cancelled(self) -> None:
-        """End as cancelled, now that nothing of the pass runs."""
+    def finish_cancelled(self, later: Sequence[BaseException]) -> None:
+        """End as cancelled, now that nothing of the pass runs.
+
+        Args:
+            later: what nodes have raised after the cancellation; becomes notes on it, as texts:
+                errors lead to the pass.
+        """
         self._task = None
+        self._notes = [f"after the pass was cancelled: {error!r}" for error in later]
         super().cancel(msg=self._cancel_text)
 
     def finish_failed(self, error: BaseException) -> None:
@@ -170,7 +181,7 @@ class BackwardFuture(asyncio.Future[Any]):
     def __del__(self) -> None:
         """Warn if nobody ever looked at the outcome."""
         if not self._observed:
-            self._engine.lost(self._starter)
+            self._engine.observation.note_lost(self._starter)
             line = next(
                 (
                     number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler.engine import engine
+from asyncgrad.scheduler.registry import engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,6 +5,12 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from asyncgrad.devices.pool import POOL
+
+if TYPE_CHECKING:
+    from asyncgrad.scheduler.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +74,33 @@ class Collections:
         self.count += 1
         self.total_ns += took
         self.longest_ns = max(self.longest_ns, took)
+
+
+def statistics_of(engine: Engine) -> EngineStatistics:
+    """What an engine has done so far."""
+    queue, collections, away, held = (
+        engine.queue,
+        engine.collections,
+        engine.away,
+        len(engine.admission.held),
+    )
+    return EngineStatistics(
+        passes=engine.passes,
+        in_flight=len(engine.live) - held,
+        held_back=held,
+        nodes=engine.node_count,
+        slices=engine.slices,
+        segments=away.segments,
+        queued=queue.qsize(),
+        queue_waits=queue.waits,
+        queue_wait=queue.waited_ns / 1e9,
+        longest_queue_wait=queue.longest_ns / 1e9,
+        offloads=away.offloads,
+        collections=collections.count,
+        collector_pause=collections.total_ns / 1e9,
+        longest_collector_pause=collections.longest_ns / 1e9,
+        bytes_held=POOL.unused,
+        loop_held=engine.worker.held_ns / 1e9,
+        longest_hold=engine.worker.longest_hold_ns / 1e9,
+        longest_turn=engine.longest_turn_ns / 1e9,
+    )

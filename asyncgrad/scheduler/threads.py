@@ -9,50 +9,98 @@ from __future__ import annotations
 import atexit
 import weakref
 from _thread import start_new_thread
+from collections import deque
+from heapq import heappop, heappush
+from itertools import count
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
+
+from asyncgrad.scheduler.device_queue import ORDINARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.scheduler.device_queue import Urgency
+
     #: Does not raise.
     Job = Callable[[], None]
 
+#: One job in so many is the oldest, if so many have overtaken it: nothing starves.
+_EVERY = 16
+_PATIENCE = 64
+
 
 class Threads:
-    """A fixed number of threads that run jobs in the order in which they come."""
+    """A fixed number of threads that run jobs in order of urgency.
 
-    def __init__(self, count: int, name: str) -> None:
+    Who hands a job in must not wait, not even for a lock: each step of it is one of the
+    interpreter's own. A job is in a box, which is in a heap and in a line; taking it out of the box
+    is taking it, and a box that is found empty is passed over.
+    """
+
+    def __init__(self, number: int, name: str) -> None:
         """Start them, without waiting for it.
 
         Args:
-            count: how many.
+            number: how many.
             name: what their names begin with.
         """
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        #: True for each job, False for each thread that is to end.
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+        self._urgent: list[tuple[Urgency, int, list[Job]]] = []
+        #: The boxes in the order in which they came, with how many jobs had been taken by then.
+        self._line: deque[tuple[int, list[Job]]] = deque()
+        self._numbers = count()
+        #: Among the threads alone: who takes a job.
+        self._taking = Lock()
+        self._taken = 0
         #: One entry for each thread that runs a job.
         self._busy: list[None] = []
         self._members: list[Thread] = []
         #: Those that have not taken their leave.
-        self._present = [object()] * count
+        self._present = [object()] * number
         self._ended: Callable[[], None] | None = None
         self.closed = False
-        for number in range(count):
+        for place in range(number):
             # The interpreter does not wait for daemons; `_end_all` does.
-            member = Thread(target=self._work, name=f"{name}_{number}", daemon=True)
+            member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
             self._members.append(member)
         start_new_thread(_start, (self._members,))
         _all.add(self)
 
-    def submit(self, job: Job) -> None:
-        """Have a thread run a job, when one is free."""
-        self._jobs.put(job)
+    def submit(self, job: Job, urgency: Urgency = ORDINARY) -> None:
+        """Have a thread run a job, when one is free and nothing more urgent waits."""
+        box = [job]
+        self._line.append((self._taken, box))
+        heappush(self._urgent, (urgency, next(self._numbers), box))
+        self._calls.put(True)
+
+    def most_urgent(self) -> Urgency | None:
+        """The urgency of what goes next, None if nothing waits for a thread."""
+        try:
+            return None if self._calls.empty() else self._urgent[0][0]
+        except IndexError:
+            return None
+
+    def _take(self) -> Job:
+        """The job that goes next; there is one for each call."""
+        line = self._line
+        with self._taking:
+            self._taken += 1
+            while not line[0][1]:
+                line.popleft()
+            came, box = line[0]
+            if self._taken % _EVERY or self._taken - came <= _PATIENCE:
+                while not (box := heappop(self._urgent)[2]):
+                    pass
+            return box.pop()
 
     def _work(self) -> None:
-        jobs, busy = self._jobs, self._busy
-        while (job := jobs.get()) is not None:
+        calls, busy = self._calls, self._busy
+        while calls.get():
             busy.append(None)
+            job = self._take()
             job()
             busy.pop()
             # A thread that waits holds nothing.
@@ -65,11 +113,11 @@ class Threads:
 
     def idle(self) -> int:
         """About how many threads have nothing to do."""
-        return max(0, len(self._members) - len(self._busy) - self._jobs.qsize())
+        return max(0, len(self._members) - len(self._busy) - self._calls.qsize())
 
     def busy(self) -> bool:
         """Whether a thread works, or is about to."""
-        return bool(self._busy) or not self._jobs.empty()
+        return bool(self._busy) or not self._calls.empty()
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads end with the jobs that they were given.
@@ -81,7 +129,7 @@ class Threads:
             self.closed = True
             self._ended = ended
             for _ in self._members:
-                self._jobs.put(None)
+                self._calls.put(False)
 
     def alive(self) -> bool:
         """Whether a thread has begun and not ended."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from _thread import start_new_thread
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -445,9 +447,10 @@ class TestCancel:
         def late(task: Any) -> None:
             if not answers:
                 answers.append(False)
-                thread = threading.Thread(target=lambda: answers.append(future.cancel()))
-                thread.start()
-                thread.join()
+                answered: SimpleQueue[bool] = SimpleQueue()
+                start_new_thread(lambda: answered.put(future.cancel()), ())
+                # The loop stands still meanwhile: who is first is not left to chance.
+                answers.append(answered.get())
             finish(task)
 
         future = calls(calls(x, give_way), lambda: None, cost).sum().backward()

@@ -77,7 +77,7 @@ async def test_it_ends_with_the_work(moments: list[float], computing: list[float
     async with Working():
         pass
     engine = ag.engine()
-    await until(lambda: not engine._courtesy._active)
+    await until(lambda: not engine.away._courtesy._active)
     count = len(moments)
     done = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(courtesy._SELDOM * 2, done.set_result, None)

@@ -109,7 +109,7 @@ async def test_cancelled_while_a_thread_commits() -> None:
     """The commit has begun: it is complete, and then the task is cancelled."""
     x, y = leaves(LARGE)
     engine = ag.engine()
-    blocked = [threading.Event() for _ in engine.threads._members]
+    blocked = [threading.Event() for _ in engine.away.threads._members]
     started = [asyncio.create_task(ag.offload(event.wait, 30)) for event in blocked]
     await asyncio.sleep(0)
 
@@ -117,7 +117,7 @@ async def test_cancelled_while_a_thread_commits() -> None:
         await (x + y).sum().backward()
 
     task = asyncio.create_task(train())
-    await until(lambda: engine._away)
+    await until(lambda: engine.away.tasks)
     task.cancel()
     await asyncio.sleep(0)
     assert not task.done()

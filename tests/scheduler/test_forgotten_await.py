@@ -221,7 +221,7 @@ async def test_forgotten_passes_of_tasks_that_ended_leave_nothing_behind() -> No
         gc.collect()
     engine = ag.engine()
     assert len(engine.unobserved) == 0
-    assert len(engine._lost) == 0
+    assert len(engine.observation.lost) == 0
 
 
 async def test_passes_started_outside_of_tasks_count_for_nobody_else() -> None:

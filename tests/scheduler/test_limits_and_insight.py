@@ -113,7 +113,7 @@ class TestPassesInFlight:
         engine.limit(passes=7)
         with pytest.raises(ValueError, match="limit"):
             engine.limit(**wrong)
-        assert engine._limit == 7
+        assert engine.admission.limit == 7
 
 
 class TestStatistics:

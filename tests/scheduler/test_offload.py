@@ -160,7 +160,9 @@ async def test_a_function_that_has_not_begun_never_does() -> None:
     engine = ag.engine()
     go_on = threading.Event()
     ran: list[int] = []
-    blockers = [asyncio.create_task(ag.offload(go_on.wait, 30)) for _ in engine.threads._members]
+    blockers = [
+        asyncio.create_task(ag.offload(go_on.wait, 30)) for _ in engine.away.threads._members
+    ]
     await asyncio.sleep(0)
     late = asyncio.create_task(ag.offload(ran.append, 1))
     await asyncio.sleep(0)

@@ -13,10 +13,12 @@ from passes import HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.engine import Engine, _engines
+from asyncgrad.scheduler.registry import _engines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+
+    from asyncgrad.scheduler.engine import Engine
 
     Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -129,7 +129,7 @@ class Traffic:
                 assert not one.cancelled, "a cancel that was accepted was lost"
                 assert not one.late
                 assert one.fate is None
-            elif not one.future.done() and one.machine not in engine._away:
+            elif not one.future.done() and one.machine not in engine.away.tasks:
                 one.machine.validate()
         for x, amount in zip(self.leaves, expected, strict=True):
             found = 0.0 if x.grad is None else x.grad.tolist()[0]
@@ -152,7 +152,7 @@ class Traffic:
             self._check_end(one)
         self.check()
         await assert_nothing_runs()
-        assert ag.engine()._away == set()
+        assert ag.engine().away.tasks == set()
         x = leaf()
         await chain(x, 200).sum().backward()
         assert x.grad.tolist() == [1.0] * 3

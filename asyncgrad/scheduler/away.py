@@ -1,0 +1,115 @@
+"""What runs in an engine's threads: passes, for one segment each, and functions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.scheduler import blas
+from asyncgrad.scheduler.courtesy import Courtesy
+from asyncgrad.scheduler.crew import Crew, run_segment
+from asyncgrad.scheduler.threads import Threads
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.scheduler.device_queue import Urgency
+    from asyncgrad.scheduler.engine import Engine
+
+
+class Away:
+    """That of one engine."""
+
+    def __init__(self) -> None:
+        """Start the threads."""
+        #: Passes that a thread owns at the moment.
+        self.tasks: set[GraphTask] = set()
+        self.threads = Threads(blas.CORES, "asyncgrad")
+        self._courtesy = Courtesy()
+        self.segments = self.offloads = 0
+
+    def send(self, engine: Engine, task: GraphTask) -> None:
+        """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
+        crew = Crew(self.threads, engine.queue.urgency(task))
+        self.own(engine, task, partial(run_segment, task, crew), crew)
+
+    def own(
+        self,
+        engine: Engine,
+        task: GraphTask,
+        segment: Callable[[], Any],
+        crew: Crew | None = None,
+    ) -> None:
+        """Make a thread the owner of a pass for one segment, and charge the pass for it."""
+        self.tasks.add(task)
+        self.segments += 1
+        engine.tell(task, "goes to a thread")
+        report = partial(self._returned, engine, task, crew)
+        self._run(engine, segment, report, engine.queue.urgency(task))
+
+    def offload(
+        self,
+        engine: Engine,
+        job: Callable[[], Any],
+        report: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """Run a function in a thread, and report on the loop what it returned or raised."""
+        self.offloads += 1
+        self._run(engine, job, report, engine.queue.urgency_here())
+
+    def _run(
+        self,
+        engine: Engine,
+        job: Callable[[], Any],
+        report: Callable[..., None],
+        urgency: Urgency,
+    ) -> None:
+        loop = engine.loop
+        if engine.closed:
+            # The loop is shutting down and this is the last of its clean-up.
+            loop.call_soon(_run_and_report, job, report)
+        else:
+            self._courtesy.begin(engine)
+            job = partial(_run_and_report, job, partial(tell_loop, loop, report))
+            self.threads.submit(job, urgency)
+
+    def _returned(
+        self,
+        engine: Engine,
+        task: GraphTask,
+        crew: Crew | None,
+        outcome: Any,
+        error: BaseException | None,
+    ) -> None:
+        """A segment has ended: the loop owns the pass again."""
+        self.tasks.discard(task)
+        if crew is not None:
+            engine.queue.charge(task, crew.spent)
+        try:
+            engine.returned(task, outcome, error)
+        finally:
+            # The error's traceback may hold this frame.
+            del task, error
+
+
+def _run_and_report(job: Callable[[], Any], report: Callable[[Any, Any], None]) -> None:
+    """Run something, and report what came of it."""
+    outcome = error = None
+    try:
+        outcome = job()
+    except BaseException as caught:
+        error = caught
+    try:
+        report(outcome, error)
+    finally:
+        # The traceback holds this frame, and this frame the pass.
+        del job, report, error
+
+
+def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., None], *facts: Any) -> None:
+    """Hand something to the loop from another thread, if there still is one."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(report, *facts)

@@ -1,0 +1,71 @@
+"""The end of an engine: it is told when its loop shuts down, and waits until nothing runs."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from asyncgrad.scheduler.away import tell_loop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from asyncgrad.scheduler.engine import Engine
+
+
+def register(engine: Engine) -> AsyncGenerator[None, None]:
+    """Be told when the loop shuts its asynchronous generators down, which every runner does.
+
+    Returns:
+        What has to live as long as the engine is to be told.
+    """
+    reference = weakref.ref(engine)
+
+    async def until_shutdown() -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            engine = reference()
+            if engine is not None:
+                await engine.shut_down()
+
+    closer = until_shutdown()
+    step = closer.__anext__()
+    with suppress(StopIteration):
+        step.send(None)
+    return closer
+
+
+async def shut_down(engine: Engine) -> None:
+    """Cancel what nobody awaits any more, wait until no pass is left, and close."""
+    if engine.closed:
+        return
+    for task in tuple(engine.live):
+        starter = task.future._starter
+        if not task.ending and (starter is None or starter.done()):
+            engine.cancel(task)
+    loop = engine.loop
+    if engine.live:
+        engine.emptied = loop.create_future()
+        # Other generators may start passes in their clean-up; those run after `close`, too.
+        # Cancelled here, the runner is in a hurry: threads end with their segments.
+        await engine.emptied
+    worker = engine.worker.task
+    if worker is not None:
+        # Nothing waits for a turn any more; cancelled here, the loop ends the worker.
+        await asyncio.wait([worker])
+    gone = loop.create_future()
+    engine.close(partial(tell_loop, loop, _set, gone))
+    # They run what was offloaded to its end. Cancelled here, they do so all the same.
+    await gone
+    while engine.away.threads.alive():  # noqa: ASYNC110  nobody announces it
+        # The last one has taken its leave, and needs some microseconds to go.
+        await asyncio.sleep(0)
+
+
+def _set(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
