@@ -65,6 +65,7 @@ from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say wha
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.places import layout, memory_format
 from asyncgrad.ops.promotion import default_dtype as get_default_dtype
 from asyncgrad.ops.promotion import set_default_dtype
 from asyncgrad.random import (
@@ -89,6 +90,9 @@ uint8, uint16, uint32, uint64 = map(_np.dtype, ("uint8", "uint16", "uint32", "ui
 bool = _np.dtype("bool")
 half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
 short, int, long = int16, int32, int64
+strided = layout.strided
+contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
+channels_last, channels_last_3d = memory_format.channels_last, memory_format.channels_last_3d
 e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
 
 
@@ -112,8 +116,11 @@ __all__ = [
     "bool",
     "cdouble",
     "cfloat",
+    "channels_last",
+    "channels_last_3d",
     "complex64",
     "complex128",
+    "contiguous_format",
     "cooperate",
     "default_generator",
     "device",
@@ -142,10 +149,12 @@ __all__ = [
     "is_grad_enabled",
     "is_inference",
     "is_inference_mode_enabled",
+    "layout",
     "linalg",
     "load",
     "long",
     "manual_seed",
+    "memory_format",
     "nan",
     "newaxis",
     "nn",
@@ -153,6 +162,7 @@ __all__ = [
     "offload",
     "optim",
     "pi",
+    "preserve_format",
     "random",
     "request",
     "return_types",
@@ -163,6 +173,7 @@ __all__ = [
     "set_grad_enabled",
     "set_rng_state",
     "short",
+    "strided",
     "sync",
     "trace",
     "uint8",

@@ -590,10 +590,10 @@ class Tensor(Variable):
     __floordiv__ = OPERATORS.div_floor
     __mod__ = OPERATORS.remainder
     __pow__ = OPERATORS.pow
-    __matmul__ = linalg.matmul
-    __neg__ = elementwise.neg
+    __matmul__ = linalg.product
+    __neg__ = R.neg
     __pos__ = elementwise.positive
-    __abs__ = elementwise.abs
+    __abs__ = R.abs
     __eq__ = OPERATORS.eq
     __ne__ = OPERATORS.ne
     __lt__ = OPERATORS.lt
@@ -622,7 +622,7 @@ class Tensor(Variable):
 
     def __rmatmul__(self, other: Any) -> Any:
         """`other @ self`."""
-        return linalg.matmul(other, self)
+        return linalg.product(other, self)
 
     def __invert__(self) -> Any:
         """Booleans or the bits of integers inverted."""
@@ -720,9 +720,12 @@ def _attach_functions() -> None:
     """Make the functions that are methods methods, and their forms in place."""
     for chapter in CHAPTERS:
         for name in chapter.METHODS:
-            setattr(Tensor, name, getattr(chapter, name))
+            function = getattr(chapter, name)
+            setattr(Tensor, name, getattr(function, "door", function))
         for name in chapter.IN_PLACE:
-            setattr(Tensor, f"{name}_", _in_place(getattr(chapter, name), f"{name}_"))
+            function = getattr(chapter, name)
+            function = getattr(function, "door", function)
+            setattr(Tensor, f"{name}_", _in_place(function, f"{name}_"))
 
 
 def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:

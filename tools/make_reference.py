@@ -36,9 +36,9 @@ date.
   of `asyncgrad.linalg`, `m` the method of `Tensor`, `_` the method that works in place.
 
 What holds for all: names, arguments, results, dtypes and classes of errors are PyTorch's, gradients
-of complex numbers follow its convention, and so do kinks. Differences, for all functions: there is
-no argument `out=`; memory formats other than the usual one are not supported; float16 and bfloat16
-are computed as far as NumPy does. NumPy's `axis` and `keepdims` are taken for `dim` and `keepdim`.
+of complex numbers follow its convention, and so do kinks. Differences, for all functions: memory
+formats are taken as hints that change nothing; float16 and bfloat16 are computed as far as NumPy
+does. NumPy's `axis` and `keepdims` are taken for `dim` and `keepdim`.
 """
 #: What differs from PyTorch, by function.
 DIFFERENCES = {

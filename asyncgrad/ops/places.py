@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import numpy as np
@@ -62,12 +63,69 @@ def as_device(name: str, device: Any) -> Device:
     return found
 
 
-def as_memory_format(name: str, memory_format: Any) -> None:
-    """Accept what is always so: elements in a row, or as they were.
+class layout(enum.Enum):
+    """How elements are held: strided arrays are the only ones that functions make."""
+
+    strided = "strided"
+
+    def __repr__(self) -> str:
+        """As it is written."""
+        return f"asyncgrad.{self.value}"
+
+    __str__ = __repr__
+
+
+class memory_format(enum.Enum):
+    """In which order elements lie in memory; channels-last ones are taken as a hint."""
+
+    contiguous_format = "contiguous_format"
+    preserve_format = "preserve_format"
+    channels_last = "channels_last"
+    channels_last_3d = "channels_last_3d"
+
+    def __repr__(self) -> str:
+        """As it is written."""
+        return f"asyncgrad.{self.value}"
+
+    __str__ = __repr__
+
+
+_RANKS = {"channels_last": 4, "channels_last_3d": 5}
+
+
+def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> None:
+    """Accept what changes no values: elements stay in a row, or as they were.
+
+    Args:
+        name: the function that was given it, for errors.
+        memory_format: one of asyncgrad's, or None.
+        ndim: how many axes the tensor has, where that is known.
 
     Raises:
-        RuntimeError: for another layout.
+        RuntimeError: for what is none, or one of tensors with another number of axes.
     """
+    if memory_format is None:
+        return
     word = str(memory_format).rpartition(".")[2]
-    if word not in {"None", "contiguous_format", "preserve_format"}:
+    rank = _RANKS.get(word)
+    if rank is None and word not in {"contiguous_format", "preserve_format"}:
         raise RuntimeError(f"{name}(): the memory format {memory_format} is not supported")
+    if rank is not None and ndim is not None and ndim != rank:
+        raise RuntimeError(
+            f"{name}(): required rank {rank} tensor to use {word} format, but got {ndim} dimensions"
+        )
+
+
+def as_layout(name: str, given: Any) -> None:
+    """Accept the layout that all tensors have.
+
+    Raises:
+        TypeError: for what is no layout.
+        RuntimeError: for another one.
+    """
+    if given is None or given is layout.strided:
+        return
+    if not str(given).startswith(("asyncgrad.", "torch.")):
+        raise TypeError(f"{name}(): argument 'layout' must be a layout, not {type(given).__name__}")
+    if not str(given).endswith(".strided"):
+        raise RuntimeError(f"{name}(): the layout {given} is not supported. Leave layout= away.")

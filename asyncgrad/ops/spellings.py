@@ -1,4 +1,4 @@
-"""NumPy's names of arguments, which PyTorch takes beside its own."""
+"""Other names of arguments, most of them NumPy's, which PyTorch takes beside its own."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
-_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+_NAMES = {"axis": "dim", "keepdims": "keepdim", "split_size": "split_size_or_sections"}
+
+
+def respell(name: str, kwargs: dict[str, Any]) -> None:
+    """Put arguments under the names that functions give them.
+
+    Raises:
+        TypeError: if one is there under both.
+    """
+    for theirs, ours in _NAMES.items():
+        if theirs in kwargs:
+            if ours in kwargs:
+                raise TypeError(f"{name}(): {theirs}= is another name of {ours}=; pass one of them")
+            kwargs[ours] = kwargs.pop(theirs)
 
 
 def spelled(function: _F) -> _F:
-    """The function with `axis` and `keepdims` for `dim` and `keepdim`, too."""
+    """The function with the other names of its arguments, such as `axis` for `dim`, too."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            for theirs, ours in _NAMES.items():
-                if theirs in kwargs:
-                    if ours in kwargs:
-                        raise TypeError(
-                            f"{function.__name__}(): {theirs}= is another name of {ours}=; pass "
-                            f"one of them"
-                        )
-                    kwargs[ours] = kwargs.pop(theirs)
+            respell(function.__name__, kwargs)
         return function(*args, **kwargs)
 
     return cast("_F", call)

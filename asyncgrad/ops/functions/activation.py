@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import put
 from asyncgrad.ops.promotion import as_tensor_operand, cast, refusal
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ def logsigmoid(input: Any) -> Any:
 def _normalised(name: str, doc: str) -> Callable[..., Any]:
     door = getattr(R, name)
 
-    def function(input: Any, dim: int, dtype: Any = None) -> Any:
+    def function(input: Any, dim: int, dtype: Any = None, *, out: Any = None) -> Any:
+        if out is not None:
+            return put(out, name, function(input, dim, dtype))
         x = as_tensor_operand(input, name, 1)
         if dtype is not None:
             x = cast(x, dtype)

@@ -92,7 +92,7 @@ def _converted(
     copy: Any = False,
     memory_format: Any = None,
 ) -> Any:
-    as_memory_format("to", memory_format)
+    as_memory_format("to", memory_format, len(x._metadata.shape))
     if other is not None:
         dtype, device = other._metadata.dtype, other._metadata.device
     target = x._metadata.device if device is None else as_device("to", device)
@@ -105,7 +105,7 @@ def _converted(
 def contiguous(input: Any, memory_format: Any = None) -> Any:
     """The tensor if its elements stand in a row in memory, else a copy in which they do."""
     x = as_tensor_operand(input, "contiguous", 1)
-    as_memory_format("contiguous", memory_format)
+    as_memory_format("contiguous", memory_format, len(x._metadata.shape))
     if x._batched:
         return x
     return x if x._array.flags.c_contiguous else R.clone(x, "C")

@@ -18,6 +18,7 @@ from asyncgrad.ops.leaves import (
     place_of,
     sequence_shape,
 )
+from asyncgrad.ops.out import as_made, makes
 from asyncgrad.ops.places import as_dtype, as_memory_format
 from asyncgrad.ops.promotion import (
     as_number,
@@ -59,6 +60,7 @@ def _dtype(name: str, dtype: Any) -> Any:
 # -- of one value ---------------------------------------------------------------------------------
 
 
+@makes
 def zeros(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -81,6 +83,7 @@ def zeros(
     return leaf("zeros", array, place, requires_grad)
 
 
+@makes
 def ones(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -91,6 +94,7 @@ def ones(
     return leaf("ones", array, place, requires_grad)
 
 
+@makes
 def empty(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
@@ -102,6 +106,7 @@ def empty(
     return leaf("empty", array, place, requires_grad)
 
 
+@as_made
 def empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
@@ -133,6 +138,7 @@ def empty_strided(
     return leaf(name, array, place, requires_grad)
 
 
+@makes
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -203,6 +209,7 @@ def _like(
     return place.xp.empty(x._metadata.shape, dtype=dtype), dtype, place
 
 
+@as_made
 def empty_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
@@ -226,6 +233,7 @@ def empty_like(
     return leaf("empty_like", array, place, requires_grad)
 
 
+@as_made
 def zeros_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
@@ -238,6 +246,7 @@ def zeros_like(
     return leaf("zeros_like", array, place, requires_grad)
 
 
+@as_made
 def ones_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
@@ -250,6 +259,7 @@ def ones_like(
     return leaf("ones_like", array, place, requires_grad)
 
 
+@as_made
 def full_like(
     input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
@@ -275,6 +285,7 @@ def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
     }
 
 
+@as_made
 def new_zeros(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -284,6 +295,7 @@ def new_zeros(
     return zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
 
 
+@as_made
 def new_ones(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -293,6 +305,7 @@ def new_ones(
     return ones(*sizes, size=size, requires_grad=requires_grad, **beside)
 
 
+@as_made
 def new_empty(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -302,6 +315,7 @@ def new_empty(
     return empty(*sizes, size=size, requires_grad=requires_grad, **beside)
 
 
+@as_made
 def new_full(
     input: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -314,6 +328,7 @@ def new_full(
 # -- in a row -------------------------------------------------------------------------------------
 
 
+@makes
 def arange(
     *bounds: Any, start: Any = None, end: Any = None, step: Any = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
@@ -393,6 +408,7 @@ def _real(name: str, what: str, value: Any) -> Any:
     return number
 
 
+@makes
 def linspace(
     start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -417,6 +433,7 @@ def linspace(
     return from_host("linspace", array, place_of("linspace", device), requires_grad)
 
 
+@makes
 def logspace(
     start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -469,6 +486,7 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
         return values.astype(wanted, copy=False)
 
 
+@makes
 def eye(
     n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:
@@ -504,6 +522,7 @@ def _count(name: str, what: str, value: Any) -> int:
     return number
 
 
+@as_made
 def tril_indices(
     row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
 ) -> Any:
@@ -526,6 +545,7 @@ def tril_indices(
     return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
 
+@as_made
 def triu_indices(
     row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
 ) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import put, writes
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -287,6 +288,33 @@ def _of_table(name: str, doc: str) -> Callable[..., Any]:
     return function
 
 
+def _of_one(name: str, doc: str) -> Callable[..., Any]:
+    """The table's function of one tensor, with an argument `out`; methods go without."""
+    inner = _of_table(name, doc)
+
+    def function(input: Any, *, out: Any = None) -> Any:
+        return inner(input) if out is None else put(out, name, inner(input))
+
+    return _public(function, inner)
+
+
+def _of_two(name: str, doc: str) -> Callable[..., Any]:
+    """The table's function of two operands, with an argument `out`; methods go without."""
+    inner = _of_table(name, doc)
+
+    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+        return inner(input, other) if out is None else put(out, name, inner(input, other))
+
+    return _public(function, inner)
+
+
+def _public(function: Any, inner: Any) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = inner.__name__
+    function.__doc__ = inner.__doc__
+    function.door = inner
+    return function  # type: ignore[no-any-return]
+
+
 def _test(name: str, doc: str) -> Callable[[Any], Any]:
     """A function of one tensor that has no gradient."""
     inner = getattr(R, name)
@@ -300,78 +328,78 @@ def _test(name: str, doc: str) -> Callable[[Any], Any]:
 
 
 # Of one tensor.
-abs = _of_table("abs", "The absolute values, real for complex numbers; the gradient at 0 is 0.")
-acos = _of_table("acos", "The inverse cosine of each element.")
-asin = _of_table("asin", "The inverse sine of each element.")
-atan = _of_table("atan", "The inverse tangent of each element.")
-ceil = _of_table("ceil", "Each element rounded up; the gradient is 0.")
-cos = _of_table("cos", "The cosine of each element.")
-cosh = _of_table("cosh", "The hyperbolic cosine of each element.")
-erf = _of_table("erf", "The error function of each element; needs SciPy.")
-exp = _of_table("exp", "e to the power of each element.")
-exp2 = _of_table("exp2", "2 to the power of each element.")
-expm1 = _of_table("expm1", "exp(x) - 1 of each element, exact near 0.")
-floor = _of_table("floor", "Each element rounded down; the gradient is 0.")
-log = _of_table("log", "The natural logarithm of each element.")
-log10 = _of_table("log10", "The logarithm to base 10 of each element.")
-log1p = _of_table("log1p", "log(1 + x) of each element, exact near 0.")
-log2 = _of_table("log2", "The logarithm to base 2 of each element.")
-neg = _of_table("neg", "Each element with its sign changed.")
-reciprocal = _of_table("reciprocal", "1 / x of each element.")
+abs = _of_one("abs", "The absolute values, real for complex numbers; the gradient at 0 is 0.")
+acos = _of_one("acos", "The inverse cosine of each element.")
+asin = _of_one("asin", "The inverse sine of each element.")
+atan = _of_one("atan", "The inverse tangent of each element.")
+ceil = _of_one("ceil", "Each element rounded up; the gradient is 0.")
+cos = _of_one("cos", "The cosine of each element.")
+cosh = _of_one("cosh", "The hyperbolic cosine of each element.")
+erf = _of_one("erf", "The error function of each element; needs SciPy.")
+exp = _of_one("exp", "e to the power of each element.")
+exp2 = _of_one("exp2", "2 to the power of each element.")
+expm1 = _of_one("expm1", "exp(x) - 1 of each element, exact near 0.")
+floor = _of_one("floor", "Each element rounded down; the gradient is 0.")
+log = _of_one("log", "The natural logarithm of each element.")
+log10 = _of_one("log10", "The logarithm to base 10 of each element.")
+log1p = _of_one("log1p", "log(1 + x) of each element, exact near 0.")
+log2 = _of_one("log2", "The logarithm to base 2 of each element.")
+neg = _of_one("neg", "Each element with its sign changed.")
+reciprocal = _of_one("reciprocal", "1 / x of each element.")
 relu = _of_table("relu", "Each element, or 0 where it is negative; the gradient at 0 is 0.")
-rsqrt = _of_table("rsqrt", "1 / sqrt(x) of each element.")
-sgn = _of_table("sgn", "Each element divided by its absolute value, and 0 at 0.")
-sigmoid = _of_table("sigmoid", "1 / (1 + exp(-x)) of each element.")
-sign = _of_table("sign", "-1, 0 or 1 for each element; the gradient is 0.")
-sin = _of_table("sin", "The sine of each element.")
-sinh = _of_table("sinh", "The hyperbolic sine of each element.")
-sqrt = _of_table("sqrt", "The square root of each element.")
-square = _of_table("square", "Each element times itself.")
-tan = _of_table("tan", "The tangent of each element.")
-tanh = _of_table("tanh", "The hyperbolic tangent of each element.")
-trunc = _of_table("trunc", "Each element rounded towards 0; the gradient is 0.")
+rsqrt = _of_one("rsqrt", "1 / sqrt(x) of each element.")
+sgn = _of_one("sgn", "Each element divided by its absolute value, and 0 at 0.")
+sigmoid = _of_one("sigmoid", "1 / (1 + exp(-x)) of each element.")
+sign = _of_one("sign", "-1, 0 or 1 for each element; the gradient is 0.")
+sin = _of_one("sin", "The sine of each element.")
+sinh = _of_one("sinh", "The hyperbolic sine of each element.")
+sqrt = _of_one("sqrt", "The square root of each element.")
+square = _of_one("square", "Each element times itself.")
+tan = _of_one("tan", "The tangent of each element.")
+tanh = _of_one("tanh", "The hyperbolic tangent of each element.")
+trunc = _of_one("trunc", "Each element rounded towards 0; the gradient is 0.")
 isfinite = _test(
     "isfinite", "Where elements are neither infinite nor NaN: bool, without a gradient."
 )
 isinf = _test("isinf", "Where elements are infinite: bool, without a gradient.")
 isnan = _test("isnan", "Where elements are NaN: bool, without a gradient.")
-logical_not = _test("logical_not", "Where elements are 0: bool, without a gradient.")
+logical_not = writes(_test("logical_not", "Where elements are 0: bool, without a gradient."))
 
 # Of two.
-atan2 = _of_table("atan2", "The angle of the point (`other`, `input`), broadcast.")
-bitwise_and = _of_table("bitwise_and", "Bitwise and of booleans or integers, broadcast.")
-bitwise_left_shift = _of_table(
+atan2 = _of_two("atan2", "The angle of the point (`other`, `input`), broadcast.")
+bitwise_and = _of_two("bitwise_and", "Bitwise and of booleans or integers, broadcast.")
+bitwise_left_shift = _of_two(
     "bitwise_left_shift", "Integers shifted left by `other` bits, broadcast."
 )
-bitwise_or = _of_table("bitwise_or", "Bitwise or of booleans or integers, broadcast.")
-bitwise_right_shift = _of_table(
+bitwise_or = _of_two("bitwise_or", "Bitwise or of booleans or integers, broadcast.")
+bitwise_right_shift = _of_two(
     "bitwise_right_shift", "Integers shifted right by `other` bits, broadcast."
 )
-bitwise_xor = _of_table("bitwise_xor", "Bitwise exclusive or of booleans or integers, broadcast.")
-eq = _of_table("eq", "Where `input` equals `other`, broadcast: bool, without a gradient.")
-fmod = _of_table(
+bitwise_xor = _of_two("bitwise_xor", "Bitwise exclusive or of booleans or integers, broadcast.")
+eq = _of_two("eq", "Where `input` equals `other`, broadcast: bool, without a gradient.")
+fmod = _of_two(
     "fmod", "The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."
 )
-ge = _of_table("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
-gt = _of_table("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
-le = _of_table("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
-logical_and = _of_table("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
-logical_or = _of_table(
+ge = _of_two("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
+gt = _of_two("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
+le = _of_two("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
+logical_and = _of_two("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
+logical_or = _of_two(
     "logical_or", "Where one of the two is not 0, broadcast: bool, without a gradient."
 )
-logical_xor = _of_table(
+logical_xor = _of_two(
     "logical_xor", "Where exactly one of the two is not 0, broadcast: bool, without a gradient."
 )
-lt = _of_table("lt", "Where `input` is less than `other`, broadcast: bool, without a gradient.")
-maximum = _of_table(
+lt = _of_two("lt", "Where `input` is less than `other`, broadcast: bool, without a gradient.")
+maximum = _of_two(
     "maximum", "The greater of two elements, broadcast; the gradient of a tie is split in halves."
 )
-minimum = _of_table(
+minimum = _of_two(
     "minimum", "The smaller of two elements, broadcast; the gradient of a tie is split in halves."
 )
-mul = _of_table("mul", "`input * other`, broadcast.")
-ne = _of_table("ne", "Where `input` differs from `other`, broadcast: bool, without a gradient.")
-remainder = _of_table(
+mul = _of_two("mul", "`input * other`, broadcast.")
+ne = _of_two("ne", "Where `input` differs from `other`, broadcast: bool, without a gradient.")
+remainder = _of_two(
     "remainder", "The remainder of a division rounded down, broadcast: it has `other`'s sign."
 )
 
@@ -390,6 +418,7 @@ def positive(input: Any) -> Any:
     return x
 
 
+@writes
 def bitwise_not(input: Any) -> Any:
     """Booleans or the bits of integers inverted.
 
@@ -399,7 +428,7 @@ def bitwise_not(input: Any) -> Any:
     return R.bitwise_not(as_tensor_operand(input, "bitwise_not", 1))
 
 
-def round(input: Any, *, decimals: int = 0) -> Any:
+def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
     """Each element rounded to the nearest, halves to even; the gradient is 0.
 
     Args:
@@ -409,27 +438,33 @@ def round(input: Any, *, decimals: int = 0) -> Any:
     Raises:
         NotImplementedError: for dtypes that are not rounded, or integers with `decimals`.
     """
+    if out is not None:
+        return put(out, "round", round(input, decimals=decimals))
     if decimals == 0:
         return R.round(input)
     return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
 
 
-def add(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """`input + alpha * other`, broadcast.
 
     Raises:
         RuntimeError: if the shapes can't be broadcast, or `alpha` has a dtype above theirs.
     """
+    if out is not None:
+        return put(out, "add", add(input, other, alpha=alpha))
     return R.add(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """`input - alpha * other`, broadcast.
 
     Raises:
         RuntimeError: if the shapes can't be broadcast, for booleans, or if `alpha` has a dtype
             above theirs.
     """
+    if out is not None:
+        return put(out, "sub", sub(input, other, alpha=alpha))
     return R.sub(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
@@ -454,7 +489,7 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     return R.mul(other, alpha)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
     """`input / other`, broadcast.
 
     Args:
@@ -467,6 +502,8 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
         RuntimeError: if the shapes can't be broadcast, for another rounding mode, or where
             integers are divided by zero and rounded.
     """
+    if out is not None:
+        return put(out, "div", div(input, other, rounding_mode=rounding_mode))
     if rounding_mode is None:
         return R.div(input, other)
     if rounding_mode == "trunc":
@@ -479,24 +516,27 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     )
 
 
+@writes
 def floor_divide(input: Any, other: Any) -> Any:
     """`input / other` rounded down, broadcast; the gradient is 0."""
     return R.div_floor(input, other)
 
 
-def pow(input: Any, exponent: Any) -> Any:
+def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """`input` to the power of `exponent`, broadcast.
 
     Raises:
         RuntimeError: if the shapes can't be broadcast, or for integers to a negative number.
         NotImplementedError: for booleans.
     """
+    if out is not None:
+        return put(out, "pow", pow(input, exponent))
     if not isinstance(input, Variable) and not isinstance(exponent, Variable):
         raise refusal(input, "pow", 1)
     return R.pow(input, exponent)
 
 
-def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
     """Each element moved into the interval from `min` to `max`, which counts as inside.
 
     Args:
@@ -509,6 +549,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
         TypeError: for a number beside a tensor.
         NotImplementedError: for complex numbers.
     """
+    if out is not None:
+        return put(out, "clamp", clamp(input, min, max))
     x = as_tensor_operand(input, "clamp", 1)
     if isinstance(min, Variable) or isinstance(max, Variable):
         return _clamp_by_tensors(x, min, max)
@@ -546,17 +588,19 @@ def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
         raise
 
 
+@writes
 def clamp_min(input: Any, min: Any) -> Any:
     """Each element, or `min` where it is less."""
     return clamp(input, min)
 
 
+@writes
 def clamp_max(input: Any, max: Any) -> Any:
     """Each element, or `max` where it is greater."""
     return clamp(input, None, max)
 
 
-def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where the condition holds, `other` elsewhere, broadcast.
 
     Args:
@@ -568,6 +612,8 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     Raises:
         RuntimeError: if the condition is no bool tensor, or the shapes can't be broadcast.
     """
+    if out is not None:
+        return put(out, "where", where(condition, input, other))
     condition = as_tensor_operand(condition, "where", 1)
     if input is None and other is None:
         F = condition._metadata.F

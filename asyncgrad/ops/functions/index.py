@@ -18,6 +18,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, lift, mapped
 from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, constant, number_category
 
 if TYPE_CHECKING:
@@ -398,6 +399,7 @@ def _put_into(
 # -- along one axis -------------------------------------------------------------------------------
 
 
+@writes
 def index_select(input: Any, dim: int, index: Any) -> Any:
     """The slices of `input` along `dim` at the numbers in `index`, which has one axis or none.
 
@@ -473,6 +475,7 @@ def _axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any
     return axis, numbers
 
 
+@writes
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     """Along `dim` the elements at the numbers in `index`, whose shape is the result's.
 
@@ -497,6 +500,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
     return _picked(x, _along(shape, numbers, axis), (index,))
 
 
+@writes
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     """As `gather`, with both broadcast apart from `dim`; without `dim` from all elements in a row.
 
@@ -609,6 +613,7 @@ def _copied(input: Any, name: str) -> Any:
     return R.clone(as_tensor_operand(input, name, 1))
 
 
+@writes
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
 
@@ -667,6 +672,7 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
     return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
 
 
+@writes
 def scatter(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
 ) -> Any:
@@ -695,6 +701,7 @@ def scatter_(
     return _scatter_into(input, dim, index, value if src is None else src, reduce, "scatter_")
 
 
+@writes
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     """A copy of `input` with the elements of `src` added along `dim` at the numbers in `index`.
 
@@ -773,6 +780,7 @@ def _scattered(x: Any, src: Any, numbers: Any, name: str) -> Any:
 # -- masks, tables --------------------------------------------------------------------------------
 
 
+@writes
 def masked_select(input: Any, mask: Any) -> Any:
     """The elements where `mask` holds, in a row; both are broadcast.
 
@@ -793,6 +801,7 @@ def masked_select(input: Any, mask: Any) -> Any:
     return _picked(x, (mask._array,), (mask,))
 
 
+@writes
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """The indices of the elements that are not zero; no gradient.
 

@@ -10,6 +10,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.doors import product_door
 from asyncgrad.ops.functions.shape import squeeze
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import put, writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, check_broadcast, result_dtype
 from asyncgrad.ops.table import ENTRIES
 
@@ -126,10 +127,19 @@ def _matmul(input: Any, other: Any) -> Any:
     return R.bmm(x, y)
 
 
-matmul = product_door(ENTRIES["mm"], _matmul)
+product = product_door(ENTRIES["mm"], _matmul)
 
 
-def mm(input: Any, mat2: Any) -> Any:
+def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+    """The matrix product; what is bound below says more."""
+    return product(input, other) if out is None else put(out, "matmul", product(input, other))
+
+
+matmul.__doc__ = _matmul.__doc__
+matmul.door = product  # type: ignore[attr-defined]
+
+
+def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """The product of two matrices.
 
     Args:
@@ -139,13 +149,15 @@ def mm(input: Any, mat2: Any) -> Any:
     Raises:
         RuntimeError: if they are no matrices, do not align, or differ in dtype.
     """
+    if out is not None:
+        return put(out, "mm", mm(input, mat2))
     x, y = _operands("mm", input, mat2)
     _expect_ndims("mm", (x, y), (2, 2))
     _expect_alignment("mm", x, y)
     return R.mm(x, y)
 
 
-def bmm(input: Any, mat2: Any) -> Any:
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """The products of two batches of matrices.
 
     Args:
@@ -155,6 +167,8 @@ def bmm(input: Any, mat2: Any) -> Any:
     Raises:
         RuntimeError: if they are no batches of matrices, do not align, or differ in dtype.
     """
+    if out is not None:
+        return put(out, "bmm", bmm(input, mat2))
     x, y = _operands("bmm", input, mat2)
     _expect_ndims("bmm", (x, y), (3, 3))
     if x._metadata.shape[0] != y._metadata.shape[0]:
@@ -166,7 +180,7 @@ def bmm(input: Any, mat2: Any) -> Any:
     return R.bmm(x, y)
 
 
-def mv(input: Any, vec: Any) -> Any:
+def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
     """The product of a matrix and a vector.
 
     Args:
@@ -176,13 +190,15 @@ def mv(input: Any, vec: Any) -> Any:
     Raises:
         RuntimeError: if the shapes do not align or the dtypes differ.
     """
+    if out is not None:
+        return put(out, "mv", mv(input, vec))
     x, y = _operands("mv", input, vec)
     _expect_ndims("mv", (x, y), (2, 1))
     _expect_alignment("mv", x, y)
     return R.mv(x, y)
 
 
-def dot(input: Any, tensor: Any) -> Any:
+def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
     """The sum of the products of two vectors, neither conjugated.
 
     Args:
@@ -192,12 +208,15 @@ def dot(input: Any, tensor: Any) -> Any:
     Raises:
         RuntimeError: if the shapes do not align or the dtypes differ.
     """
+    if out is not None:
+        return put(out, "dot", dot(input, tensor))
     x, y = _operands("dot", input, tensor)
     _expect_ndims("dot", (x, y), (1, 1))
     _expect_alignment("dot", x, y)
     return R.dot(x, y)
 
 
+@writes
 def outer(input: Any, vec2: Any) -> Any:
     """The products of every element of one vector with every element of another.
 
@@ -218,6 +237,7 @@ def outer(input: Any, vec2: Any) -> Any:
 ger = outer
 
 
+@writes
 def inner(input: Any, other: Any) -> Any:
     """The sums of products along the last axes of two tensors.
 
@@ -243,6 +263,7 @@ def inner(input: Any, other: Any) -> Any:
     return R.contract(x, y, (*first, -1), (*second, -1), (*first, *second))
 
 
+@writes
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """`beta * input + alpha * (mat1 @ mat2)`; with a `beta` of 0 the input is not looked at.
 
@@ -309,6 +330,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return R.add(out, bias)
 
 
+@writes
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     """The sums of products over axes of two tensors.
 

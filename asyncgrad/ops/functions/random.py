@@ -22,6 +22,7 @@ from asyncgrad.ops.generator import Generator, source_of
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.leaves import from_host, new_shape, place_of, sequence_shape
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import as_made, makes, writes
 from asyncgrad.ops.places import as_dtype, as_memory_format
 from asyncgrad.ops.promotion import (
     as_number,
@@ -66,6 +67,7 @@ _INT64 = np.dtype("int64")
 # -- by shape -------------------------------------------------------------------------------------
 
 
+@makes
 def rand(
     *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
@@ -93,6 +95,7 @@ def rand(
     return from_host("rand", array, place_of("rand", device), requires_grad)
 
 
+@makes
 def randn(
     *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
@@ -106,6 +109,7 @@ def randn(
     return from_host("randn", array, place_of("randn", device), requires_grad)
 
 
+@makes
 def randint(
     *bounds: Any, low: Any = None, high: Any = None, size: Any = None,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
@@ -188,6 +192,7 @@ def _largest(dtype: Any) -> float:
     return float(floating_info(dtype).max)
 
 
+@makes
 def randperm(
     n: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
@@ -242,6 +247,7 @@ def _like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) ->
     return x._metadata.shape, wanted, place_of(name, device, x)
 
 
+@as_made
 def rand_like(
     input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
@@ -254,6 +260,7 @@ def rand_like(
     return from_host("rand_like", array, place, requires_grad)
 
 
+@as_made
 def randn_like(
     input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
@@ -266,6 +273,7 @@ def randn_like(
     return from_host("randn_like", array, place, requires_grad)
 
 
+@as_made
 def randint_like(
     input: Any, *bounds: Any, low: Any = None, high: Any = None,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
@@ -319,6 +327,7 @@ def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
     return values if metadata.device is CPU else metadata.F.xp.asarray(values)
 
 
+@writes
 def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) -> Any:
     """Ones with the probabilities in a tensor, and zeros else.
 
@@ -399,6 +408,7 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Any:
     return R.binomial(x, y, _placed(x, values))
 
 
+@makes
 def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
     dtype: Any = None, device: Any = None, requires_grad: bool = False,
@@ -468,6 +478,7 @@ def _normal(source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtyp
     return (values * std + mean).astype(dtype, copy=False)
 
 
+@writes
 def multinomial(
     input: Any,
     num_samples: int,

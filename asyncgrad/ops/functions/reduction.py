@@ -13,8 +13,8 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, category, default_dtype
-from asyncgrad.ops.spellings import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def _summed(x: Any, dtype: Any) -> Any:
     return cast(x, _INT64) if category(x._metadata.dtype) < 2 else x
 
 
-@spelled
+@writes
 def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The sum over some axes.
 
@@ -86,7 +86,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     return R.sum(x, _axes("sum", dim, metadata.shape), keepdim)
 
 
-@spelled
+@writes
 def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The mean over some axes, of a floating or complex tensor.
 
@@ -114,7 +114,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     return R.mean(x, _axes("mean", dim, metadata.shape), keepdim)
 
 
-@spelled
+@writes
 def var(
     input: Any,
     dim: Any = None,
@@ -140,7 +140,7 @@ def var(
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 
 
-@spelled
+@writes
 def std(
     input: Any,
     dim: Any = None,
@@ -190,7 +190,7 @@ def _spread_of(
     return function(x, dims, correction, keepdim)
 
 
-@spelled
+@writes
 def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The product of all elements, or along an axis; its gradients are exact at zeros, too.
 
@@ -256,7 +256,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for complex numbers.
     """
-    return spelled(reduce)
+    return writes(reduce)
 
 
 amax = _extreme("amax")
@@ -312,7 +312,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
         IndexError: if there is no such axis, or it is empty.
     """
-    return spelled(reduce)
+    return writes(reduce)
 
 
 def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
@@ -367,7 +367,7 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
         IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
-    return spelled(reduce)
+    return writes(reduce)
 
 
 argmax = _arg_extreme("argmax")
@@ -403,7 +403,7 @@ def _logical(name: str) -> Callable[..., Any]:
         IndexError: if there is no such axis.
         RuntimeError: if an axis is named twice.
     """
-    return spelled(reduce)
+    return writes(reduce)
 
 
 all = _logical("all")
@@ -413,7 +413,7 @@ any = _logical("any")
 # -- the rest -------------------------------------------------------------------------------------
 
 
-@spelled
+@writes
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """The logarithm of the sum of the exponentials over some axes, without overflow.
 
@@ -438,7 +438,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     return R.logsumexp(x, many_dims("logsumexp", dim, len(metadata.shape)), keepdim)
 
 
-@spelled
+@writes
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """The sums of all elements up to each along an axis.
 
@@ -450,15 +450,18 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
     Raises:
         IndexError: if there is no such axis.
         TypeError: if `dim` is no integer.
+        NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
     metadata = x._metadata
     if dtype is not None or metadata.special:
+        if dtype is not None and np.dtype(dtype).kind == "b":
+            raise NotImplementedError('"cumsum" not implemented for bool. Sum integers.')
         x = _summed(x, dtype)
     return R.cumsum(x, one_dim("cumsum", dim, len(metadata.shape)))
 
 
-@spelled
+@writes
 def norm(
     input: Any,
     p: Any = "fro",
@@ -514,6 +517,7 @@ def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
     return out
 
 
+@writes
 def vector_norm(
     x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:

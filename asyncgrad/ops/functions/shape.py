@@ -11,9 +11,11 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.core.views import looks_into
 from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_shape
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
 from asyncgrad.ops.places import as_memory_format
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, promote_dtypes
 from asyncgrad.ops.several import SplitBackward0, SplitWithSizesBackward0, UnbindBackward0, several
+from asyncgrad.ops.spellings import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,6 +171,7 @@ def ravel(input: Any) -> Any:
     return R.reshape(x, (x._metadata.size,))
 
 
+@spelled
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     """The axis `dim` as several, of which one may be -1.
 
@@ -273,6 +276,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return R.permute(x, tuple(order))
 
 
+@spelled
 def unsqueeze(input: Any, dim: int) -> Any:
     """A new axis of one at `dim`."""
     x = as_tensor_operand(input, "unsqueeze", 1)
@@ -281,12 +285,15 @@ def unsqueeze(input: Any, dim: int) -> Any:
     return R.reshape(x, (*shape[:axis], 1, *shape[axis:]))
 
 
-def squeeze(input: Any, dim: Any = None) -> Any:
+@spelled
+def squeeze(input: Any, *dims: Any, dim: Any = None) -> Any:
     """Without the axes of one, all of them or those in `dim`."""
     x = as_tensor_operand(input, "squeeze", 1)
+    if dims:
+        dim = dims[0] if len(dims) == 1 else dims
     shape = x._metadata.shape
-    dims = many_dims("squeeze", dim, len(shape)) if dim != () else ()
-    return R.reshape(x, tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims]))
+    chosen = many_dims("squeeze", dim, len(shape)) if dim != () else ()
+    return R.reshape(x, tuple([n for i, n in enumerate(shape) if n != 1 or i not in chosen]))
 
 
 def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Any:
@@ -309,9 +316,9 @@ def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) ->
     return R.expand(x, full)
 
 
-def broadcast_to(input: Any, size: Sequence[int]) -> Any:
-    """The tensor repeated to a shape, as `expand`."""
-    return expand(input, tuple(size))
+def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Any:
+    """The tensor repeated to a shape, given as `expand` takes it."""
+    return expand(input, *sizes, size=size)
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
@@ -373,6 +380,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
 # -- parts ----------------------------------------------------------------------------------------
 
 
+@spelled
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     """A view of `length` elements of an axis, from `start`.
 
@@ -406,6 +414,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     return R.narrow(x, axis, first, length)
 
 
+@spelled
 def select(input: Any, dim: int, index: Any) -> Any:
     """A view of the part at `index` of an axis, without the axis.
 
@@ -426,6 +435,7 @@ def select(input: Any, dim: int, index: Any) -> Any:
     return R.getitem(x, (slice(None),) * axis + (place, Ellipsis))
 
 
+@spelled
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Views of an axis, one after the other.
 
@@ -471,6 +481,7 @@ def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) 
     return several(x, parts, kind, axis)
 
 
+@spelled
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """At most so many views of one length along an axis, of which the last may be shorter.
 
@@ -492,6 +503,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)])
 
 
+@spelled
 def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     """Views of all parts along an axis, without the axis.
 
@@ -531,6 +543,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return R.diagonal(x, operator.index(offset), first, second)
 
 
+@writes
 def diag(input: Any, diagonal: int = 0) -> Any:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
 
@@ -556,6 +569,7 @@ def _triangle(input: Any, diagonal: int, name: str) -> Any:
     return getattr(R, name)(x, operator.index(diagonal))
 
 
+@writes
 def tril(input: Any, diagonal: int = 0) -> Any:
     """The elements of matrices on and below a diagonal, zeros above.
 
@@ -565,6 +579,7 @@ def tril(input: Any, diagonal: int = 0) -> Any:
     return _triangle(input, diagonal, "tril")
 
 
+@writes
 def triu(input: Any, diagonal: int = 0) -> Any:
     """The elements of matrices on and above a diagonal, zeros below.
 
@@ -577,6 +592,7 @@ def triu(input: Any, diagonal: int = 0) -> Any:
 # -- joined, repeated, turned ---------------------------------------------------------------------
 
 
+@writes
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     """Tensors joined along an existing axis.
 
@@ -628,6 +644,7 @@ def _joined(name: str, tensors: Any) -> list[Any]:
     return [cast(part, dtype) for part in parts]
 
 
+@writes
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     """Tensors of one shape joined along a new axis.
 

@@ -10,8 +10,8 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.functions.reduction import selected
+from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
-from asyncgrad.ops.spellings import spelled
 
 __all__ = ["argsort", "sort", "topk"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -22,7 +22,7 @@ IN_PLACE = ()
 _PARTED = 64
 
 
-@spelled
+@writes
 def sort(
     input: Any, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> return_types.sort:
@@ -49,7 +49,7 @@ def sort(
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
 
-@spelled
+@writes
 def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
     """Where the elements in order along an axis come from: the indices of `sort`."""
     if getattr(input, "_batched", False):
@@ -89,7 +89,7 @@ def _order(F: Any, array: Any, axis: int, descending: bool) -> Any:
     return xp.subtract(array.shape[axis] - 1, order[back])
 
 
-@spelled
+@writes
 def topk(
     input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:

@@ -1,0 +1,201 @@
+"""The argument `out`: results written into tensors that are there already.
+
+The function is computed as ever; its result is then checked against `out` and copied. So an `out`
+that shares memory with an input is no problem, and a result that does not fit changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, requires_grad, view_of
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops import in_place
+from asyncgrad.ops.places import as_layout
+from asyncgrad.ops.promotion import category
+from asyncgrad.ops.spellings import respell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+#: Functions whose result has to have the dtype of `out`; others convert within their category.
+_EXACT = frozenset({
+    "abs", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "bmm", "ceil",
+    "clamp", "clamp_max", "clamp_min", "diag", "dot", "floor", "gather", "index_add",
+    "index_select", "inner", "log_softmax", "masked_select", "matmul", "mm", "mv", "neg", "nonzero",
+    "norm", "round", "scatter", "scatter_add", "sgn", "sign", "softmax", "sort", "take_along_dim",
+    "tensordot", "topk", "tril", "triu", "trunc", "vector_norm", "where",
+})  # fmt: skip
+#: Those that compute in the dtype of `out` unless another one is given.
+_ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
+
+
+def put(out: Any, name: str, result: Any) -> Any:
+    """Write the result of a function into the tensor, or tensors, that the caller gave.
+
+    Args:
+        out: a tensor, or a sequence of them where the function has several results. One of another
+            shape takes the result's; that of a tensor that is not empty is warned of.
+        name: the function, for errors.
+        result: what it returned.
+
+    Returns:
+        `out`, or the function's named tuple with the tensors of `out`.
+
+    Raises:
+        TypeError: if `out` is not made of tensors.
+        RuntimeError: if a gradient would have to flow, or dtype or device do not fit.
+    """
+    if isinstance(result, tuple):
+        return _put_all(out, name, result)
+    _check(out, name, result)
+    return _write(out, name, result)
+
+
+def _put_all(out: Any, name: str, results: Any) -> Any:
+    if not isinstance(out, (tuple, list)) or len(out) != len(results):
+        raise TypeError(
+            f"{name}(): argument 'out' must be tuple of {len(results)} Tensors, not "
+            f"{type(out).__name__}"
+        )
+    for one, result in zip(out, results, strict=True):
+        _check(one, name, result, several=True)
+    return type(results)(*[_write(o, name, r) for o, r in zip(out, results, strict=True)])
+
+
+def _check(out: Any, name: str, result: Any, *, several: bool = False) -> None:
+    if not isinstance(out, Variable):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if current().grad and (requires_grad(out) or requires_grad(result)):
+        raise AutogradError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            f"but one of the arguments requires grad. Leave out= away, or put the call under "
+            f"asyncgrad.no_grad()."
+        )
+    given, found = out._metadata, result._metadata
+    if given.device is not found.device:
+        raise AutogradError(
+            f"{name}(): Expected out tensor to have device {found.device}, but got {given.device} "
+            f"instead"
+        )
+    if given.dtype != found.dtype:
+        if name in _EXACT or several:
+            raise AutogradError(
+                f"{name}(): Expected out tensor to have dtype {found.dtype}, but got "
+                f"{given.dtype} instead"
+            )
+        if category(found.dtype) > category(given.dtype):
+            error = TypeError if name in {"cat", "stack"} else AutogradError
+            raise error(
+                f"{name}(): result type {found.dtype} can't be cast to the desired output type "
+                f"{given.dtype}"
+            )
+    in_place.check_change(out, name, recorded=False)
+    if given.shape != found.shape and view_of(out) is not None:
+        raise AutogradError(
+            f"{name}(): out has shape {list(given.shape)} and would take {list(found.shape)}, "
+            f"but it is a view, whose memory is not its own. Give a tensor of that shape."
+        )
+
+
+def _write(out: Any, name: str, result: Any) -> Any:
+    given, found = out._metadata, result._metadata
+    if given.shape != found.shape:
+        if given.size:
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape "
+                f"{list(given.shape)}, which does not match the required output shape "
+                f"{list(found.shape)}. Reuse it with {name}(..., out=x.new_empty(0)).",
+                UserWarning,
+                stacklevel=4,
+            )
+        F = found.F
+        out._array = F.xp.empty(found.shape, dtype=given.dtype)
+        out._metadata = F.metadata_of(out._array)
+    return in_place.assign(out, result, name)
+
+
+def writes(function: _F) -> _F:
+    """The function with an argument `out`, and NumPy's names of arguments, too.
+
+    For functions that take longer than the call of a wrapper; others name `out` themselves.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        respell(name, kwargs)
+        out = kwargs.pop("out", None)
+        if out is None:
+            return function(*args, **kwargs)
+        if name in _ACCUMULATING and isinstance(out, Variable):
+            kwargs.setdefault("dtype", out._metadata.dtype)
+        return put(out, name, function(*args, **kwargs))
+
+    call.__signature__ = _extended(function, out=None)  # type: ignore[attr-defined]
+    return cast("_F", call)
+
+
+def makes(function: _F) -> _F:
+    """The function, which makes a tensor, with `out`, `layout` and `pin_memory`."""
+    name = function.__name__
+    beside = as_made(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        out = kwargs.pop("out", None)
+        if out is None:
+            return beside(*args, **kwargs)
+        if not isinstance(out, Variable):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        dtype = out._metadata.dtype
+        if kwargs.setdefault("dtype", dtype) not in {None, dtype}:
+            raise RuntimeError(
+                f"{name}(): dtype {kwargs['dtype']} does not match dtype of out parameter ({dtype})"
+            )
+        kwargs["dtype"] = dtype
+        kwargs.setdefault("device", out._metadata.device)
+        return put(out, name, beside(*args, **kwargs))
+
+    call.__signature__ = _extended(beside, out=None)  # type: ignore[attr-defined]
+    return cast("_F", call)
+
+
+def as_made(function: _F) -> _F:
+    """The function, which makes a tensor, with `layout` and `pin_memory`.
+
+    Every layout but the usual one is refused. Where a tensor is made no memory is pinned:
+    `Tensor.pin_memory` copies it there.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            as_layout(name, kwargs.pop("layout", None))
+            kwargs.pop("pin_memory", None)
+        return function(*args, **kwargs)
+
+    call.__signature__ = _extended(  # type: ignore[attr-defined]
+        function, layout=None, pin_memory=False
+    )
+    return cast("_F", call)
+
+
+def _extended(function: Any, **more: Any) -> inspect.Signature:
+    """A function's signature with arguments that are passed by name, and their defaults."""
+    signature = inspect.signature(function)
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation="Any")
+        for name, default in more.items()
+    ]
+    return signature.replace(parameters=[*signature.parameters.values(), *named])

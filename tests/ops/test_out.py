@@ -1,0 +1,152 @@
+"""The argument `out`: what is written, and what is refused, is PyTorch's."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+_X = np.random.default_rng(0).random((3, 3)).astype(np.float32) + 0.5
+_I = np.array([[0, 1, 2], [2, 0, 1], [1, 1, 0]])
+_UNARY = (
+    "neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
+    "rsqrt", "square", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "tanh", "sigmoid", "erf", "floor", "ceil", "round", "trunc", "logical_not", "sgn", "tril",
+    "triu", "diag", "all", "any", "max", "min", "nonzero", "argmax",
+)  # fmt: skip
+_BINARY = (
+    "add", "sub", "mul", "div", "pow", "maximum", "minimum", "fmod", "remainder", "mm",
+    "floor_divide", "atan2", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "matmul",
+    "logical_or", "logical_xor", "inner",
+)  # fmt: skip
+_ALONG = (
+    "sum", "mean", "var", "std", "prod", "amax", "amin", "argmax", "argmin", "logsumexp",
+    "cumsum", "softmax", "clamp_min", "clamp_max",
+)  # fmt: skip
+#: Arguments by function; arrays become tensors.
+CALLS = {
+    **dict.fromkeys(_UNARY, (_X - 0.4,)),
+    **dict.fromkeys(_BINARY, (_X, _X + 1)),
+    **dict.fromkeys(_ALONG, (_X, 0)),
+    "clamp": (_X, 0.6, 0.9), "where": (_X > 1, _X, -_X), "norm": (_X,), "outer": (_X[0], _X[1]),
+    "dot": (_X[0], _X[1]), "mv": (_X, _X[0]), "bmm": (_X[None], _X[None]), "addmm": (_X, _X, _X),
+    "cat": ([_X, _X], 1), "stack": ([_X, _X],), "index_select": (_X, 0, _I[0]),
+    "gather": (_X, 0, _I), "take_along_dim": (_X, _I, 0), "index_add": (_X, 0, _I[0], _X),
+    "scatter": (_X, 0, _I, _X), "scatter_add": (_X, 0, _I, _X), "masked_select": (_X, _X > 1),
+    "linalg.vector_norm": (_X, 3),
+    "zeros": (2, 3), "ones": ((2, 3),), "full": ((2,), 1.5), "empty": (0,), "eye": (2, 3),
+    "arange": (1, 4), "linspace": (0, 1, 5), "logspace": (0, 1, 5),
+}  # fmt: skip
+
+
+def _call(library, name, out):
+    function = library
+    for part in name.split("."):
+        function = getattr(function, part)
+    tensor = library.from_numpy
+
+    def made(value):
+        if isinstance(value, list):
+            return [made(part) for part in value]
+        return tensor(value.copy()) if isinstance(value, np.ndarray) else value
+
+    return function(*map(made, CALLS[name]), out=out)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "bool"])
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_written_as_pytorch_writes_them(name, dtype):
+    theirs = torch.empty(0, dtype=getattr(torch, dtype))
+    ours = ag.empty(0, dtype=getattr(ag, dtype))
+    try:
+        expected = _call(torch, name, theirs)
+    except Exception as error:
+        with pytest.raises(oracle.error_class(error), match=name.rpartition(".")[2]):
+            _call(ag, name, ours)
+        assert ours.shape == (0,)
+        return
+    assert expected is theirs
+    assert _call(ag, name, ours) is ours
+    assert ours.dtype == getattr(ag, dtype)
+    tolerance = 2e-3 if dtype == "float16" else 2e-5
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sort", "topk"])
+def test_several_results_are_written_into_several_tensors(name):
+    argument = 2 if name == "topk" else 1
+    outs = ag.empty(0), ag.empty(0, dtype=ag.int64)
+    found = getattr(ag, name)(ag.from_numpy(_X), argument, out=outs)
+    expected = getattr(torch, name)(torch.from_numpy(_X), argument)
+    assert found.values is outs[0]
+    assert found.indices is outs[1]
+    assert found.indices.tolist() == expected.indices.tolist()
+    for bad in ((ag.empty(0, dtype=ag.float64), outs[1]), (outs[0], ag.empty(0, dtype=ag.int32))):
+        with pytest.raises(RuntimeError, match="Expected out tensor to have dtype"):
+            getattr(ag, name)(ag.from_numpy(_X), argument, out=bad)
+    with pytest.raises(TypeError, match="tuple of 2"):
+        getattr(ag, name)(ag.from_numpy(_X), argument, out=outs[0])
+
+
+def test_the_memory_of_the_tensor_is_used():
+    """A part of a tensor is written, and views of it see what is written."""
+    table = ag.zeros(2, 3)
+    before = table._version
+    row = table[1]
+    assert ag.mul(ag.ones(3), 2.0, out=row) is row
+    assert table.tolist() == [[0, 0, 0], [2, 2, 2]]
+    assert table._version > before
+    x = ag.arange(4.0)
+    assert ag.add(x, x, out=x) is x
+    assert x.tolist() == [0, 2, 4, 6]
+
+
+def test_another_shape_is_taken_with_a_warning_unless_it_was_empty():
+    out = ag.zeros(5)
+    with pytest.warns(UserWarning, match="was resized"):
+        ag.exp(ag.zeros(2, 2), out=out)
+    assert out.tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("which", ["input", "out"])
+@pytest.mark.parametrize("name", ["exp", "add", "sum", "mm", "cat", "softmax", "where"])
+def test_no_gradient_flows_into_out(name, which):
+    x = ag.ones(2, 2, requires_grad=which == "input")
+    out = ag.zeros(2, 2, requires_grad=which == "out")
+    calls = {
+        "exp": (x,), "add": (x, x), "sum": (x, 0), "mm": (x, x), "cat": ([x],), "softmax": (x, 0),
+        "where": (x > 0, x, x),
+    }  # fmt: skip
+    with pytest.raises(RuntimeError, match=rf"{name}\(\): .*automatic differentiation"):
+        getattr(ag, name)(*calls[name], out=out)
+    assert out.tolist() == [[0, 0], [0, 0]]
+    with ag.no_grad(), oracle._quiet():
+        assert getattr(ag, name)(*calls[name], out=out) is out
+
+
+def test_what_has_no_gradient_writes_beside_one():
+    x = ag.ones(2, requires_grad=True)
+    assert ag.eq(x, x, out=ag.empty(0, dtype=ag.bool)).tolist() == [True, True]
+
+
+def test_bad_tensors_are_refused_and_left_alone():
+    x = ag.ones(2, 2)
+    with pytest.raises(TypeError, match=r"exp\(\): argument 'out' must be Tensor, not int"):
+        ag.exp(x, out=3)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        ag.exp(x, out=ag.empty(1, 2).expand(2, 2))
+    part = ag.zeros(4)[:2]
+    with pytest.raises(RuntimeError, match="is a view"):
+        ag.exp(x, out=part)
+    assert part.tolist() == [0, 0]
+    with pytest.raises(RuntimeError, match="does not match dtype of out"):
+        ag.zeros(2, out=ag.empty(0), dtype=ag.float64)
+    with pytest.raises(RuntimeError, match="layout"):
+        ag.zeros(2, layout=torch.sparse_coo)
+    assert ag.zeros(2, layout=ag.strided, pin_memory=False).tolist() == [0, 0]
