@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks import chain, footprint, lag, load, million, models, service, small
+from benchmarks import chain, footprint, lag, load, million, models, service, small, table
 from benchmarks.harness import Machine, NotThereError, Setting
 from benchmarks.harness import load as load_average
 from benchmarks.report import Missing, Row, as_markdown, as_text, save_json
@@ -26,6 +26,8 @@ CASES = {
     "million": million.measure,
     "footprint": footprint.measure,
     "models": models.measure,
+    "small": table.measure_tiny,
+    "large": table.measure_large,
     "many": load.measure_many,
     "tiny": lag.measure_tiny,
     "commit": lag.measure_commit,

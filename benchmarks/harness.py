@@ -173,7 +173,7 @@ def check_equal(name: str, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
             raise AssertionError(
                 f"{name}: result {index} is {a.dtype} {a.shape} against {b.dtype} {b.shape}"
             )
-        tolerance = 1e-4 if a.dtype == np.float32 else 1e-9
+        tolerance = 1e-4 if a.dtype in {np.dtype("f4"), np.dtype("c8")} else 1e-9
         # Sums in another order: what is near zero errs with the terms that cancelled.
         scale = float(np.abs(b).max())
         np.testing.assert_allclose(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Seconds in other units.
 MILLISECONDS, MICROSECONDS = 1e3, 1e6
 
-_HEADER = ("figure", "asyncgrad", "beside", "result", "to reach", "reached")
+_HEADER = ("figure", "asyncgrad", "beside", "result", "to reach", "reached", "remark")
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,7 @@ def _cells(row: Row) -> tuple[str, ...]:
             f"{row.ratio.median:.2f} [{row.ratio.lower:.2f}, {row.ratio.upper:.2f}] of {row.to}"
         )
     beside = "; ".join(f"{name} {_number(side.median)}" for name, side in row.beside.items())
-    figure = f"{row.figure} ({row.note})" if row.note else row.figure
-    return figure, _spread(row.ours, row.unit), beside, result, target, verdict
+    return row.figure, _spread(row.ours, row.unit), beside, result, target, verdict, row.note
 
 
 def _spread(spread: Spread, unit: str) -> str:

@@ -1,0 +1,43 @@
+"""The functions that are timed beside PyTorch: all that are promised, with equal results."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from benchmarks.functions import CASES, TINY
+from benchmarks.reasons import AT_LARGE, AT_TINY
+from benchmarks.table import both_sides
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_gives_what_pytorch_gives(case):
+    """A comparison of speed is one of the same work."""
+    for work in both_sides(case, TINY).values():
+        work()
+
+
+def test_every_promised_function_has_a_case():
+    """The tiers' names, each alone or with a remark in brackets."""
+    timed = {case.name.partition(" (")[0] for case in CASES}
+    assert set(_promised()) <= timed
+
+
+def test_a_reason_belongs_to_a_case():
+    """Reasons outlive no case."""
+    assert {*AT_TINY, *AT_LARGE} <= {case.name for case in CASES}
+
+
+def _promised():
+    """The functions of the first tier: no copy of the list is kept here."""
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    path = Path(__file__).parents[1] / "ops" / "tiers.py"
+    spec = spec_from_file_location("tiers_of_functions", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return [name for names in module.MUST.values() for name in names]
