@@ -8,11 +8,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.rows import Rows
 
-#: Below this number of elements the plain way of adding at an index is the quickest.
+#: Below this number of elements the library's own way at an index is the quickest.
 _FEW = 2048
+#: Rows of that many elements are added one by one.
+_LONG = 256
+
+
+def _pick(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
+    """A copy of the elements at an index of arrays and full slices."""
+    numbers = _flat_numbers(x, index)
+    return x[index] if numbers is None else x.reshape(-1).take(numbers)
+
+
+def _flat_numbers(x: Any, index: tuple[Any, ...]) -> Any:
+    """The numbers of single elements, counted through the array: one array of indices is quicker.
+
+    None where that is not so, or the index says something else: rows, masks, places from the end.
+    """
+    shape = x.shape
+    if x.size < _FEW or len(index) < len(shape) or len(shape) < 2 or not _in_memory_order(x):
+        return None
+    numbers: Any = 0
+    step = x.size
+    for part, n in zip(index, shape, strict=True):
+        if part.__class__ is slice or part.dtype.kind != "i" or not part.size:
+            return None
+        if part.view(f"u{part.itemsize}").max() >= n:
+            return None
+        step //= n
+        numbers = numbers + (part if step == 1 else np.multiply(part, step, dtype=np.int64))
+    return numbers
+
+
+def _in_memory_order(x: Any) -> bool:
+    """Whether an array lies in the host's memory in one piece."""
+    return x.__class__ is np.ndarray and bool(x.flags.c_contiguous)
 
 
 def _zeros_with(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
@@ -35,9 +70,22 @@ def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
         out[index] += g
     elif g.size < _FEW or not out.flags.c_contiguous:
         xp.add.at(out, index, g)
+    elif len(index) == 1 and index[0].ndim == 1 and _are_long_rows(out, g):
+        for place, row in zip(index[0].tolist(), g, strict=True):
+            out[place] += row
     else:
         # Numbered elements, one axis: 2 to 5 times as fast as several arrays of indices.
-        xp.add.at(out.reshape(-1), _numbers(xp, out.shape, index).reshape(-1), g.reshape(-1))
+        numbers = _flat_numbers(out, index)
+        if numbers is None:
+            numbers = _numbers(xp, out.shape, index)
+        xp.add.at(out.reshape(-1), numbers.reshape(-1), g.reshape(-1))
+
+
+def _are_long_rows(out: Any, g: Any) -> bool:
+    """Whether whole rows, and long ones, are added in the host's memory."""
+    return (
+        out.__class__ is np.ndarray and g.shape[1:] == out.shape[1:] and g.size >= _LONG * len(g)
+    )
 
 
 def _numbers(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
@@ -60,14 +108,16 @@ def _product(shape: tuple[int, ...]) -> int:
 
 def _zero_at(xp: Any, x: Any, index: Any) -> Any:
     """A copy with zeros at an index."""
-    out = x.copy()
-    out[index] = 0
-    return out
+    return _put(xp, x.copy(), 0, index)
 
 
 def _put(xp: Any, x: Any, value: Any, index: Any) -> Any:
     """The array itself, with other elements at an index."""
-    x[index] = value
+    numbers = _flat_numbers(x, index)
+    if numbers is None:
+        x[index] = value
+    else:
+        x.reshape(-1)[numbers] = value
     return x
 
 
@@ -113,7 +163,7 @@ ENTRIES = (
     ),
     linear(
         "index",
-        lambda xp, x, index: x[index],
+        _pick,
         lambda F, g, x_shape, index: F.zeros_plus(g, x_shape, index),
         attributes=("index",),
         node="IndexBackward0",

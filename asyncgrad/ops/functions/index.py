@@ -326,7 +326,7 @@ def _region(shape: tuple[int, ...], arrays: tuple[Any, ...]) -> tuple[int, ...]:
         if part.__class__ is not slice
     ]
     try:
-        common = np.broadcast_shapes(*picked)
+        common = picked[0] if len(picked) == 1 else np.broadcast_shapes(*picked)
     except ValueError:
         raise IndexError(
             f"shape mismatch: indexing tensors could not be broadcast together with shapes "
@@ -374,15 +374,16 @@ def _put_into(
     value: Any,
     name: str,
     accumulate: bool = False,
+    region: tuple[int, ...] | None = None,
 ) -> Any:
-    """Change a tensor in place at an index of arrays."""
+    """Change a tensor in place at an index of arrays, which selects something of shape `region`."""
     metadata = tensor._metadata
     if value._metadata.dtype != metadata.dtype:
         raise RuntimeError(
             f"{name}: Index put requires the source and destination dtypes match, got "
             f"{metadata.dtype} for the destination and {value._metadata.dtype} for the source."
         )
-    value = _fitted(value, _region(metadata.shape, arrays))
+    value = _fitted(value, _region(metadata.shape, arrays) if region is None else region)
     if tensor._batched or value._batched:
         put = R.put_add if accumulate else R.put
         return in_place.copy(tensor, put(R.clone(tensor), value, arrays), name)
@@ -449,12 +450,18 @@ def _check_range(name: str, numbers: Any, bound: int, error: type[Exception]) ->
         )
 
 
-def _along(shape: tuple[int, ...], numbers: Any, axis: int) -> tuple[Any, ...]:
+def _along(numbers: Any, axis: int) -> tuple[Any, ...]:
     """The index of arrays for numbers that stand along one axis, all others in their place."""
+    places = _places(numbers.shape)
+    return (*places[:axis], numbers, *places[axis + 1 :])
+
+
+@functools.lru_cache(128)
+def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """For each axis the numbers of its places, along it."""
     ndim = len(shape)
     return tuple(
-        numbers if i == axis else np.arange(n).reshape((1,) * i + (n,) + (1,) * (ndim - i - 1))
-        for i, n in enumerate(numbers.shape)
+        np.arange(n).reshape((1,) * i + (n,) + (1,) * (ndim - i - 1)) for i, n in enumerate(shape)
     )
 
 
@@ -497,7 +504,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
         # A tensor without axes counts as one of one element; an empty index fits anything.
         flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
         return R.reshape(_picked(flat, (numbers.reshape(-1),), (index,)), numbers.shape)
-    return _picked(x, _along(shape, numbers, axis), (index,))
+    return _picked(x, _along(numbers, axis), (index,))
 
 
 @writes
@@ -523,6 +530,8 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     axis = one_dim("take_along_dim", dim, len(a))
     if not a:
         return _wrapped_gather(x, 0, index)
+    if (*a[:axis], *a[axis + 1 :]) == (*b[:axis], *b[axis + 1 :]):
+        return _wrapped_gather(x, axis, index)
     shape = _broadcast_but(a, b, axis)
     return _wrapped_gather(
         expand(x, (*shape[:axis], a[axis], *shape[axis + 1 :])),
@@ -740,12 +749,12 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
     if not numbers.size:
         return x
     if reduce == "multiply":
-        return in_place.change(x, name, R.scatter_multiply, src, _along(shape, numbers, axis))
+        return in_place.change(x, name, R.scatter_multiply, src, _along(numbers, axis))
     if not shape:
         values = R.reshape(src, ())
         return in_place.change(x, name, R.add, values) if reduce else in_place.copy(x, values, name)
-    at = _along(shape, numbers, axis)
-    return _put_into(x, at, (index,), src, name, accumulate=reduce == "add")
+    at = _along(numbers, axis)
+    return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
 
 
 def _scattered(x: Any, src: Any, numbers: Any, name: str) -> Any:
