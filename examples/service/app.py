@@ -28,6 +28,8 @@ from examples.web import Limited, disconnection
 MAX_BODY = 16_384
 #: What a request may take at most, and what an adaptation may, in milliseconds.
 TIMEOUT_MS = 2_000.0
+#: Pages that may watch the learning at once.
+MAX_WATCHERS = 200
 PAGE = Path(__file__).with_name("page.html")
 
 Pixel = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -206,6 +208,9 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.get("/events")
     async def events() -> StreamingResponse:
+        if learner.watchers >= MAX_WATCHERS:
+            raise Overloaded(f"{learner.watchers} pages watch already")
+
         async def stream():
             with learner.watching() as happening:
                 yield f"data: {json.dumps({'step': learner.step})}\n\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 import uvicorn
 
 from examples.service.app import Settings, create_app
+from examples.web import WAITING, Patient
 
 
 def main() -> int:
@@ -23,8 +24,9 @@ def main() -> int:
         port=args.port,
         log_level="warning",
         # Slow and half-open connections end, and no more are taken than can be served.
+        http=Patient,
         timeout_keep_alive=5,
-        limit_concurrency=1_000,
+        limit_concurrency=WAITING + 1_000,
         # A client that reads events would keep the service from ending.
         timeout_graceful_shutdown=2,
     )

@@ -63,6 +63,11 @@ class Learner:
         """How many corrections are still to be learnt."""
         return self._corrections.qsize()
 
+    @property
+    def watchers(self) -> int:
+        """How many read what happens."""
+        return len(self._watchers)
+
     async def __aenter__(self) -> Self:
         found = await self._trainer.load(self._path)
         if found is None:

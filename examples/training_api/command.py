@@ -11,6 +11,7 @@ import uvicorn
 
 from examples.training_api.app import create_app
 from examples.training_api.tenants import Plan
+from examples.web import WAITING, Patient
 
 
 def main() -> int:
@@ -36,7 +37,9 @@ def main() -> int:
         host=args.host,
         port=args.port,
         log_level="warning",
+        # Slow and half-open connections end, and no more are taken than can be served.
+        http=Patient,
         timeout_keep_alive=5,
-        limit_concurrency=1_000,
+        limit_concurrency=WAITING + 1_000,
     )
     return 0

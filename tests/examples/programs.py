@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,3 +28,31 @@ def run(*arguments: str | Path, cwd: Path = ROOT) -> str:
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr + done.stdout
     return done.stdout
+
+
+@contextmanager
+def service(folder: Path, *arguments: str):
+    """The digits service as a process of its own, once it is ready: the process and its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "examples.service", "--port", str(port),
+         "--weights", str(folder / "w.safetensors"), *arguments],
+        cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 100
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100):
+                    break
+            except (urllib.error.URLError, ConnectionError):
+                assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate()

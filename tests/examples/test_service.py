@@ -6,15 +6,13 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
-from programs import ROOT
+from programs import ROOT, service
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
@@ -234,36 +232,8 @@ def test_a_kill_in_the_midst_of_a_checkpoint_loses_nothing(tmp_path):
         step = found.step
 
 
-@contextmanager
-def program(tmp_path):
-    """The service as its own process; its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "examples.service", "--port", str(port),
-         "--weights", str(tmp_path / "w.safetensors")],
-        cwd=ROOT, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
-                    break
-            except httpx.TransportError:
-                assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield process, port
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_one_command_starts_it_and_a_signal_ends_it(tmp_path):
-    with program(tmp_path) as (process, port):
+    with service(tmp_path) as (process, port):
         answer = httpx.post(f"http://127.0.0.1:{port}/predict", json={"pixels": picture()})
         assert answer.status_code == 200
         with httpx.stream("GET", f"http://127.0.0.1:{port}/events") as events:

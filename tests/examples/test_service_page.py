@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_service import program
+from programs import service
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -55,7 +55,7 @@ def draw(driver, points):
 
 
 def test_a_digit_is_drawn_predicted_explained_corrected_and_learnt(tmp_path, browser):
-    with program(tmp_path) as (_, port):
+    with service(tmp_path) as (_, port):
         browser.get(f"http://127.0.0.1:{port}/")
         wait = WebDriverWait(browser, 30)
         said = browser.find_element(By.ID, "said")

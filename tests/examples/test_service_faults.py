@@ -1,0 +1,201 @@
+"""Clients that mean no good, or have gone: they get a 4xx, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+import struct
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="FastAPI is not installed")
+httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+
+from programs import service  # noqa: E402
+
+from examples import web  # noqa: E402
+from examples.web import WAITING, Limited, Patient  # noqa: E402
+
+GOOD = {"pixels": [0.25, 0.5] * 32}
+#: Connections that ask for nothing, or for half of it; each is a file in both processes.
+HALF_OPEN = 3_000
+CHUNKED = b"Transfer-Encoding: chunked"
+LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+def resident(process) -> int:
+    """A process's memory, in bytes."""
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        pytest.skip("resident memory is read from /proc")
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def many_files(count: int):
+    """Be allowed to have so many open, or skip."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"only {hard} open files are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def head(path: str, length: int) -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def test_half_open_connections_cancelled_requests_and_huge_bodies_disturb_nobody(tmp_path):
+    with many_files(HALF_OPEN + 500), service(tmp_path) as (process, port), ExitStack() as stack:
+
+        def connect() -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=100))
+
+        def others_are_served() -> None:
+            for path in ("predict", "explain"):
+                answer = httpx.post(f"http://127.0.0.1:{port}/{path}", json=GOOD, timeout=100)
+                assert answer.status_code == 200
+
+        def passes_run() -> bool:
+            metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=100).text
+            return "asyncgrad_engine_in_flight 0.0" not in metrics
+
+        others_are_served()
+        before = resident(process)
+        half = [b"", b"P", b"POST /predict HTTP/1.1\r\nHost: te"]
+        sockets = []
+        for number in range(HALF_OPEN):
+            sockets.append(connect())
+            sockets[-1].sendall(half[number % len(half)])
+            if number % 500 == 0:
+                others_are_served()
+        others_are_served()
+        # The oldest have gone, for the sake of the others.
+        for oldest in sockets[: HALF_OPEN - WAITING - 100]:
+            assert oldest.recv(100).startswith(b"HTTP/1.1 408 ")
+
+        slow = connect()
+        slow.sendall(head("/predict", 5_000) + b'{"pixels": [')
+        body = json.dumps(GOOD).encode()
+        for _ in range(50):
+            going = connect()
+            going.sendall(head("/explain", len(body)) + body)
+            # Gone without a word.
+            going.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+            going.close()
+        others_are_served()
+
+        huge = connect()
+        huge.sendall(head("/predict", 100_000_000))
+        assert huge.recv(100).startswith(b"HTTP/1.1 413 ")
+        endless = connect()
+        endless.sendall(head("/predict", 0).replace(b"Content-Length: 0", CHUNKED))
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        try:
+            for _ in range(100_000_000 // len(chunk)):
+                endless.sendall(chunk)
+        except OSError:
+            pass  # refused, and closed at once
+        else:
+            assert endless.recv(100).startswith(b"HTTP/1.1 413 ")
+        others_are_served()
+        assert resident(process) - before < 100_000_000
+        while passes_run():
+            pass
+        assert process.poll() is None
+
+
+def test_a_page_too_many_is_told_to_come_later(tmp_path, monkeypatch):
+    from examples.service import app as module
+
+    monkeypatch.setattr(module, "MAX_WATCHERS", 0)
+    app = module.create_app(module.Settings(tmp_path / "w.safetensors", first_steps=1))
+
+    async def watch():
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                return await client.get("/events")
+
+    answer = asyncio.run(watch())
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.asyncio
+async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
+    """Nobody else is there: whatever the machine does meanwhile, the refusal is what comes next."""
+    monkeypatch.setattr(Patient, "patience", 0.01)
+
+    async def echo(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    config = uvicorn.Config(echo, http=Patient, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        # Not `serve`: signals are not this test's.
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listening])
+        for said in (b"", b"GET / HT"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+            writer.close()
+            await writer.wait_closed()
+        assert not web.Patient.waiting
+        await server.shutdown(sockets=[listening])
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_does_not_come_is_refused_in_time_and_a_late_goodbye_is_not():
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    async def read(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        await receive()
+
+    events = [{"type": "http.request", "body": b"x", "more_body": True}]
+
+    async def stalls():
+        if events:
+            return events.pop()
+        await asyncio.Event().wait()
+
+    scope = {"type": "http", "headers": []}
+    with pytest.raises(web.HTTPException) as caught:
+        await Limited(read, 10, patience=0.01)(scope, stalls, send)
+    assert caught.value.status_code == 408
+
+    gone = asyncio.Event()
+
+    async def goes_late():
+        if not gone.is_set():
+            gone.set()
+            return {"type": "http.request", "body": b"x"}
+        # Beyond what the patience is.
+        await asyncio.sleep(0.02)
+        return {"type": "http.disconnect"}
+
+    await Limited(read, 10, patience=0.01)(scope, goes_late, send)
+    assert sent == []
