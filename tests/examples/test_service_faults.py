@@ -181,6 +181,7 @@ async def test_a_body_that_does_not_come_is_refused_in_time_and_a_late_goodbye_i
         if events:
             return events.pop()
         await asyncio.Event().wait()
+        return None
 
     scope = {"type": "http", "headers": []}
     with pytest.raises(web.HTTPException) as caught:

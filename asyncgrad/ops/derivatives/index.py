@@ -83,9 +83,7 @@ def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
 
 def _are_long_rows(out: Any, g: Any) -> bool:
     """Whether whole rows, and long ones, are added in the host's memory."""
-    return (
-        out.__class__ is np.ndarray and g.shape[1:] == out.shape[1:] and g.size >= _LONG * len(g)
-    )
+    return out.__class__ is np.ndarray and g.shape[1:] == out.shape[1:] and g.size >= _LONG * len(g)
 
 
 def _numbers(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
