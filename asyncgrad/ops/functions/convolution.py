@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.derivatives.convolution import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Of PyTorch's top level; all are functions of `nn.functional`.
 __all__ = [
@@ -204,72 +207,30 @@ def _convolve_transposed(
     return out if batched else R.reshape(out, out._metadata.shape[1:])
 
 
-def conv1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """A one-dimensional convolution (without turning the kernel round).
+#: How an image's axes are called, by their number.
+_IMAGE = {1: "length", 2: "rows, columns", 3: "depth, rows, columns"}
+
+
+def _convolution(ndim: int) -> Callable[..., Any]:
+    """The convolution over so many axes."""
+    name = f"conv{ndim}d"
+
+    def function(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""A convolution over {ndim} axes (without turning the kernel round).
 
     Args:
-        input: of shape (n, channels, length) or (channels, length).
-        weight: of shape (outputs, channels / groups, kernel).
-        bias: of shape (outputs,).
-        stride: how far the kernel moves.
-        padding: zeros on both sides; "same" for an output of the input's length, "valid" for none.
-        dilation: how far apart the kernel's elements are.
-        groups: outputs of a group see the channels of that group only.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
-    """
-    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """A two-dimensional convolution (without turning the kernel round).
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        weight: of shape (outputs, channels / groups, kernel rows, kernel columns).
-        bias: of shape (outputs,).
-        stride: how far the kernel moves, a number or one for each axis.
-        padding: zeros on both sides, likewise; "same" for an output of the input's size, "valid"
-            for none.
-        dilation: how far apart the kernel's elements are.
-        groups: outputs of a group see the channels of that group only.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
-    """
-    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """A three-dimensional convolution (without turning the kernel round).
-
-    Args:
-        input: of shape (n, channels, depth, rows, columns), or without n.
+        input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
         weight: of shape (outputs, channels / groups, *kernel).
         bias: of shape (outputs,).
         stride: how far the kernel moves, a number or one for each axis.
@@ -281,23 +242,31 @@ def conv3d(
     Raises:
         RuntimeError: if shapes, dtypes or numbers do not fit.
     """
-    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+    return function
 
 
-def conv_transpose1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
-    """The adjoint of `conv1d`: every element of the input spreads the kernel over the output.
+def _transposed(ndim: int) -> Callable[..., Any]:
+    """Its adjoint."""
+    name = f"conv_transpose{ndim}d"
+
+    def function(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:
+        more = (stride, padding, output_padding, groups, dilation)
+        return _convolve_transposed(name, ndim, input, weight, bias, *more)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
 
     Args:
-        input: of shape (n, channels, length), or without n.
+        input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
         weight: of shape (channels, outputs / groups, *kernel).
         bias: of shape (outputs,).
         stride: how far apart the kernels are put, a number or one for each axis.
@@ -309,93 +278,8 @@ def conv_transpose1d(
     Raises:
         RuntimeError: if shapes, dtypes or numbers do not fit.
     """
-    return _convolve_transposed(
-        "conv_transpose1d",
-        1,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
+    return function
 
 
-def conv_transpose2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
-    """The adjoint of `conv2d`: every element of the input spreads the kernel over the output.
-
-    Args:
-        input: of shape (n, channels, rows, columns), or without n.
-        weight: of shape (channels, outputs / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: how far apart the kernels are put, a number or one for each axis.
-        padding: how much of the output is cut off on both sides.
-        output_padding: how much longer the output is at the end.
-        groups: outputs of a group see the channels of that group only.
-        dilation: how far apart the kernel's elements are.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
-    """
-    return _convolve_transposed(
-        "conv_transpose2d",
-        2,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
-
-
-def conv_transpose3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
-    """The adjoint of `conv3d`: every element of the input spreads the kernel over the output.
-
-    Args:
-        input: of shape (n, channels, depth, rows, columns), or without n.
-        weight: of shape (channels, outputs / groups, *kernel).
-        bias: of shape (outputs,).
-        stride: how far apart the kernels are put, a number or one for each axis.
-        padding: how much of the output is cut off on both sides.
-        output_padding: how much longer the output is at the end.
-        groups: outputs of a group see the channels of that group only.
-        dilation: how far apart the kernel's elements are.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
-    """
-    return _convolve_transposed(
-        "conv_transpose3d",
-        3,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3))
