@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+from collections.abc import Mapping
 from pickle import UnpicklingError
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.serialization.pickle_reader import read_pickle
+from asyncgrad.creation import from_numpy
+from asyncgrad.devices import CPU
+from asyncgrad.ops.places import as_device
+from asyncgrad.ops.transfer import moved
+from asyncgrad.serialization.pickle_reader import Storage, read_pickle
 from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
@@ -50,7 +58,9 @@ def load(
 
     Args:
         f: a path, or a file open for reading that can seek.
-        map_location: where to put the tensors; the CPU, whatever they were saved from, if None.
+        map_location: where to put the tensors: a device, a mapping of the names of devices that
+            they were saved from, or a function from a tensor and such a name to a device or to a
+            tensor that is there. What it leaves out, and all if None, goes to the CPU.
         weights_only: for PyTorch's sake: nothing else is ever loaded.
 
     Returns:
@@ -58,7 +68,7 @@ def load(
 
     Raises:
         UnpicklingError: if the file holds anything else, or sizes do not fit.
-        RuntimeError: if it is no archive of PyTorch's, or damaged.
+        RuntimeError: if it is no archive of PyTorch's, or damaged, or if there is no such device.
         ValueError: for `weights_only=False`.
     """
     if not weights_only:
@@ -66,37 +76,45 @@ def load(
             "load: weights_only=False would run code from the file, which asyncgrad never does. "
             "Load it with PyTorch and save a state dict."
         )
+    placing = _placing(map_location)
     try:
         with zipfile.ZipFile(f) as archive:
-            loaded = _Archive(archive).load()
+            return _Archive(archive, placing).load()
     except zipfile.BadZipFile as error:
         raise RuntimeError(
             f"load: {f} is no zip archive, or it is damaged: {error}. Files of torch.save() from "
             f"before PyTorch 1.6 have to be saved anew."
         ) from error
-    if map_location is not None:
-        _check_location(map_location)
-    return loaded
 
 
-def _check_location(location: Any) -> None:
-    """Refuse places that tensors can't be loaded to.
+def _placing(map_location: Any) -> Callable[[Any, str], Any]:
+    """A function from a storage and where it was saved from to the device it is to be on.
 
     Raises:
-        ValueError: for any but the CPU.
+        RuntimeError: if there is no such device.
+        TypeError: if `map_location` says no place.
     """
-    if str(location) != "cpu":
-        raise ValueError(
-            f"load: map_location {location!r} is not supported: load to the CPU and move the "
-            f"tensors with .to()."
-        )
+    if map_location is None:
+        return lambda storage, location: CPU
+    if isinstance(map_location, Mapping):
+        return lambda storage, location: as_device("load", map_location.get(location, CPU))
+    if callable(map_location):
+
+        def place(storage: Any, location: str) -> Any:
+            found = map_location(storage, location)
+            return CPU if found is None else getattr(found, "device", found)
+
+        return place
+    device = as_device("load", map_location)
+    return lambda storage, location: device
 
 
 class _Archive:
     """An open archive, with every size checked before it is believed."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(self, archive: zipfile.ZipFile, placing: Callable[[Any, str], Any]) -> None:
         self._archive = archive
+        self._placing = placing
         self._entries = {info.filename: info for info in archive.infolist()}
         stream = archive.fp
         assert stream is not None
@@ -113,7 +131,7 @@ class _Archive:
             )
         self._prefix = pickles[0].removesuffix("data.pkl")
         self._swapped = self._byte_order() != sys.byteorder
-        self._storages: dict[str, tuple[str, np.ndarray[Any, Any]]] = {}
+        self._storages: dict[str, tuple[str, Storage]] = {}
 
     def load(self) -> Any:
         """What the pickle describes."""
@@ -127,17 +145,23 @@ class _Archive:
             raise RuntimeError(f"load: unknown byte order {order[:16]!r}")
         return order.decode()
 
-    def _storage(self, kind: str, key: str, count: int) -> np.ndarray[Any, Any]:
+    def _storage(self, kind: str, key: str, count: int, location: str) -> Storage:
         """The memory of a storage, read at the first call."""
         known = self._storages.get(key)
         if known is None:
-            known = self._storages[key] = (kind, self._read(kind, key))
-        if known[0] != kind or known[1].size != count:
+            known = self._storages[key] = (kind, self._placed(self._read(kind, key), location))
+        size = known[1].array.size
+        if known[0] != kind or size != count:
             raise UnpicklingError(
-                f"load: storage {key} has {known[1].size} elements of {known[0]}, but the pickle "
+                f"load: storage {key} has {size} elements of {known[0]}, but the pickle "
                 f"says {count} of {kind}"
             )
         return known[1]
+
+    def _placed(self, memory: np.ndarray[Any, Any], location: str) -> Storage:
+        """The memory of a storage where it is wanted."""
+        device = self._placing(from_numpy(memory), location)
+        return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
     def _read(self, kind: str, key: str) -> np.ndarray[Any, Any]:
         info = self._entries.get(f"{self._prefix}data/{key}")

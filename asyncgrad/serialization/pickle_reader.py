@@ -17,13 +17,17 @@ import numpy as np
 
 from asyncgrad.core.variable import autograd_meta
 from asyncgrad.creation import from_numpy
+from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.promotion import category
 from asyncgrad.serialization.opcodes import operations
 from asyncgrad.serialization.storages import dtype_named, is_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from asyncgrad.devices import Device
 
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TUPLES = {"TUPLE0": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -41,17 +45,19 @@ class _Name(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Memory that tensors are made of."""
+    """Memory that tensors are made of, and where it is."""
 
-    array: np.ndarray[Any, Any]
+    array: Any
+    device: Device
 
 
-def read_pickle(data: bytes, storage: Callable[[str, str, int], np.ndarray[Any, Any]]) -> Any:
+def read_pickle(data: bytes, storage: Callable[[str, str, int, str], Storage]) -> Any:
     """The object in a pickle.
 
     Args:
         data: the pickle.
-        storage: gives the memory of a dtype's storage name, a key and a number of elements.
+        storage: gives the memory of a dtype's storage name, a key, a number of elements and where
+            they were.
 
     Raises:
         UnpicklingError: if it is damaged, or asks for anything but tensors, numbers, strings and
@@ -66,7 +72,7 @@ def read_pickle(data: bytes, storage: Callable[[str, str, int], np.ndarray[Any, 
 class _Machine:
     """The state while a pickle is read."""
 
-    def __init__(self, storage: Callable[[str, str, int], np.ndarray[Any, Any]]) -> None:
+    def __init__(self, storage: Callable[[str, str, int, str], Storage]) -> None:
         self._storage = storage
         self._stack: list[Any] = []
         #: Where lists of operands start.
@@ -172,7 +178,7 @@ class _Machine:
         _expect(name, _Name)
         if name.module != "torch" or not is_storage(name.name):
             raise _refused(name)
-        return Storage(self._storage(name.name, _expect(key, str), _size(count)))
+        return self._storage(name.name, _expect(key, str), _size(count), _expect(location, str))
 
 
 def _named(module: str, name: str) -> Any:
@@ -240,7 +246,7 @@ def _tensor(
     metadata: Any = None,
 ) -> Any:
     """A tensor over a part of a storage."""
-    memory = _expect(storage, Storage).array
+    memory, device = _expect(storage, Storage)
     shape = tuple(map(_size, _expect(shape, tuple)))
     strides = tuple(map(_size, _expect(strides, tuple)))
     offset = _size(offset)
@@ -254,15 +260,20 @@ def _tensor(
         )
     if metadata:
         raise UnpicklingError("load: a tensor carries metadata, which is not supported")
-    size = memory.itemsize
-    array = np.lib.stride_tricks.as_strided(
-        memory[offset:] if 0 not in shape else memory[:0],
-        shape,
-        tuple(step * size for step in strides),
-        # Elements that share their memory can't be changed one by one.
-        writeable=all(step or n <= 1 for n, step in zip(shape, strides, strict=True)),
-    )
-    out = from_numpy(array)
+    part = memory[offset:] if 0 not in shape else memory[:0]
+    steps = tuple(step * memory.itemsize for step in strides)
+    if device is CPU:
+        array = np.lib.stride_tricks.as_strided(
+            part,
+            shape,
+            steps,
+            # Elements that share their memory can't be changed one by one.
+            writeable=all(step or n <= 1 for n, step in zip(shape, strides, strict=True)),
+        )
+        out = from_numpy(array)
+    else:
+        array = device.xp.lib.stride_tricks.as_strided(part, shape, steps)
+        out = leaf("load", array, device)
     if requires_grad and category(array.dtype) >= 2:
         autograd_meta(out).requires_grad = True
     return out

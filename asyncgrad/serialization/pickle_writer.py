@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.transfer import on_host
 from asyncgrad.serialization.storages import name_of
 
 
@@ -104,8 +106,8 @@ class PickleWriter:
 
     def _write_tensor(self, tensor: Any) -> None:
         """A call of PyTorch's function that makes a tensor of a storage."""
-        array = np.asarray(tensor._array)
-        number = self._number(array)
+        number = self._number(tensor)
+        array = self.storages[number]
         out = self._out
         parameter = isinstance(tensor, Parameter)
         if parameter:
@@ -117,7 +119,7 @@ class PickleWriter:
         out += b"("
         self._write("storage")
         self._name("torch", name_of(array.dtype))
-        for part in (str(number), "cpu", array.size):
+        for part in (str(number), str(tensor._metadata.device), array.size):
             self._write(part)
         out += b"tQ"
         self._write(0)
@@ -131,14 +133,21 @@ class PickleWriter:
             self._write(OrderedDict())
             out += b"tR"
 
-    def _number(self, array: np.ndarray[Any, Any]) -> int:
-        """The number of the storage with an array's elements."""
-        name_of(array.dtype)
-        key = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+    def _number(self, tensor: Any) -> int:
+        """The number of the storage with a tensor's elements."""
+        array, metadata = tensor._array, tensor._metadata
+        name_of(metadata.dtype)
+        if metadata.device is CPU:
+            array = np.asarray(array)
+            place = array.__array_interface__["data"][0]
+        else:
+            # Whoever shares all of its memory on a device shares the array.
+            place = id(array)
+        key = (place, array.shape, array.strides, array.dtype)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.storages)
-            self.storages.append(array)
+            self.storages.append(on_host(tensor))
         return number
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
+from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     import os
@@ -48,19 +49,20 @@ def save_safetensors(
                 f"save_safetensors: {name!r} is of type {type(tensor).__name__}, and only tensors "
                 f"can be saved. Put other values into metadata, as strings."
             )
-        arrays[name] = np.ascontiguousarray(tensor._array).reshape(tensor._metadata.shape)
+        arrays[name] = np.ascontiguousarray(on_host(tensor)).reshape(tensor._metadata.shape)
     library.save_file(arrays, filename, metadata=metadata)
 
 
-def load_safetensors(filename: str | os.PathLike[str]) -> dict[str, Any]:
+def load_safetensors(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Any]:
     """The tensors in a file, by their names.
 
     Args:
         filename: the path.
+        device: where to put them.
 
     Raises:
         SafetensorError: if the file is damaged.
         ImportError: without the package `safetensors`.
     """
     loaded = _library().load_file(filename)
-    return {name: from_numpy(array) for name, array in loaded.items()}
+    return {name: from_numpy(array).to(device) for name, array in loaded.items()}
