@@ -691,9 +691,14 @@ class Tensor(Variable):
 
     absolute_ = abs_
 
-    def copy_(self, source: Any) -> Tensor:
-        """Take the values of another tensor, broadcast."""
-        return in_place.copy(self, source)  # type: ignore[no-any-return]
+    def copy_(self, source: Any, non_blocking: bool = False) -> Tensor:
+        """Take the values of another tensor, broadcast, from wherever it is.
+
+        Args:
+            source: the other tensor.
+            non_blocking: don't wait for a copy from pinned memory.
+        """
+        return in_place.copy(self, source, non_blocking=non_blocking)  # type: ignore[no-any-return]
 
     def zero_(self) -> Tensor:
         """Set every element to zero."""

@@ -329,9 +329,7 @@ async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: 
                 )
             block.append(zeros_like(tensor) if gradient is None else gradient)
     return tuple(
-        stack(block).reshape(*out.shape, *tensor.shape)
-        if block
-        else zeros((*out.shape, *tensor.shape), dtype=tensor.dtype)
+        stack(block).reshape(*out.shape, *tensor.shape) if block else _blank(tensor, *out.shape)
         for block, tensor in zip(blocks, tensors, strict=True)
     )
 
@@ -347,7 +345,7 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
             roots, tensors, batches, None, create_graph, allow_unused=True, is_grads_batched=True
         )
     columns = [
-        zeros((sum(sizes), *tensor.shape), dtype=tensor.dtype) if rows is None else rows
+        _blank(tensor, sum(sizes)) if rows is None else rows
         for rows, tensor in zip(found, tensors, strict=True)
     ]
     blocks = [
@@ -360,6 +358,11 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
     return tuple(zip(*blocks, strict=True))
 
 
+def _blank(tensor: Any, *lead: int) -> Any:
+    """Zeros of a tensor's kind with further axes before its own."""
+    return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+
+
 def _basis(tensors: Any) -> list[Any]:
     """For each tensor a batch: the unit vectors of all tensors, as far as they lie in this one."""
     total = sum(tensor.numel() for tensor in tensors)
@@ -367,7 +370,7 @@ def _basis(tensors: Any) -> list[Any]:
     first = 0
     for tensor in tensors:
         size = tensor.numel()
-        batch = zeros((total, size), dtype=tensor.dtype)
+        batch = zeros((total, size), dtype=tensor.dtype, device=tensor.device)
         batch[range(first, first + size), range(size)] = 1
         batches.append(batch.reshape(total, *tensor.shape))
         first += size

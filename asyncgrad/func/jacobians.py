@@ -275,7 +275,7 @@ async def _jacrev(
         )
     depth = 0 if batch is None else batch.depth
     columns = [
-        cat(chunks, 0) if chunks else zeros((0, *x.shape), dtype=x.dtype)
+        cat(chunks, 0) if chunks else zeros((0, *x.shape), dtype=x.dtype, device=x.device)
         for chunks, x in zip(
             zip(*parts, strict=True) if parts else [()] * len(arguments), arguments, strict=True
         )
@@ -302,7 +302,7 @@ def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]
     for x, root in zip(outputs, roots, strict=True):
         size = x.numel()
         depth = root.ndim - x.ndim
-        vector = zeros((count, size), dtype=root.dtype)
+        vector = zeros((count, size), dtype=root.dtype, device=root.device)
         inside = range(max(first, start), min(first + size, start + count))
         if inside:
             vector[[i - start for i in inside], [i - first for i in inside]] = 1

@@ -192,7 +192,7 @@ class MultiheadAttention(Module):
             mask, padding = _wider(mask), _wider(padding)
         q, k, v = map(self._heads, (q, k, v))
         if self.add_zero_attn:
-            nothing = zeros(batch, self.num_heads, 1, self.head_dim, dtype=k.dtype)
+            nothing = zeros(batch, self.num_heads, 1, self.head_dim, dtype=k.dtype, device=k.device)
             k, v = cat([k, nothing], 2), cat([v, nothing], 2)
             mask, padding = _wider(mask), _wider(padding)
         if padding is not None:
@@ -311,7 +311,8 @@ def _canonical(name: str, mask: Any, like: Any) -> Any:
     if mask is None:
         return None
     if mask.dtype.kind == "b":
-        return masked_fill(zeros(mask.shape, dtype=like.dtype), mask, -math.inf)
+        blank = zeros(mask.shape, dtype=like.dtype, device=mask.device)
+        return masked_fill(blank, mask, -math.inf)
     if category(mask.dtype) != 2:
         raise AssertionError(f"only bool and floating types of {name} are supported")
     return mask
@@ -321,4 +322,4 @@ def _wider(mask: Any) -> Any:
     """A mask for one more key, which counts."""
     if mask is None:
         return None
-    return cat([mask, zeros(*mask.shape[:-1], 1, dtype=mask.dtype)], -1)
+    return cat([mask, zeros(*mask.shape[:-1], 1, dtype=mask.dtype, device=mask.device)], -1)

@@ -34,7 +34,7 @@ def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) 
     h = state[0]
     if mode == "GRU":
         z = F.linear(x, weights["weight_ih"], bias)
-        out = R.gru(z, h, w, zeros(len(w), dtype=w.dtype) if second is None else second, [])
+        out = R.gru(z, h, w, _no_bias(w) if second is None else second, [])
         return out, (out[-1],)
     z = F.linear(x, weights["weight_ih"], None if bias is None else bias + second)
     if mode != "LSTM":
@@ -51,6 +51,10 @@ def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) 
         h = F.linear(h, projection)
         states.append(h)
     return stack(states), (h, c)
+
+
+def _no_bias(w: Any) -> Any:
+    return zeros(len(w), dtype=w.dtype, device=w.device)
 
 
 def reset(module: Module, hidden_size: int) -> None:
@@ -109,7 +113,7 @@ class _Cell(Module):
         x = reshape(input, (1, *((1,) * (not batched)), *input.shape))
         if hx is None:
             count = 2 if self._mode == "LSTM" else 1
-            hx = (zeros(x.shape[1], self.hidden_size, dtype=x.dtype),) * count
+            hx = (zeros(x.shape[1], self.hidden_size, dtype=x.dtype, device=x.device),) * count
         else:
             for place, part in enumerate(hx):
                 if part.ndim not in {1, 2}:

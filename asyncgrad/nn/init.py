@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.devices import CPU
 from asyncgrad.ops.generator import source_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,10 @@ _LINEAR = {
 
 def _fill(tensor: _T, values: Any) -> _T:
     """Overwrite a tensor, whether or not it requires a gradient."""
-    tensor._array[...] = values
+    place = tensor._metadata.device
+    if place is not CPU and isinstance(values, np.ndarray):
+        values = place.from_host(values, pinned=False)
+    place.launching(operator.setitem)(tensor._array, ..., values)
     bump_version(tensor)
     return tensor
 

@@ -381,7 +381,7 @@ def _target(*args: Any, device: Any = None, dtype: Any = None, **_: Any) -> tupl
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired "
                 f"dtype={dtype}"
             )
-    return (None if str(device) in {"None", "cpu"} else device), dtype
+    return device, dtype
 
 
 def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:

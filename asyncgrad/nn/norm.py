@@ -41,10 +41,15 @@ class _BatchNorm(Module):
             self.register_parameter(
                 name, new_parameter(num_features, device=device, dtype=dtype) if wanted else None
             )
-        tracked = track_running_stats
-        self.register_buffer("running_mean", zeros(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("running_var", ones(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("num_batches_tracked", tensor(0) if tracked else None)
+        buffers = dict.fromkeys(("running_mean", "running_var", "num_batches_tracked"))
+        if track_running_stats:
+            buffers = {
+                "running_mean": zeros(num_features, dtype=dtype, device=device),
+                "running_var": ones(num_features, dtype=dtype, device=device),
+                "num_batches_tracked": tensor(0, device=device),
+            }
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:

@@ -142,7 +142,8 @@ class _Recurrent(Module):
             sizes.append(self.hidden_size)
         lead = self.num_layers * (1 + self.bidirectional)
         if hx is None:
-            return tuple(zeros(lead, x.shape[1], size, dtype=x.dtype) for size in sizes)
+            beside = {"dtype": x.dtype, "device": x.device}
+            return tuple(zeros(lead, x.shape[1], size, **beside) for size in sizes)
         for place, (part, size) in enumerate(zip(hx, sizes, strict=True)):
             if part.ndim != (3 if batched else 2):
                 raise RuntimeError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.creation import full
+from asyncgrad.devices import CPU
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.containers import ModuleList
@@ -33,6 +34,9 @@ def _is_causal(mask: Any, hint: bool | None, x: Any, batch_first: bool) -> bool:
         return bool(hint)
     length = x.shape[1 if batch_first and x.ndim == 3 else 0]
     if mask.shape != (length, length):
+        return False
+    if mask._metadata.device is not CPU:
+        # Nobody looks at it there: adding it does no harm.
         return False
     array = mask._array
     later = np.triu(np.ones(array.shape, bool), 1)

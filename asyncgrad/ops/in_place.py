@@ -25,6 +25,7 @@ from asyncgrad.core.variable import (
     view_of,
 )
 from asyncgrad.core.views import refuse_change
+from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
 from asyncgrad.ops.derivatives.in_place import Route
@@ -33,6 +34,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.plan import Plan
 from asyncgrad.ops.promotion import as_number, cast, category, constant
 from asyncgrad.ops.table import ENTRIES
+from asyncgrad.ops.transfer import to_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,13 +68,17 @@ def _as_before(tensor: Any) -> Any:
     return tensor if edge is None else restored(tensor._array.copy(), tensor._metadata, edge)
 
 
-def copy(tensor: Any, source: Any, name: str = "copy_") -> Any:
-    """Put the values of another tensor, broadcast, into a tensor."""
+def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = False) -> Any:
+    """Put the values of another tensor, broadcast, into a tensor; they may be elsewhere."""
     shape = tensor._metadata.shape
     if tensor._batched or getattr(source, "_batched", False):
         return _copy_batched(tensor, source, name, copy)
     if not isinstance(source, Variable):
         raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}")
+    device = tensor._metadata.device
+    if source._metadata.device is not device:
+        # What goes to the host is read here and now.
+        source = to_device(source, device, non_blocking=non_blocking and device is not CPU)
     if source._metadata.is_complex and not tensor._metadata.is_complex:
         source = R.to(source, source._array.real.dtype)
     source = cast(source, tensor._metadata.dtype)

@@ -54,7 +54,9 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
 def from_host(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
     """A tensor of an array in host memory, which is taken to the device if that is elsewhere."""
-    return leaf(name, array if device is CPU else device.xp.asarray(array), device, requires_grad)
+    if device is not CPU:
+        array = device.from_host(array, pinned=False)
+    return leaf(name, array, device, requires_grad)
 
 
 def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:

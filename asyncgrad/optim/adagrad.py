@@ -83,13 +83,13 @@ class Adagrad(Optimizer):
             value = complex(value, value)
         array = metadata.F.xp.full_like(parameter._array, value)
         state = self.state[parameter]
-        state["step"] = new_step(parameter)
+        state["step"] = new_step()
         state["sum"] = wrap(array, metadata)
         return state
 
     def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
         state = self.state[parameter] or self._start(group, parameter)
-        step = count_step(state, parameter)
+        step = count_step(state)
         in_tiles(
             _divide,
             (self._values(parameter), gradient, state["sum"]._array),
@@ -103,7 +103,7 @@ class Adagrad(Optimizer):
         if group["weight_decay"]:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         state = self.state[parameter] or self._start(group, parameter)
-        step = count_step(state, parameter)
+        step = count_step(state)
         rows = gradient.coalesce()
         piece, total = self._values(parameter)[rows.indices], state["sum"]._array[rows.indices]
         in_tiles(

@@ -81,7 +81,7 @@ class Adam(Optimizer):
             state["exp_avg_sq"] = zeros_like(parameter)
             if group["amsgrad"]:
                 state["max_exp_avg_sq"] = zeros_like(parameter)
-        step = count_step(state, parameter)
+        step = count_step(state)
         lr = float(group["lr"])
         beta1, beta2 = group["betas"]
         greatest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None

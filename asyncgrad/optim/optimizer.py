@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.autograd.modes import enable_grad, no_grad
 from asyncgrad.core.holders import is_held, rebind, weights_lock
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, bump_version, wrap
+from asyncgrad.devices import CPU
 from asyncgrad.nn.module import clear_gradient
+from asyncgrad.ops.functions.conversion import to
+from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.rows import Rows
 from asyncgrad.scheduler import check_awaited, offload
@@ -202,7 +205,6 @@ class Optimizer(ABC):
         """
         for hook in tuple(self._pre_hooks.values()):
             hook(self, (), {})
-        update = self._update
         drafts = self._drafts = {}
         try:
             with np.errstate(all="ignore"):
@@ -211,13 +213,8 @@ class Optimizer(ABC):
                         meta = parameter._autograd
                         if meta is None or meta.grad is None:
                             continue
-                        if beside or is_held(parameter):
-                            drafts[parameter] = parameter._array.copy(order="K")
-                        gradient = meta.grad._array
-                        if gradient.__class__ is Rows:
-                            self._update_rows(group, parameter, gradient)
-                        else:
-                            update(group, parameter, gradient)
+                        change = parameter._metadata.device.launching(self._change)
+                        change(group, parameter, meta.grad._array, beside)
                         if parameter not in drafts:
                             bump_version(parameter)
             with weights_lock:
@@ -228,6 +225,15 @@ class Optimizer(ABC):
         self.steps_taken += 1
         for hook in tuple(self._post_hooks.values()):
             hook(self, (), {})
+
+    def _change(self, group: dict[str, Any], parameter: Any, gradient: Any, beside: bool) -> None:
+        """Update one parameter, or a draft of it where others need its values."""
+        if beside or is_held(parameter):
+            self._drafts[parameter] = parameter._array.copy(order="K")
+        if gradient.__class__ is Rows:
+            self._update_rows(group, parameter, gradient)
+        else:
+            self._update(group, parameter, gradient)
 
     def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
         """Update a parameter by a row-sparse gradient, if the optimiser can.
@@ -336,14 +342,19 @@ _REQUIRED: Any = object()
 
 
 def _copied(key: str, value: Any, parameter: Any) -> Any:
-    """A value of a loaded state, of the parameter's dtype; the count of steps keeps its own."""
+    """A value of a loaded state, with the parameter's dtype and beside it.
+
+    The count of steps keeps its dtype, and is on the host: nobody has to wait for it.
+    """
     if not isinstance(value, Variable):
         return value
-    dtype = parameter._metadata.dtype
-    keep = key == "step" or category(dtype) < 2
-    F = parameter._metadata.F
-    array = value._array.copy() if keep else value._array.astype(dtype)
-    return wrap(array, F.metadata_of(array))
+    place, dtype = parameter._metadata.device, parameter._metadata.dtype
+    if key == "step":
+        place = CPU
+    if key == "step" or category(dtype) < 2:
+        dtype = value._metadata.dtype
+    with no_grad():
+        return to(value, place, dtype, copy=True)
 
 
 def zeros_like(parameter: Any) -> Any:
@@ -352,18 +363,17 @@ def zeros_like(parameter: Any) -> Any:
     return wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
 
 
-def new_step(parameter: Any) -> Any:
-    """A count of steps; a tensor, as in PyTorch's state dicts."""
-    F = parameter._metadata.F
-    array = F.xp.zeros((), dtype=np.float32)
-    return wrap(array, F.metadata_of(array))
+def new_step() -> Any:
+    """A count of steps; a tensor of the host, as in PyTorch's state dicts."""
+    array = np.zeros((), dtype=np.float32)
+    return wrap(array, metadata_of(array, CPU))
 
 
-def count_step(state: dict[str, Any], parameter: Any) -> int:
+def count_step(state: dict[str, Any]) -> int:
     """The number of this step."""
     step = state.get("step")
     if step is None:
-        step = state["step"] = new_step(parameter)
+        step = state["step"] = new_step()
     array = step._array
     array += 1
     return int(array)

@@ -77,7 +77,7 @@ class RMSprop(Optimizer):
             wanted.append("momentum_buffer")
         if group["centered"]:
             wanted.append("grad_avg")
-        count_step(state, parameter)
+        count_step(state)
         for name in wanted:
             if name not in state:
                 state[name] = zeros_like(parameter)

@@ -14,11 +14,21 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from asyncgrad.devices import cuda as home
 from asyncgrad.devices.base import READY
 from asyncgrad.devices.simulated.array import Library, SimArray, adopt
 from asyncgrad.devices.simulated.machine import Machine, SimEvent
 from asyncgrad.devices.simulated.memory import Access
 from asyncgrad.errors import OutOfMemoryError
+
+
+def installed(monkeypatch, **options):
+    """CuPy's stand-in in CuPy's place."""
+    stand_in = StandIn(**options)
+    monkeypatch.setattr(home, "cupy", stand_in)
+    monkeypatch.setattr(home, "cupyx", stand_in)
+    monkeypatch.setattr(home, "_devices", {})
+    return stand_in
 
 
 class CUDARuntimeError(RuntimeError):
@@ -50,6 +60,11 @@ class _Place:
 
     def synchronize(self, event):
         self.machine.synchronize(event)
+
+    def from_host(self, array, *, pinned):
+        made = adopt(array.copy(), self, self.current_raw(), [])
+        self.cupy.from_host(made, array, self.current_raw())
+        return made
 
     def to_host(self, array):
         return self.cupy.to_host(array, self.current_raw(), np.empty(array.shape, array.dtype))
@@ -89,12 +104,12 @@ class StandIn:
                 self.mem_info = (2**30, 2**31)
 
             def __enter__(self):
-                self_stack = stand_in.stack()
+                self_stack = stand_in.entered()
                 self_stack.append(self.id)
                 return self
 
             def __exit__(self, *exception):
-                stand_in.stack().pop()
+                stand_in.entered().pop()
 
         class Stream:
             def __init__(self, non_blocking=False, priority=None):
@@ -175,7 +190,7 @@ class StandIn:
 
     # -- state ------------------------------------------------------------------------------------
 
-    def stack(self):
+    def entered(self):
         if not hasattr(self._thread, "devices"):
             self._thread.devices = [0]
         return self._thread.devices
@@ -186,7 +201,7 @@ class StandIn:
         return self._thread.streams
 
     def device(self):
-        return self.stack()[-1]
+        return self.entered()[-1]
 
     def null_raw(self, index):
         raw = self._nulls.get(index)
@@ -263,7 +278,8 @@ class StandIn:
         if not self.devices:
             raise CUDARuntimeError(100)
         found = getattr(Library(self.places[0]), name)
-        late = callable(found) and not isinstance(found, type)
+        late = isinstance(found, Library) or callable(found)
+        late = late and not isinstance(found, type)
         return _Late(self, (name,)) if late else found
 
     def array(self, value, dtype=None, **options):

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from cupy_stand_in import StandIn
+from cupy_stand_in import installed
 
 import asyncgrad as ag
 from asyncgrad.devices import cuda as home
@@ -17,18 +17,10 @@ from asyncgrad.errors import AcceleratorError, DeviceLostError
 @pytest.fixture
 def cupy(monkeypatch):
     """CuPy with two devices."""
-    return _install(monkeypatch, devices=2)
+    return installed(monkeypatch, devices=2)
 
 
-def _install(monkeypatch, **options):
-    stand_in = StandIn(**options)
-    monkeypatch.setattr(home, "cupy", stand_in)
-    monkeypatch.setattr(home, "cupyx", stand_in)
-    monkeypatch.setattr(home, "_devices", {})
-    return stand_in
-
-
-def test_without_cupy_the_error_says_what_to_install(monkeypatch):
+def test_without_cupy_the_error_says_what_toinstalled(monkeypatch):
     monkeypatch.setattr(home, "cupy", None)
     for ask in (
         lambda: ag.ones(2).cuda(),
@@ -43,7 +35,7 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
 
 
 def test_without_a_gpu_the_error_says_so(monkeypatch):
-    _install(monkeypatch, devices=0)
+    installed(monkeypatch, devices=0)
     with pytest.raises(RuntimeError, match="sees no CUDA device"):
         ag.ones(2).cuda()
     assert "cuda" not in {device.type for device in ag.devices.available()}

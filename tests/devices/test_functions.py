@@ -8,8 +8,6 @@ import pytest
 import asyncgrad as ag
 import asyncgrad.nn.functional as F
 
-DEVICES = ["sim:1", pytest.param("cuda:0", marks=pytest.mark.gpu)]
-
 
 def at(x, *numbers):
     return ag.tensor(list(numbers), device=x.device)
@@ -69,10 +67,9 @@ def gradients(function, device):
     return out.tolist(), x.grad.tolist()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_and_their_gradients(name, device):
-    found, expected = (gradients(FUNCTIONS[name], place) for place in (device, "cpu"))
+def test_functions_and_their_gradients(name, accelerator):
+    found, expected = (gradients(FUNCTIONS[name], place) for place in (accelerator, "cpu"))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
 
@@ -93,12 +90,11 @@ def trained(make, device):
     return [parameter.cpu().tolist() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
-def test_training(name, device):
+def test_training(name, accelerator):
     def make(parameters):
         more = {"momentum": 0.9} if name == "SGD" else {}
         return getattr(ag.optim, name)(parameters, lr=0.05, **more)
 
-    for one, other in zip(trained(make, device), trained(make, "cpu"), strict=True):
+    for one, other in zip(trained(make, accelerator), trained(make, "cpu"), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -31,9 +31,20 @@ _TAKES_HOST_ARRAYS = frozenset({
 })  # fmt: skip
 #: Functions about shapes and dtypes, which touch no memory.
 _FACTS = frozenset({
-    "broadcast_shapes", "promote_types", "can_cast", "min_scalar_type", "isscalar", "errstate",
-    "ndindex", "issubdtype", "iterable", "ndim", "shape", "size", "normalize_axis_index",
+    "broadcast_shapes", "promote_types", "can_cast", "min_scalar_type", "isscalar", "ndindex",
+    "issubdtype", "iterable", "ndim", "shape", "size", "normalize_axis_index",
 })  # fmt: skip
+#: What NumPy has and CuPy has not, here neither.
+_ABSENT = frozenset({"errstate", "seterr", "geterr", "nditer", "vectorize"})
+#: The elementwise functions that CuPy has these methods of.
+_METHODS = {
+    "reduce": frozenset({"add", "multiply"}),
+    "accumulate": frozenset({"add", "multiply"}),
+    "reduceat": frozenset({"add"}),
+    "at": frozenset({
+        "add", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
+    }),
+}  # fmt: skip
 
 
 class Flags:
@@ -139,6 +150,7 @@ class SimArray:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's elementwise functions on this device."""
+        _check_method(ufunc.__name__, method)
         name = ufunc.__name__ if method == "__call__" else method
         return launch(self.device, name, getattr(ufunc, method), inputs, kwargs)
 
@@ -280,6 +292,9 @@ def _wrapped(
 ) -> Any:
     """A result with the device's arrays in the place of NumPy's; new ones are noted."""
     if isinstance(result, np.ndarray):
+        if not result.flags.writeable and all(result.strides):
+            # As CuPy's diagonals.
+            result.flags.writeable = _root(result).flags.writeable
         same = found.get(id(result))
         if same is not None:
             return same
@@ -312,6 +327,12 @@ def adopt(values: Any, device: Any, stream: Any, fresh: list[SimArray]) -> SimAr
     return array
 
 
+def _check_method(function: str, method: str) -> None:
+    """Raise if CuPy's elementwise function lacks the method."""
+    if function not in _METHODS.get(method, (function,)):
+        raise NotImplementedError(f"`cupy_{function}.{method}` is not supported yet")
+
+
 # -- the library ---------------------------------------------------------------------------------
 
 
@@ -332,6 +353,7 @@ class Function:
 
     def __getattr__(self, name: str) -> Any:
         """The function's own attributes and methods."""
+        _check_method(self._name, name)
         value = getattr(self._function, name)
         return Function(self._device, name, value) if callable(value) else value
 
@@ -348,6 +370,8 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         """A function, a constant or a part; found once."""
+        if name in _ABSENT:
+            raise AttributeError(f"module 'cupy' has no attribute {name!r}, nor has {self._device}")
         value = getattr(self._module, name)
         if isinstance(value, ModuleType):
             value = Library(self._device, value)

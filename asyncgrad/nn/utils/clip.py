@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.creation import zeros
+from asyncgrad.ops.transfer import moved
 from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
@@ -46,20 +48,26 @@ def get_total_norm(
     if not tensors:
         return zeros(())
     order = float(norm_type)
-    F = tensors[0]._metadata.F
+    F, device = tensors[0]._metadata.F, tensors[0]._metadata.device
+    norms = []
     with np.errstate(all="ignore"):
-        norms = F.xp.stack([_norm(tensor._array.reshape(-1), order) for tensor in tensors])
-        total = F.as_array(_norm(norms, order))
-    if error_if_nonfinite and not math.isfinite(total):
+        for tensor in tensors:
+            place = tensor._metadata.device
+            norm = place.launching(_norm)(tensor._array, order)
+            norms.append(norm if place is device else moved(norm, place, device))
+        total = F.as_array(device.launching(_norm)(F.xp.stack(norms), order))
+    out = wrap(total, F.metadata_of(total))
+    if error_if_nonfinite and not math.isfinite(float(out)):
         raise RuntimeError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
             f"cannot be clipped. To disable this error and scale the gradients by the non-finite "
             f"norm anyway, set `error_if_nonfinite=False`"
         )
-    return wrap(total, F.metadata_of(total))
+    return out
 
 
-def _norm(vector: Any, order: float) -> Any:
+def _norm(array: Any, order: float) -> Any:
+    vector = array.reshape(-1)
     if not vector.size:
         return abs(vector).sum()
     return np.linalg.norm(vector, order)
@@ -80,6 +88,9 @@ def clip_grads_with_norm_(
 
 
 def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
+    if isinstance(total_norm, Variable) and total_norm._metadata.device.streamed:
+        _scale_unseen(gradients, max_norm, total_norm)
+        return
     # A Python number: it leaves the gradients' dtype alone.
     factor = float(max_norm) / (float(total_norm) + 1e-6)
     # The norm may be NaN, and then the gradients become so.
@@ -87,9 +98,23 @@ def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
         return
     with np.errstate(all="ignore"):
         for gradient in gradients:
-            array = gradient._array
-            array *= factor
+            gradient._metadata.device.launching(operator.imul)(gradient._array, factor)
             bump_version(gradient)
+
+
+def _scale_unseen(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
+    """Scale by a norm on a device, at which nobody looks: that would be to wait for it."""
+    home = total_norm._metadata.device
+    factor = home.launching(_bounded)(total_norm._metadata.F.xp, max_norm, total_norm._array)
+    for gradient in gradients:
+        place = gradient._metadata.device
+        here = factor if place is home else moved(factor, home, place)
+        place.launching(operator.imul)(gradient._array, here)
+        bump_version(gradient)
+
+
+def _bounded(xp: Any, max_norm: float, total: Any) -> Any:
+    return xp.minimum(float(max_norm) / (total + 1e-6), 1.0)
 
 
 def clip_grad_norm_(
@@ -136,5 +161,6 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     check_awaited("clip_grad_value_")
     bound = float(clip_value)
     for gradient in _gradients(parameters):
-        np.clip(gradient._array, -bound, bound, out=gradient._array)
+        clip = gradient._metadata.device.launching(np.clip)
+        clip(gradient._array, -bound, bound, out=gradient._array)
         bump_version(gradient)

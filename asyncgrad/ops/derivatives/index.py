@@ -127,9 +127,16 @@ def _put_add(xp: Any, x: Any, value: Any, index: Any) -> Any:
 
 def _multiply_at(xp: Any, x: Any, y: Any, index: Any) -> Any:
     """A copy with elements multiplied at an index, as often as they are indexed."""
+    if xp.ndarray is not np.ndarray:
+        # CuPy has no `multiply.at`, and nobody waits for this one to be fast.
+        return xp.asarray(_multiply_at(np, x.get(), _to_host(y), tuple(map(_to_host, index))))
     out = x.copy()
     xp.multiply.at(out, index, y)
     return out
+
+
+def _to_host(value: Any) -> Any:
+    return value.get() if hasattr(value, "get") else value
 
 
 def _zeros_put(xp: Any, value: Any, shape: tuple[int, ...], index: Any) -> Any:

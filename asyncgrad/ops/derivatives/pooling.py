@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from asyncgrad.ops.derivatives.convolution import padded
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.fused import blocks_of
@@ -88,7 +90,8 @@ def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any
     """For each place of a window, where it is in all, and which windows have their peak there."""
     free = xp.ones(peak.shape, bool)
     nan = peak != peak
-    has_nan = bool(nan.any())
+    # Nobody looks at what is on a device.
+    has_nan = not isinstance(nan, np.ndarray) or bool(nan.any())
     for place in window.places():
         part = x[place]
         hit = part == peak

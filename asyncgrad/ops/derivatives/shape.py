@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.ops.entry import Entry, Part, linear, operation
 
 
@@ -51,8 +52,11 @@ def _to(xp: Any, x: Any, dtype: Any) -> Any:
     if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):
         return x.astype(dtype)
     # What does not fit becomes infinite or undefined, as in C, without a word.
-    with xp.errstate(over="ignore", invalid="ignore"):
+    token = hush()
+    try:
         return x.astype(dtype)
+    finally:
+        unhush(token)
 
 
 def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:
@@ -64,8 +68,9 @@ def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:
 
 def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     out = x.diagonal(offset, dim1, dim2)
-    # NumPy's view can't be written to by default, PyTorch's can.
-    out.flags.writeable = x.flags.writeable
+    if out.__class__ is np.ndarray:
+        # NumPy's view can't be written to by default, PyTorch's can.
+        out.flags.writeable = x.flags.writeable
     return out
 
 

@@ -171,7 +171,7 @@ def _filled(
         array = place.xp.full(shape, fitted, dtype=wanted)
     else:
         array = place.xp.empty_like(like, dtype=wanted)
-        array[...] = fitted
+        place.launching(operator.setitem)(array, ..., fitted)
     return leaf(name, array, place, requires_grad)
 
 
@@ -242,7 +242,7 @@ def zeros_like(
     if getattr(input, "_batched", False):
         return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("zeros_like", input, dtype, device, memory_format)
-    array[...] = 0
+    place.launching(operator.setitem)(array, ..., 0)
     return leaf("zeros_like", array, place, requires_grad)
 
 
@@ -255,7 +255,7 @@ def ones_like(
     if getattr(input, "_batched", False):
         return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("ones_like", input, dtype, device, memory_format)
-    array[...] = 1
+    place.launching(operator.setitem)(array, ..., 1)
     return leaf("ones_like", array, place, requires_grad)
 
 
@@ -272,7 +272,7 @@ def full_like(
         return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
     array, dtype, place = _like("full_like", input, dtype, device, memory_format)
     number = _number("full_like", "fill_value", fill_value)
-    array[...] = _fitted("full_like", number, dtype)
+    place.launching(operator.setitem)(array, ..., _fitted("full_like", number, dtype))
     return leaf("full_like", array, place, requires_grad)
 
 

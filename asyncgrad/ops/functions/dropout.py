@@ -252,6 +252,9 @@ def _self_normalised(x: Any, mask: Any, p: float) -> Any:
     """What stays, scaled, and the lowest activation elsewhere; then shifted back to mean 0."""
     scale = 1 / ((_ALPHA**2 * p + 1) * (1 - p)) ** 0.5
     F = x._metadata.F
-    shift = (mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p
-    offset = F.as_array(shift.astype(x._metadata.dtype))
+    offset = F.as_array(x._metadata.device.launching(_offset)(mask, scale, p, x._metadata.dtype))
     return R.add(R.dropout(x, mask, scale), wrap(offset, F.metadata_of(offset)))
+
+
+def _offset(mask: Any, scale: float, p: float, dtype: Any) -> Any:
+    return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)

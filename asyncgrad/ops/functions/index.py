@@ -383,7 +383,9 @@ def _put_into(
             f"{name}: Index put requires the source and destination dtypes match, got "
             f"{metadata.dtype} for the destination and {value._metadata.dtype} for the source."
         )
-    value = _fitted(value, _region(metadata.shape, arrays) if region is None else region)
+    if region is None:
+        region = metadata.device.launching(_region)(metadata.shape, arrays)
+    value = _fitted(value, region)
     if tensor._batched or value._batched:
         put = R.put_add if accumulate else R.put
         return in_place.copy(tensor, put(R.clone(tensor), value, arrays), name)
@@ -440,8 +442,13 @@ def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = Fal
 
 
 def _check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> None:
-    """Raise unless 0 <= number < bound for all; one pass, as negative ones become huge."""
-    if numbers.size and numbers.view(f"u{numbers.itemsize}").max() >= bound:
+    """Raise unless 0 <= number < bound for all; one pass, as negative ones become huge.
+
+    Nobody can look at what is on a device without waiting for it.
+    """
+    if not isinstance(numbers, np.ndarray) or not numbers.size:
+        return
+    if numbers.view(f"u{numbers.itemsize}").max() >= bound:
         low, high = int(numbers.min()), int(numbers.max())
         wrong = high if high >= bound else low
         raise error(
@@ -557,10 +564,12 @@ def _wrapped_gather(x: Any, axis: int, index: Any) -> Any:
             if (x._metadata.shape)
             else by_parts(_wrapped_gather, x, axis, index)
         )
-    numbers = index._array
-    if numbers.size and numbers.min() < 0:
-        size = x._metadata.shape[axis] if x._metadata.shape else 1
-        index = wrap(np.where(numbers < 0, numbers + size, numbers), index._metadata)
+    numbers, metadata = index._array, index._metadata
+    size = x._metadata.shape[axis] if x._metadata.shape else 1
+    if metadata.device.streamed:
+        index = wrap(metadata.device.launching(operator.mod)(numbers, size), metadata)
+    elif numbers.size and numbers.min() < 0:
+        index = wrap(np.where(numbers < 0, numbers + size, numbers), metadata)
     return gather(x, axis, index)
 
 
@@ -879,13 +888,23 @@ def embedding(
     out = _picked(weight, (numbers,), (index,))
     if padding_idx is None and not scale_grad_by_freq:
         return out
-    share = np.ones(numbers.shape, dtype=weight._metadata.dtype)
-    if scale_grad_by_freq:
-        share /= np.bincount(numbers.reshape(-1), minlength=shape[0])[numbers]
-    if padding_idx is not None:
-        share[numbers == padding_idx] = 0
-    factors = share[..., None]
-    return R.scale_gradient(out, wrap(factors, weight._metadata.F.metadata_of(factors)))
+    metadata = weight._metadata
+    factors = metadata.device.launching(_shares)(
+        metadata.F.xp, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq
+    )
+    return R.scale_gradient(out, wrap(factors, metadata.F.metadata_of(factors)))
+
+
+def _shares(
+    xp: Any, numbers: Any, rows: int, dtype: Any, padding: int | None, by_freq: bool
+) -> Any:
+    """What each lookup's gradient counts."""
+    share = xp.ones(numbers.shape, dtype=dtype)
+    if by_freq:
+        share /= xp.bincount(numbers.reshape(-1), minlength=rows)[numbers]
+    if padding is not None:
+        share[numbers == padding] = 0
+    return share[..., None]
 
 
 def _refuse_frequencies(gradient: Any) -> None:
@@ -899,13 +918,19 @@ def _refuse_frequencies(gradient: Any) -> None:
 def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
     """Shorten the rows that are longer than `max_norm`, in place and outside of the graph."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
-    array = weight._array
-    rows = np.unique(numbers)
-    norms = np.linalg.norm(array[rows], norm_type, axis=1)
+    metadata = weight._metadata
+    metadata.device.launching(_shortened)(
+        metadata.F.xp, weight._array, numbers, max_norm, norm_type
+    )
+    bump_version(weight)
+
+
+def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
+    rows = xp.unique(numbers)
+    norms = xp.linalg.norm(array[rows], norm_type, axis=1)
     long = norms > max_norm
     if long.any():
         array[rows[long]] *= (max_norm / (norms[long, None] + 1e-7)).astype(array.dtype)
-    bump_version(weight)
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
@@ -928,6 +953,10 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
                 "one_hot: Can not infer total number of classes from empty tensor. Pass "
                 "num_classes."
             )
+    elif not isinstance(array, np.ndarray):
+        # As PyTorch: nobody looks at what is on a device, unless it has to be counted.
+        if num_classes == -1:
+            num_classes = 1 + x._metadata.device.launching(_greatest)(array)
     else:
         if int(array.min()) < 0:
             raise RuntimeError("one_hot: Class values must be non-negative.")
@@ -941,5 +970,13 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
                 f"one_hot: Class values must be smaller than num_classes: {top} >= {num_classes}"
             )
     F = x._metadata.F
-    rows = (array[..., None] == F.xp.arange(num_classes)).astype(np.int64)
+    rows = x._metadata.device.launching(_hot)(F.xp, array, num_classes)
     return wrap(rows, F.metadata_of(rows))
+
+
+def _greatest(array: Any) -> int:
+    return int(array.max())
+
+
+def _hot(xp: Any, array: Any, classes: int) -> Any:
+    return (array[..., None] == xp.arange(classes)).astype(np.int64)

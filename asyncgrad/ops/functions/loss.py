@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, held, level_of, mapped
 from asyncgrad.ops.functions.activation import log_softmax, logsigmoid
@@ -22,6 +24,9 @@ from asyncgrad.ops.promotion import (
 
 #: Of PyTorch's top level; the others are functions of `nn.functional`.
 from asyncgrad.ops.wide import in_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["cosine_similarity"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -330,7 +335,8 @@ def binary_cross_entropy(
             f"{x._metadata.dtype}: input and target need one dtype. Convert one with .to()."
         )
     x, y = _pair("binary_cross_entropy", x, y)
-    if x._metadata.size:
+    # On a device nobody can look without waiting; what is wrong there becomes NaN.
+    if x._metadata.size and not x._metadata.device.streamed:
         for what, tensor in (("input", x), ("target", y)):
             array = held(tensor, level_of((tensor,)))._array
             if not (array.min() >= 0 and array.max() <= 1):
@@ -423,13 +429,30 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
             f"{name}: Expected target size {expected}, got {other}: the input's shape {shape} "
             f"without the axis of classes."
         )
-    array = target._array
+    labels = target._metadata.device.launching(_labels)
+    return dim, *labels(name, target._array, shape[dim], ignore_index, x._metadata)
+
+
+def _labels(
+    name: str, array: Any, classes: int, ignore_index: int, metadata: Any
+) -> tuple[Any, Any]:
+    """The target with 0 in the place of what is ignored, and what is not, as `_class_target`.
+
+    Nobody can look at what is on a device without waiting for it: classes that are out of range
+    count NaN there.
+    """
     if not array.size:
-        return dim, array, None
-    classes = shape[dim]
+        return array, None
+    if metadata.device.streamed:
+        xp = metadata.F.xp
+        counted = array != ignore_index
+        array = array * counted
+        known = (array >= 0) & (array < classes)
+        number = metadata.dtype.type
+        return array * known, xp.where(known, counted.astype(metadata.dtype), number("nan"))
     low, high = int(array.min()), int(array.max())
     if low >= 0 and high < classes and not low <= ignore_index <= high:
-        return dim, array, None
+        return array, None
     counted = array != ignore_index
     array = array * counted
     low, high = int(array.min()), int(array.max())
@@ -438,7 +461,7 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
             f"{name}: Target {low if low < 0 else high} is out of bounds for {classes} classes. "
             f"Classes count from 0; what is not to count is ignore_index ({ignore_index})."
         )
-    return dim, array, None if counted.all() else counted
+    return array, None if counted.all() else counted
 
 
 def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
@@ -461,27 +484,40 @@ def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
 
 def _counts(
     x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
-) -> tuple[Any, Any, float]:
+) -> tuple[Any, Any, Any]:
     """What each element of the target counts in the sum.
 
     Returns:
         The counts with and without the weights of classes, and what is to be added to the sum:
-        0, or NaN for the mean of nothing.
+        NaN for the mean of nothing, as a tensor on a device, else None.
     """
+    count: Callable[..., tuple[Any, Any, Any]] = x._metadata.device.launching(_counted)
+    return count(x, dim, target, counted, weight, reduction)
+
+
+def _counted(
+    x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
+) -> tuple[Any, Any, Any]:
+    extra: Any = None
     if counted is None and weight is None:
         share = _share(target.size) if reduction == "mean" else 1.0
-        return share, share, 0.0
-    dtype = x._metadata.dtype
-    ones = x._metadata.F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
+        return share, share, None
+    F, dtype = x._metadata.F, x._metadata.dtype
+    ones = F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
     weighted = ones if weight is None else weight[target] * ones
     if reduction == "mean":
-        total = float(weighted.sum())
-        if total == 0:
+        total = weighted.sum()
+        if x._metadata.device.streamed:
+            some = total != 0
+            nothing = F.xp.where(some, dtype.type(0), dtype.type("nan"))
+            extra = wrap(nothing, F.metadata_of(nothing))
+            total = F.xp.where(some, total, dtype.type("inf"))
+        elif total == 0:
             return ones * 0, ones * 0, float("nan")
         ones, weighted = ones / total, weighted / total
     shape = x._metadata.shape
     kept = (*shape[:dim], 1, *shape[dim + 1 :])
-    return weighted.reshape(kept), ones.reshape(kept), 0.0
+    return weighted.reshape(kept), ones.reshape(kept), extra
 
 
 def nll_loss(
@@ -522,7 +558,14 @@ def nll_loss(
     weights = _class_weight("nll_loss", weight, x, dim)
     counts, _, extra = _counts(x, dim, classes, counted, weights, reduction)
     out = R.nll_loss(x, dim, classes, counts, reduction == "none")
-    return R.add_scalar(out, extra) if extra else out
+    return _plus(out, extra)
+
+
+def _plus(out: Any, extra: Any) -> Any:
+    """A mean, and what `_counts` wants to be added to it."""
+    if extra is None:
+        return out
+    return R.add(out, extra) if isinstance(extra, Variable) else R.add_scalar(out, extra)
 
 
 def cross_entropy(
@@ -581,15 +624,16 @@ def cross_entropy(
     weights = _class_weight("cross_entropy", weight, x, dim)
     counts, smooth, extra = _counts(x, dim, classes, counted, weights, reduction)
     if label_smoothing:
-        counts = counts * (1 - label_smoothing)
-        smooth = smooth * (label_smoothing / metadata.shape[dim])
+        times = metadata.device.launching(operator.mul)
+        counts = times(counts, 1 - label_smoothing)
+        smooth = times(smooth, label_smoothing / metadata.shape[dim])
         if weights is not None:
             weights = weights.reshape((-1,) + (1,) * (len(metadata.shape) - 1 - dim))
     else:
         smooth = weights = None
     sums = metadata.kernels["log_sums"](x._array, dim)
     out = R.cross_entropy(x, sums, dim, classes, counts, smooth, weights, reduction == "none")
-    return R.add_scalar(out, extra) if extra else out
+    return _plus(out, extra)
 
 
 def _of_examples(

@@ -215,16 +215,18 @@ def batch_norm(
             "which would have its own. Pass track_running_stats=False, or call eval() before."
         )
     mean, variance = kept[0]
+    move = metadata.device.launching(_move)
     if running_mean is not None:
-        _move(running_mean, mean, momentum)
+        move(running_mean, mean, momentum)
     if running_var is not None:
-        _move(running_var, variance * (count / (count - 1)) if count else variance, momentum)
+        # What is divided by is one less than what was counted.
+        move(running_var, variance, momentum, momentum * count / (count - 1) if count else None)
     return out
 
 
-def _move(running: Any, batch: Any, momentum: float) -> None:
+def _move(running: Any, batch: Any, momentum: float, share: float | None = None) -> None:
     """Bring a running moment nearer to the batch's, in place."""
     array = running._array
     array *= 1 - momentum
-    array += momentum * batch
+    array += (momentum if share is None else share) * batch
     bump_version(running)

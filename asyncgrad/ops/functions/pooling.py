@@ -188,7 +188,8 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
     if not return_indices:
         return out, None
     F = x._metadata.F
-    indices = peak_indices(F.xp, x._array, out._array, window)
+    find = x._metadata.device.launching(peak_indices)
+    indices = find(F.xp, x._array, out._array, window)
     return out, wrap(indices, F.metadata_of(indices))
 
 
@@ -339,18 +340,25 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
     window = _uniform(x, sizes)
     if window is not None:
         return _peaks(name, x, window, return_indices)
-    F, array = x._metadata.F, x._array
-    *lead, height, width = array.shape
-    places = F.xp.empty((*lead, *sizes), np.int64)
-    for i, (top, bottom) in enumerate(_bins(height, sizes[0])):
-        for j, (left, right) in enumerate(_bins(width, sizes[1])):
-            region = array[..., top:bottom, left:right].reshape(*lead, -1)
-            row, column = F.xp.divmod(region.argmax(axis=-1), right - left)
-            places[..., i, j] = (top + row) * width + left + column
+    F = x._metadata.F
+    places = x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes)
+    *lead, _, _ = places.shape
     indices = wrap(places, F.metadata_of(places))
     flat = places.reshape(*lead, sizes[0] * sizes[1])
     picked = gather(flatten(x, -2), -1, wrap(flat, F.metadata_of(flat)))
     return R.reshape(picked, places.shape), indices
+
+
+def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
+    """Where in each image the greatest elements of the windows are."""
+    *lead, height, width = array.shape
+    places = xp.empty((*lead, *sizes), np.int64)
+    for i, (top, bottom) in enumerate(_bins(height, sizes[0])):
+        for j, (left, right) in enumerate(_bins(width, sizes[1])):
+            region = array[..., top:bottom, left:right].reshape(*lead, -1)
+            row, column = xp.divmod(region.argmax(axis=-1), right - left)
+            places[..., i, j] = (top + row) * width + left + column
+    return places
 
 
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:

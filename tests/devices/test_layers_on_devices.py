@@ -1,0 +1,323 @@
+"""Layers, optimisers and what is built on them give on a device what they give on the CPU."""
+
+from __future__ import annotations
+
+import inspect
+import io
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+import asyncgrad.nn.functional as F
+from asyncgrad import nn
+from asyncgrad.testing import simulate
+from asyncgrad.utils.checkpoint import checkpoint, checkpoint_sequential
+
+X = np.random.default_rng(0).standard_normal
+ROW, IMAGE, SIGNAL, VOLUME = X((4, 3)), X((2, 4, 6, 6)), X((2, 4, 7)), X((1, 2, 4, 4, 4))
+STEPS = X((3, 2, 4))
+CLASSES, CHANCES = np.array([0, 2, 1, 1]), np.random.default_rng(1).uniform(0.1, 0.9, (4, 3))
+#: A layer of every class, and what it is called with.
+LAYERS = {
+    "AdaptiveAvgPool1d": (lambda: nn.AdaptiveAvgPool1d(3), SIGNAL),
+    "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d((2, 3)), IMAGE),
+    "AdaptiveMaxPool1d": (lambda: nn.AdaptiveMaxPool1d(3), SIGNAL),
+    "AdaptiveMaxPool2d": (lambda: nn.AdaptiveMaxPool2d((2, 3)), IMAGE),
+    "AlphaDropout": (lambda: nn.AlphaDropout(0.4), ROW),
+    "AvgPool1d": (lambda: nn.AvgPool1d(3, 2, 1), SIGNAL),
+    "AvgPool2d": (lambda: nn.AvgPool2d(2), IMAGE),
+    "BCELoss": (nn.BCELoss, CHANCES, CHANCES[::-1].copy()),
+    "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, ROW, CHANCES),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(4), SIGNAL),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(4), IMAGE),
+    "Conv1d": (lambda: nn.Conv1d(4, 6, 3, groups=2), SIGNAL),
+    "Conv2d": (lambda: nn.Conv2d(4, 3, 3, 2, 1, padding_mode="circular"), IMAGE),
+    "Conv3d": (lambda: nn.Conv3d(2, 2, 2), VOLUME),
+    "ConvTranspose1d": (lambda: nn.ConvTranspose1d(4, 2, 3), SIGNAL),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(4, 2, 3, 2, 1), IMAGE),
+    "ConvTranspose3d": (lambda: nn.ConvTranspose3d(2, 2, 2), VOLUME),
+    "CosineSimilarity": (nn.CosineSimilarity, ROW, CHANCES),
+    "CrossEntropyLoss": (lambda: nn.CrossEntropyLoss(label_smoothing=0.1), ROW, CLASSES),
+    "Dropout": (nn.Dropout, ROW),
+    "Dropout1d": (nn.Dropout1d, SIGNAL),
+    "Dropout2d": (nn.Dropout2d, IMAGE),
+    "Dropout3d": (nn.Dropout3d, VOLUME),
+    "ELU": (nn.ELU, ROW),
+    "Embedding": (lambda: nn.Embedding(3, 4, padding_idx=1), CLASSES),
+    "FeatureAlphaDropout": (nn.FeatureAlphaDropout, IMAGE),
+    "Flatten": (nn.Flatten, IMAGE),
+    "GELU": (nn.GELU, ROW),
+    "GRU": (lambda: nn.GRU(4, 3, 2, bidirectional=True), STEPS),
+    "GRUCell": (lambda: nn.GRUCell(3, 2), ROW),
+    "HuberLoss": (nn.HuberLoss, ROW, CHANCES),
+    "Identity": (nn.Identity, ROW),
+    "KLDivLoss": (lambda: nn.KLDivLoss(reduction="sum"), ROW, CHANCES),
+    "L1Loss": (nn.L1Loss, ROW, CHANCES),
+    "LSTM": (lambda: nn.LSTM(4, 3, proj_size=2), STEPS),
+    "LSTMCell": (lambda: nn.LSTMCell(3, 2), ROW),
+    "LayerNorm": (lambda: nn.LayerNorm(3), ROW),
+    "LeakyReLU": (nn.LeakyReLU, ROW),
+    "Linear": (lambda: nn.Linear(3, 2), ROW),
+    "LogSigmoid": (nn.LogSigmoid, ROW),
+    "LogSoftmax": (lambda: nn.LogSoftmax(1), ROW),
+    "MSELoss": (nn.MSELoss, ROW, CHANCES),
+    "MaxPool1d": (lambda: nn.MaxPool1d(2), SIGNAL),
+    "MaxPool2d": (lambda: nn.MaxPool2d(3, 2, 1), IMAGE),
+    "ModuleDict": None,
+    "ModuleList": None,
+    "MultiheadAttention": (lambda: nn.MultiheadAttention(4, 2, 0.3), STEPS, STEPS, STEPS),
+    "NLLLoss": (lambda: nn.NLLLoss(ignore_index=2), ROW, CLASSES),
+    "ParameterDict": None,
+    "ParameterList": None,
+    "RMSNorm": (lambda: nn.RMSNorm(3), ROW),
+    "RNN": (lambda: nn.RNN(4, 3, nonlinearity="relu"), STEPS),
+    "RNNCell": (lambda: nn.RNNCell(3, 2), ROW),
+    "ReLU": (nn.ReLU, ROW),
+    "Sequential": (lambda: nn.Sequential(nn.Linear(3, 2), nn.Tanh()), ROW),
+    "SiLU": (nn.SiLU, ROW),
+    "Sigmoid": (nn.Sigmoid, ROW),
+    "SmoothL1Loss": (nn.SmoothL1Loss, ROW, CHANCES),
+    "Softmax": (lambda: nn.Softmax(0), ROW),
+    "Softplus": (nn.Softplus, ROW),
+    "Tanh": (nn.Tanh, ROW),
+    "Transformer": (lambda: nn.Transformer(4, 2, 1, 1, 8), STEPS, STEPS),
+    "TransformerDecoder": (
+        lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8), 2), STEPS, STEPS,
+    ),
+    "TransformerDecoderLayer": (lambda: nn.TransformerDecoderLayer(4, 2, 8), STEPS, STEPS),
+    "TransformerEncoder": (
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2), STEPS,
+    ),
+    "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 2, 8), STEPS),
+    "Unflatten": (lambda: nn.Unflatten(1, (1, 3)), ROW),
+}  # fmt: skip
+
+
+def flat(value):
+    if isinstance(value, (tuple, list)):
+        return [part for item in value for part in flat(item)]
+    return [value]
+
+
+def stepped(make, arguments, device):
+    """Outputs, gradients and buffers of one step."""
+    ag.manual_seed(0)
+    layer = make().double().to(device)
+    given = [ag.tensor(a, device=device, requires_grad=a.dtype.kind == "f") for a in arguments]
+    outputs = flat(layer(*given))
+    total = sum((out * out).sum() for out in outputs if out.requires_grad)
+    total.backward()
+    found = [*outputs, *(x.grad for x in given), *(p.grad for p in layer.parameters())]
+    found += layer.buffers()
+    assert {x.device for x in found if x is not None} == {ag.device(device)}
+    return [None if x is None else x.detach().cpu().numpy() for x in found]
+
+
+def equal(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case])
+def test_layers(name, accelerator):
+    make, *arguments = LAYERS[name]
+    equal(stepped(make, arguments, accelerator), stepped(make, arguments, "cpu"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case])
+async def test_layers_are_launched_without_waiting(name):
+    """Nobody looks at what is on the device: that would hold the event loop until it is there."""
+    with simulate(devices=1, latency=1.0) as machine:
+        make, *arguments = LAYERS[name]
+        layer = make().double().to("sim:0")
+        given = [ag.tensor(a, device="sim:0", requires_grad=a.dtype.kind == "f") for a in arguments]
+        await ag.accelerator.synchronize_async()
+        before = machine.blocked
+        outputs = flat(layer(*given))
+        await sum((out * out).sum() for out in outputs if out.requires_grad).backward()
+        assert machine.blocked == before
+
+
+def test_no_layer_is_forgotten():
+    found = {
+        name
+        for name, kind in inspect.getmembers(nn, inspect.isclass)
+        if issubclass(kind, nn.Module) and kind is not nn.Module
+    }
+    assert found == LAYERS.keys()
+
+
+#: An optimiser of every class, in some of its forms.
+OPTIMISERS = {
+    "SGD": lambda p: ag.optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "SGD plain": lambda p: ag.optim.SGD(p, 0.1, maximize=True),
+    "Adam": lambda p: ag.optim.Adam(p, 0.1, amsgrad=True, weight_decay=0.01),
+    "AdamW": lambda p: ag.optim.AdamW(p, 0.1),
+    "Adagrad": lambda p: ag.optim.Adagrad(p, 0.1, lr_decay=0.1, initial_accumulator_value=0.1),
+    "RMSprop": lambda p: ag.optim.RMSprop(p, 0.1, momentum=0.5, centered=True),
+}
+
+
+def model():
+    ag.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 3)).double()
+
+
+def loss_of(layers, device):
+    x, target = ag.tensor(ROW, device=device), ag.tensor(CLASSES, device=device)
+    return F.cross_entropy(layers(x), target)
+
+
+def trained(make, device):
+    layers = model().to(device)
+    optimiser = make(layers.parameters())
+    scheduler = ag.optim.lr_scheduler.StepLR(optimiser, 2)
+    norms = []
+    for _ in range(4):
+        optimiser.zero_grad()
+        loss_of(layers, device).backward()
+        norms.append(nn.utils.clip_grad_norm_(layers.parameters(), 0.5))
+        optimiser.step()
+        scheduler.step()
+    return layers, optimiser, norms
+
+
+def values(tensors):
+    return [x.detach().cpu().numpy() for x in tensors]
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers(name, accelerator):
+    layers, optimiser, norms = trained(OPTIMISERS[name], accelerator)
+    others, _, known = trained(OPTIMISERS[name], "cpu")
+    equal(values([*layers.parameters(), *norms]), values([*others.parameters(), *known]))
+    states = [v for s in optimiser.state.values() for v in s.values() if isinstance(v, ag.Tensor)]
+    assert {v.device for v in states if v.ndim} <= {ag.device(accelerator)}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", OPTIMISERS)
+async def test_steps_are_launched_without_waiting(name):
+    with simulate(devices=1, latency=1.0) as machine:
+        layers = model().to("sim:0")
+        optimiser = OPTIMISERS[name](layers.parameters())
+        await ag.accelerator.synchronize_async()
+        before = machine.blocked
+        for _ in range(2):
+            optimiser.zero_grad()
+            await loss_of(layers, "sim:0").backward()
+            nn.utils.clip_grad_norm_(layers.parameters(), 0.5)
+            nn.utils.clip_grad_value_(layers.parameters(), 0.5)
+            await optimiser.step_async()
+        assert machine.blocked == before
+
+
+def test_no_optimiser_is_forgotten():
+    kinds = {name.split()[0] for name in OPTIMISERS} | {"Optimizer", "SparseAdam"}
+    assert {name for name in dir(ag.optim) if name[0].isupper()} == kinds
+
+
+def test_gradients_of_looked_up_rows_are_dense_on_devices(accelerator):
+    found = []
+    for place in (accelerator, "cpu"):
+        ag.manual_seed(0)
+        table = nn.Embedding(5, 2, sparse=True).to(place)
+        (table(ag.tensor([1, 3, 1], device=place)) ** 2).sum().backward()
+        found.append(values([table.weight.grad.to_dense()]))
+    equal(*found)
+
+
+def test_a_checkpoint_moves_between_devices(accelerator):
+    layers, optimiser, _ = trained(OPTIMISERS["Adam"], accelerator)
+    file = io.BytesIO()
+    ag.save({"model": layers.state_dict(), "optimiser": optimiser.state_dict()}, file)
+    for place in (accelerator, "cpu"):
+        for mapped in (
+            place,
+            ag.device(place),
+            {accelerator: place},
+            lambda s, _, p=place: s.to(p),
+        ):
+            file.seek(0)
+            found = ag.load(file, map_location=mapped)
+            assert {str(v.device) for v in found["model"].values()} == {place}
+            equal(values(found["model"].values()), values(layers.parameters()))
+    file.seek(0)
+    assert {str(v.device) for v in ag.load(file)["model"].values()} == {"cpu"}
+    with pytest.raises(RuntimeError):
+        ag.load(file, map_location="nowhere")
+    others = model()
+    others.load_state_dict(layers.state_dict())
+    again = OPTIMISERS["Adam"](others.parameters())
+    again.load_state_dict(optimiser.state_dict())
+    for one, place in ((layers, accelerator), (others, "cpu")):
+        one.zero_grad()
+        loss_of(one, place).backward()
+    optimiser.step()
+    again.step()
+    equal(values(layers.parameters()), values(others.parameters()))
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointed_parts(accelerator, use_reentrant):
+    def block(x):
+        return F.dropout(x, 0.5).tanh() * x.sin()
+
+    found = []
+    for place in (accelerator, "cpu"):
+        for again in (True, False):
+            ag.manual_seed(0)
+            x = ag.tensor(ROW, device=place, requires_grad=True)
+            y = checkpoint(block, x, use_reentrant=use_reentrant) if again else block(x)
+            layers = model().to(place)
+            y = checkpoint_sequential(layers, 2, y, use_reentrant=use_reentrant)
+            y.sum().backward()
+            found.append(values([x.grad, *(p.grad for p in layers.parameters())]))
+    for other in found[1:]:
+        equal(found[0], other)
+
+
+def square(x):
+    return (x.sin() * x).sum()
+
+
+TRANSFORMS = {
+    "grad": lambda x: ag.func.grad(square)(x),
+    "vmap": lambda x: ag.vmap(lambda row: row.softmax(0) * row[0])(x),
+    "grads of each": lambda x: ag.vmap(ag.func.grad(square))(x),
+    "jacrev": lambda x: ag.func.jacrev(lambda x: x.exp() * x.sum())(x),
+    "jacfwd": lambda x: ag.func.jacfwd(lambda x: x.exp() * x.sum())(x),
+    "hessian": lambda x: ag.func.hessian(square)(x),
+    "jvp": lambda x: ag.func.jvp(square, (x,), (x.cos(),))[1],
+    "vjp": lambda x: ag.func.vjp(lambda x: x.cumsum(0), x)[1](x)[0],
+    "batched": lambda x: ag.autograd.functional.jacobian(
+        lambda x: x.exp() @ x.T, x, vectorize=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms(name, accelerator):
+    found, expected = (TRANSFORMS[name](ag.tensor(ROW, device=p)) for p in (accelerator, "cpu"))
+    assert found.device is ag.device(accelerator)
+    equal(values([found]), values([expected]))
+
+
+def test_functional_call(accelerator):
+    layers = model()
+    there = {name: p.detach().to(accelerator) for name, p in layers.named_parameters()}
+
+    def loss(parameters, x):
+        return ag.func.functional_call(layers, parameters, (x,)).square().sum()
+
+    x = ag.tensor(ROW, device=accelerator)
+    found = ag.vmap(ag.func.grad(loss), in_dims=(None, 0))(there, x)
+    expected = ag.vmap(ag.func.grad(loss), in_dims=(None, 0))(
+        dict(layers.named_parameters()), x.cpu()
+    )
+    equal(values(found.values()), values(expected.values()))
