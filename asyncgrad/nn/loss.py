@@ -6,13 +6,16 @@ from typing import Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
+from asyncgrad.ops.functions.loss import chosen_reduction
 
 
 class _Loss(Module):
     """What losses share: how the losses of the elements become one."""
 
-    def __init__(self, reduction: str) -> None:
+    def __init__(self, reduction: str, size_average: Any = None, reduce: Any = None) -> None:
         super().__init__()
+        if size_average is not None or reduce is not None:
+            reduction = chosen_reduction(reduction, size_average, reduce)
         self.reduction = reduction
 
 
@@ -20,11 +23,15 @@ class L1Loss(_Loss):
     """The absolute difference.
 
     Args:
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of two tensors of one shape."""
@@ -35,11 +42,15 @@ class MSELoss(_Loss):
     """The squared difference.
 
     Args:
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of two tensors of one shape."""
@@ -50,12 +61,20 @@ class SmoothL1Loss(_Loss):
     """The absolute difference, smooth near 0.
 
     Args:
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
         beta: below it the loss is a parabola.
     """
 
-    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.beta = beta
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -71,7 +90,7 @@ class HuberLoss(_Loss):
         delta: that distance.
     """
 
-    def __init__(self, *, reduction: str = "mean", delta: float = 1.0) -> None:
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = delta
 
@@ -84,12 +103,20 @@ class KLDivLoss(_Loss):
     """The divergence of a distribution from a target.
 
     Args:
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "batchmean", "mean", "sum" or "none".
         log_target: the target is given as logarithms, as the input always is.
     """
 
-    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.log_target = log_target
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -100,8 +127,10 @@ class KLDivLoss(_Loss):
 class _WeightedLoss(_Loss):
     """A loss with a weight for each class or element, which is a buffer."""
 
-    def __init__(self, weight: Any, reduction: str) -> None:
-        super().__init__(reduction)
+    def __init__(
+        self, weight: Any, reduction: str, size_average: Any = None, reduce: Any = None
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
         self.register_buffer("weight", weight)
 
 
@@ -111,13 +140,20 @@ class NLLLoss(_WeightedLoss):
     Args:
         weight: a weight for each class.
         ignore_index: a class that does not count.
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
 
     def __init__(
-        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        ignore_index: int = -100,
+        reduce: Any = None,
+        reduction: str = "mean",
     ) -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction, size_average, reduce)
         self.ignore_index = ignore_index
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -137,6 +173,8 @@ class CrossEntropyLoss(_WeightedLoss):
     Args:
         weight: a weight for each class.
         ignore_index: a class that does not count.
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
         label_smoothing: how much of the target is spread over all classes.
     """
@@ -144,12 +182,13 @@ class CrossEntropyLoss(_WeightedLoss):
     def __init__(
         self,
         weight: Any = None,
-        *,
+        size_average: Any = None,
         ignore_index: int = -100,
+        reduce: Any = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction, size_average, reduce)
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
 
@@ -170,11 +209,19 @@ class BCELoss(_WeightedLoss):
 
     Args:
         weight: a weight for each element.
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
 
-    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
-        super().__init__(weight, reduction)
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, reduction, size_average, reduce)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of probabilities."""
@@ -186,14 +233,21 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
     Args:
         weight: a weight for each element.
+        size_average: deprecated.
+        reduce: deprecated.
         reduction: "mean", "sum" or "none".
         pos_weight: a weight for yes.
     """
 
     def __init__(
-        self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+        pos_weight: Any = None,
     ) -> None:
-        super().__init__(weight, reduction)
+        super().__init__(weight, reduction, size_average, reduce)
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Any, target: Any) -> Any:

@@ -220,9 +220,9 @@ class Members:
                 if child is not None
             ]
 
-    def modules(self) -> Iterator[Any]:
-        """This module and all below it, each once."""
-        for _, module in self.named_modules():
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
+        """This module and all below it, each once, or as often as it is there."""
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def named_children(self) -> Iterator[tuple[str, Any]]:

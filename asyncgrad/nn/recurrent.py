@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.creation import zeros
@@ -10,6 +12,8 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
+from asyncgrad.nn.utils.rnn import PackedSequence
+from asyncgrad.ops.functions.index import index_select
 from asyncgrad.ops.functions.shape import cat, flip, reshape, stack, transpose
 
 if TYPE_CHECKING:
@@ -94,7 +98,26 @@ class _Recurrent(Module):
             raise RuntimeError(
                 f"{self._get_name()}: Expected sequence length to be larger than 0 in RNN"
             )
-        hx = self._first_state(x, hx, batched)
+        hx = self._first_state(x, x.shape[1], hx, batched)
+        x, final = self._layers(x, hx, _over)
+        if not batched:
+            return x[:, 0], tuple(part[:, 0] for part in final)
+        return (transpose(x, 0, 1) if self.batch_first else x), final
+
+    def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, tuple[Any, ...]]:
+        """The same for a packed sequence."""
+        data, sizes, order, back = input
+        self._check_input(data, packed=True)
+        if hx is not None and order is not None:
+            hx = tuple(index_select(part, 1, order) for part in hx)
+        hx = self._first_state(data, int(sizes[0]), hx, True)
+        x, final = self._layers(data, hx, partial(_over_packed, segments(sizes.tolist())))
+        if back is not None:
+            final = tuple(index_select(part, 1, back) for part in final)
+        return PackedSequence(x, sizes, order, back), final
+
+    def _layers(self, x: Any, hx: tuple[Any, ...], over: Any) -> tuple[Any, tuple[Any, ...]]:
+        """All layers, of which each goes `over` the sequence in its directions."""
         directions = 1 + self.bidirectional
         last: list[tuple[Any, ...]] = []
         for layer in range(self.num_layers):
@@ -106,22 +129,20 @@ class _Recurrent(Module):
                     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
                     if name + ending in self._parameters
                 }
-                out, state = advance(self.mode, flip(x, (0,)) if direction else x, state, weights)
-                outputs.append(flip(out, (0,)) if direction else out)
+                out, state = over(self.mode, x, state, weights, direction)
+                outputs.append(out)
                 last.append(state)
-            x = outputs[0] if len(outputs) == 1 else cat(outputs, 2)
+            x = outputs[0] if len(outputs) == 1 else cat(outputs, -1)
             if self.dropout and self.training and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout)
-        final = tuple(stack(parts) for parts in zip(*last, strict=True))
-        if not batched:
-            return x[:, 0], tuple(part[:, 0] for part in final)
-        return (transpose(x, 0, 1) if self.batch_first else x), final
+        return x, tuple(stack(parts) for parts in zip(*last, strict=True))
 
-    def _check_input(self, input: Tensor) -> None:
+    def _check_input(self, input: Tensor, *, packed: bool = False) -> None:
         """Raise unless the input fits."""
-        if input.ndim not in {2, 3}:
-            raise ValueError(
-                f"{self._get_name()}: Expected input to be 2D or 3D, got {input.ndim}D instead"
+        if input.ndim not in ({2} if packed else {2, 3}):
+            raise (RuntimeError if packed else ValueError)(
+                f"{self._get_name()}: Expected input to be {'2D' if packed else '2D or 3D'}, got "
+                f"{input.ndim}D instead"
             )
         weight = self.weight_ih_l0
         if input.dtype != weight.dtype:
@@ -135,7 +156,9 @@ class _Recurrent(Module):
                 f"{self.input_size}, got {input.shape[-1]}"
             )
 
-    def _first_state(self, x: Any, hx: tuple[Any, ...] | None, batched: bool) -> tuple[Any, ...]:
+    def _first_state(
+        self, x: Any, count: int, hx: tuple[Any, ...] | None, batched: bool
+    ) -> tuple[Any, ...]:
         """The tensors to start from, with a batch axis: zeros unless given."""
         sizes = [self.proj_size or self.hidden_size]
         if self.mode == "LSTM":
@@ -143,14 +166,14 @@ class _Recurrent(Module):
         lead = self.num_layers * (1 + self.bidirectional)
         if hx is None:
             beside = {"dtype": x.dtype, "device": x.device}
-            return tuple(zeros(lead, x.shape[1], size, **beside) for size in sizes)
+            return tuple(zeros(lead, count, size, **beside) for size in sizes)
         for place, (part, size) in enumerate(zip(hx, sizes, strict=True)):
             if part.ndim != (3 if batched else 2):
                 raise RuntimeError(
                     f"For {'batched 3-D' if batched else 'unbatched 2-D'} input, hx should also "
                     f"be {3 if batched else 2}-D but got {part.ndim}-D tensor"
                 )
-            wanted = (lead, x.shape[1], size) if batched else (lead, size)
+            wanted = (lead, count, size) if batched else (lead, size)
             if part.shape != wanted:
                 raise RuntimeError(
                     f"{self._get_name()}: Expected hidden[{place}] size {wanted}, got {part.shape}"
@@ -180,6 +203,59 @@ class _Recurrent(Module):
         if self.bidirectional is not False:
             parts.append(f"bidirectional={self.bidirectional}")
         return ", ".join(parts)
+
+
+def _over(
+    mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any], backwards: int
+) -> tuple[Any, tuple[Any, ...]]:
+    """The outputs of a layer in one direction, and the state it ends with."""
+    out, state = advance(mode, flip(x, (0,)) if backwards else x, state, weights)
+    return (flip(out, (0,)) if backwards else out), state
+
+
+def segments(batch_sizes: list[int]) -> list[tuple[int, int, int]]:
+    """Steps of a packed sequence of as many rows each: where they start, how many, of how many."""
+    found = []
+    start = 0
+    for rows, steps in groupby(batch_sizes):
+        count = len(list(steps))
+        found.append((start, count, rows))
+        start += count * rows
+    return found
+
+
+def _over_packed(
+    pieces: list[tuple[int, int, int]],
+    mode: str,
+    x: Any,
+    state: tuple[Any, ...],
+    weights: dict[str, Any],
+    backwards: int,
+) -> tuple[Any, tuple[Any, ...]]:
+    """The same over a packed sequence: segment by segment, while sequences end, or backwards begin.
+
+    Rows that a segment does not have wait: forwards they have ended, backwards not yet begun.
+    """
+    outputs: list[Any] = []
+    waiting: list[tuple[Any, ...]] = []
+    if backwards:
+        first, state = state, tuple(part[:0] for part in state)
+    for start, steps, rows in reversed(pieces) if backwards else pieces:
+        held = state[0].shape[0]
+        if backwards:
+            pairs = zip(state, first, strict=True)
+            state = tuple(cat([part, begun[held:rows]]) for part, begun in pairs)
+        elif rows < held:
+            waiting.append(tuple(part[rows:] for part in state))
+            state = tuple(part[:rows] for part in state)
+        piece = reshape(x[start : start + steps * rows], (steps, rows, x.shape[1]))
+        out, state = _over(mode, piece, state, weights, backwards)
+        outputs.append(reshape(out, (steps * rows, out.shape[2])))
+    if backwards:
+        outputs.reverse()
+    if waiting:
+        state = tuple(cat(parts) for parts in zip(state, *reversed(waiting), strict=True))
+    return cat(outputs), state
 
 
 def _check_options(hidden_size: int, num_layers: int, dropout: float, proj_size: int) -> None:
@@ -251,7 +327,8 @@ class RNN(_Recurrent):
         """The states of the last layer for all steps, and the last states of all layers.
 
         Args:
-            input: of shape (length, n, input_size), or as `batch_first` says, or without n.
+            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
+                packed sequence, and so are the outputs then.
             hx: the states to start from, of shape (layers * directions, n, hidden_size); zeros if
                 None.
 
@@ -259,7 +336,8 @@ class RNN(_Recurrent):
             RuntimeError: if shapes do not fit.
             ValueError: for other numbers of axes or dtypes.
         """
-        out, (last,) = self._sequence(input, None if hx is None else (hx,))
+        run = self._packed if isinstance(input, PackedSequence) else self._sequence
+        out, (last,) = run(input, None if hx is None else (hx,))
         return out, last
 
 
@@ -291,7 +369,8 @@ class GRU(_Recurrent):
 
         The arguments and errors are those of `RNN.forward`.
         """
-        out, (last,) = self._sequence(input, None if hx is None else (hx,))
+        run = self._packed if isinstance(input, PackedSequence) else self._sequence
+        out, (last,) = run(input, None if hx is None else (hx,))
         return out, last
 
 
@@ -324,7 +403,8 @@ class LSTM(_Recurrent):
         """The states of the last layer for all steps, and all layers' last states and memories.
 
         Args:
-            input: of shape (length, n, input_size), or as `batch_first` says, or without n.
+            input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
+                packed sequence, and so are the outputs then.
             hx: the states and the memories to start from, of shapes (layers * directions, n,
                 proj_size or hidden_size) and (layers * directions, n, hidden_size); zeros if None.
 
@@ -332,5 +412,6 @@ class LSTM(_Recurrent):
             RuntimeError: if shapes do not fit.
             ValueError: for other numbers of axes or dtypes.
         """
-        out, (state, memory) = self._sequence(input, None if hx is None else tuple(hx))
+        run = self._packed if isinstance(input, PackedSequence) else self._sequence
+        out, (state, memory) = run(input, None if hx is None else tuple(hx))
         return out, (state, memory)

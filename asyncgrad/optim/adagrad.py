@@ -9,11 +9,11 @@ import numpy as np
 from asyncgrad.core.variable import wrap
 from asyncgrad.optim.optimizer import (
     Optimizer,
+    check_manner,
     check_option,
     count_step,
     in_tiles,
     new_step,
-    refuse_differentiable,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Adagrad(Optimizer):
         check_option("weight_decay value", weight_decay)
         check_option("initial_accumulator_value value", initial_accumulator_value)
         check_option("epsilon value", eps)
-        refuse_differentiable("Adagrad", differentiable)
+        check_manner("Adagrad", differentiable, foreach, fused)
         defaults = {
             "lr": lr,
             "lr_decay": lr_decay,

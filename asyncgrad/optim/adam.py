@@ -9,10 +9,10 @@ import numpy as np
 
 from asyncgrad.optim.optimizer import (
     Optimizer,
+    check_manner,
     check_option,
     count_step,
     in_tiles,
-    refuse_differentiable,
     zeros_like,
 )
 
@@ -62,7 +62,7 @@ class Adam(Optimizer):
         check_option("beta parameter at index 0", betas[0], below=1.0)
         check_option("beta parameter at index 1", betas[1], below=1.0)
         check_option("weight_decay value", weight_decay)
-        refuse_differentiable(type(self).__name__, differentiable)
+        check_manner(type(self).__name__, differentiable, foreach, fused)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -175,6 +175,8 @@ class AdamW(Adam):
             weight_decay,
             amsgrad,
             maximize=maximize,
+            foreach=foreach,
             differentiable=differentiable,
+            fused=fused,
             decoupled_weight_decay=True,
         )

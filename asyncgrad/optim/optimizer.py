@@ -425,8 +425,14 @@ def check_option(name: str, value: Any, *, below: float | None = None) -> None:
         raise ValueError(f"Invalid {name}: {value}")
 
 
-def refuse_differentiable(name: str, differentiable: bool) -> None:
-    """Raise for what in-place updates can't do."""
+def check_manner(name: str, differentiable: bool, foreach: Any, fused: Any = None) -> None:
+    """Raise for what in-place updates can't do, and for options that exclude one another."""
+    if fused and (foreach or differentiable):
+        raise RuntimeError(
+            "`fused` and `foreach` cannot be `True` together."
+            if foreach
+            else "`fused` does not support `differentiable`"
+        )
     if differentiable:
         raise NotImplementedError(
             f"{name}: differentiable=True is not supported: a step is not recorded. Write the "

@@ -8,10 +8,10 @@ import numpy as np
 
 from asyncgrad.optim.optimizer import (
     Optimizer,
+    check_manner,
     check_option,
     count_step,
     in_tiles,
-    refuse_differentiable,
     zeros_like,
 )
 
@@ -58,7 +58,7 @@ class RMSprop(Optimizer):
         check_option("momentum value", momentum)
         check_option("weight_decay value", weight_decay)
         check_option("alpha value", alpha)
-        refuse_differentiable("RMSprop", differentiable)
+        check_manner("RMSprop", differentiable, foreach)
         defaults = {
             "lr": lr,
             "momentum": momentum,

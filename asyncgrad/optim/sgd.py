@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.optim.optimizer import Optimizer, check_option, in_tiles, refuse_differentiable
+from asyncgrad.optim.optimizer import Optimizer, check_manner, check_option, in_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +51,7 @@ class SGD(Optimizer):
         check_option("weight_decay value", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        refuse_differentiable("SGD", differentiable)
+        check_manner("SGD", differentiable, foreach, fused)
         defaults = {
             "lr": lr,
             "momentum": momentum,

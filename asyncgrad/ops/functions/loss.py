@@ -36,7 +36,7 @@ IN_PLACE = ()
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def _chosen(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
+def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
     """The reduction, also where the arguments that it replaced are given."""
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -140,7 +140,7 @@ def mse_loss(
         ValueError: for another reduction, or weights of another shape.
         RuntimeError: if the shapes can't be broadcast.
     """
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("mse_loss", input, target)
     _warn_of_sizes(input, target)
     if weight is None:
@@ -173,7 +173,7 @@ def l1_loss(
         ValueError: for another reduction, or weights of another shape.
         RuntimeError: if the shapes can't be broadcast.
     """
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("l1_loss", input, target)
     _warn_of_sizes(input, target)
     if x._metadata.is_complex:
@@ -212,7 +212,7 @@ def smooth_l1_loss(
         ValueError: for another reduction.
         RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
     """
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("smooth_l1_loss", input, target)
     _warn_of_sizes(input, target)
     if beta < 0:
@@ -238,7 +238,7 @@ def huber_loss(
         ValueError: for another reduction, or weights of another shape.
         RuntimeError: if the shapes can't be broadcast, or `delta` is not positive.
     """
-    reduction = _chosen(reduction)
+    reduction = chosen_reduction(reduction)
     x, y = _pair("huber_loss", input, target)
     _warn_of_sizes(input, target)
     if delta <= 0:
@@ -274,7 +274,7 @@ def kl_div(
         RuntimeError: if the shapes can't be broadcast.
     """
     if size_average is not None or reduce is not None:
-        reduction = _chosen(reduction, size_average, reduce)
+        reduction = chosen_reduction(reduction, size_average, reduce)
     elif reduction == "mean":
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support "
@@ -286,7 +286,7 @@ def kl_div(
     x, y = _pair("kl_div", input, target)
     entry = R.kl_div_log if log_target else R.kl_div
     if reduction != "batchmean":
-        return _of_pair(entry, x, y, None, _chosen(reduction))
+        return _of_pair(entry, x, y, None, chosen_reduction(reduction))
     shape = input._metadata.shape
     return _of_pair(entry, x, y, None, "sum", _share(shape[0]) if shape else 1)
 
@@ -321,7 +321,7 @@ def binary_cross_entropy(
         ValueError: for another reduction, or if the shapes differ.
         RuntimeError: if the dtypes differ, or a probability is not between 0 and 1.
     """
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(
         "binary_cross_entropy",
         input,
@@ -375,7 +375,7 @@ def binary_cross_entropy_with_logits(
         RuntimeError: if weights can't be broadcast.
     """
     name = "binary_cross_entropy_with_logits"
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
     x, y = _pair(name, x, y)
     if x._metadata.dtype.kind == "V":
@@ -545,7 +545,7 @@ def nll_loss(
         ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x = as_tensor_operand(input, "nll_loss", 1)
     t = as_tensor_operand(target, "nll_loss", 2)
     if category(x._metadata.dtype) < 2:
@@ -596,7 +596,7 @@ def cross_entropy(
         ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
-    reduction = _chosen(reduction, size_average, reduce)
+    reduction = chosen_reduction(reduction, size_average, reduce)
     x = as_tensor_operand(input, "cross_entropy", 1)
     t = as_tensor_operand(target, "cross_entropy", 2)
     metadata = x._metadata

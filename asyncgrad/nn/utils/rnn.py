@@ -1,0 +1,241 @@
+"""Sequences of several lengths in one tensor: padded, or packed without padding.
+
+In a packed sequence the rows of the first step of all sequences come first, then those of the
+second, and so on; `batch_sizes` says of each step how many sequences still go on. The sequences are
+in order of falling length, to which `sorted_indices` leads and from which `unsorted_indices` leads
+back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.functions.creation import full
+from asyncgrad.ops.functions.data import tensor
+from asyncgrad.ops.functions.index import index_put, index_select
+from asyncgrad.ops.functions.shape import reshape, transpose
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class PackedSequence(NamedTuple):
+    """What `pack_padded_sequence` and `pack_sequence` make, and recurrent layers take and return.
+
+    Attributes:
+        data: of shape (rows, ...).
+        batch_sizes: int64, of shape (steps,), on the CPU.
+        sorted_indices: the order in which the sequences are; None if it is their own.
+        unsorted_indices: the way back.
+    """
+
+    data: Any
+    batch_sizes: Any
+    sorted_indices: Any = None
+    unsorted_indices: Any = None
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The sequence with its data in another dtype or place, as `Tensor.to` takes them."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        orders = [None if x is None else x.to(data.device) for x in self[2:]]
+        return PackedSequence(data, self.batch_sizes, *orders)
+
+    def cpu(self) -> PackedSequence:
+        """The sequence in host memory."""
+        return self.to("cpu")
+
+    def float(self) -> PackedSequence:
+        """The sequence in float32."""
+        return self.to("float32")
+
+    def double(self) -> PackedSequence:
+        """The sequence in float64."""
+        return self.to("float64")
+
+    def half(self) -> PackedSequence:
+        """The sequence in float16."""
+        return self.to("float16")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the data are on a CUDA device."""
+        return bool(self.data.is_cuda)
+
+
+def invert_permutation(permutation: Any) -> Any:
+    """The order that undoes an order; None for None."""
+    if permutation is None:
+        return None
+    return tensor(np.argsort(permutation.numpy(force=True)), device=permutation.device)
+
+
+def pack_padded_sequence(
+    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Sequences without their padding.
+
+    Args:
+        input: of shape (length, n, ...), or (n, length, ...) with `batch_first`.
+        lengths: the length of each sequence: a sequence of integers, or a tensor on the CPU.
+        batch_first: see above.
+        enforce_sorted: the lengths have to fall; otherwise the sequences are put in order.
+
+    Raises:
+        RuntimeError: if a length is not positive or beyond the input, they are not as many as the
+            sequences, or do not fall.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> rnn = ag.nn.utils.rnn
+        >>> rnn.pack_padded_sequence(ag.tensor([[1, 4], [2, 5], [3, 0]]), [3, 2]).data
+        tensor([1, 4, 2, 5, 3])
+    """
+    numbers = np.asarray(lengths)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise RuntimeError("pack_padded_sequence: `lengths` should be a 1D int64 tensor on the CPU")
+    if not input.numel():
+        raise RuntimeError("pack_padded_sequence: Cannot pack empty tensors.")
+    x = transpose(input, 0, 1) if batch_first else input
+    steps, count = x.shape[:2]
+    if len(numbers) != count:
+        raise RuntimeError(
+            f"pack_padded_sequence: Expected `len(lengths)` to be equal to batch_size, but got "
+            f"{len(numbers)} (batch_size={count})"
+        )
+    if numbers.min() <= 0 or numbers.max() > steps:
+        raise RuntimeError(
+            f"pack_padded_sequence: Length of all samples has to be greater than 0 and at most "
+            f"{steps}, but found an element in `lengths` that is not: {numbers.tolist()}"
+        )
+    order = None
+    if not enforce_sorted:
+        order = np.argsort(-numbers, kind="stable")
+        numbers = numbers[order]
+        order = tensor(order, device=input.device)
+        x = index_select(x, 1, order)
+    elif np.any(np.diff(numbers) > 0):
+        raise RuntimeError(
+            "pack_padded_sequence: `lengths` array must be sorted in decreasing order when "
+            "`enforce_sorted` is True. You can pass `enforce_sorted=False`."
+        )
+    there = np.arange(numbers[0])[:, None] < numbers
+    rows = tensor(np.flatnonzero(there), device=input.device)
+    data = index_select(reshape(x, (steps * count, *x.shape[2:])), 0, rows)
+    return PackedSequence(data, tensor(there.sum(1)), order, invert_permutation(order))
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Any, Any]:
+    """What `pack_padded_sequence` was given: the padded sequences, and their lengths.
+
+    Args:
+        sequence: the packed sequence.
+        batch_first: the result is (n, length, ...) and not (length, n, ...).
+        padding_value: what goes where a sequence has ended.
+        total_length: the length of the result; that of the longest sequence if None.
+
+    Raises:
+        ValueError: if the result is to be shorter than a sequence.
+    """
+    data, sizes = sequence.data, sequence.batch_sizes.numpy()
+    longest, count = len(sizes), int(sizes[0])
+    steps = longest if total_length is None else total_length
+    if steps < longest:
+        raise ValueError(
+            f"Expected total_length to be at least the length of the longest sequence in input, "
+            f"but got total_length={steps} and max sequence length being {longest}"
+        )
+    there = np.arange(count) < sizes[:, None]
+    rows = tensor(np.flatnonzero(there), device=data.device)
+    rest = data.shape[1:]
+    out = full((steps * count, *rest), padding_value, dtype=data.dtype, device=data.device)
+    out = reshape(index_put(out, (rows,), data), (steps, count, *rest))
+    lengths = tensor(there.sum(0))
+    if sequence.unsorted_indices is not None:
+        out = index_select(out, 1, sequence.unsorted_indices)
+        lengths = lengths[sequence.unsorted_indices.cpu()]
+    return (transpose(out, 0, 1) if batch_first else out), lengths
+
+
+def pad_sequence(
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Any:
+    """Sequences of several lengths as one tensor.
+
+    Args:
+        sequences: tensors of shapes (length, ...), alike but for the length.
+        batch_first: the result is (n, length, ...) and not (length, n, ...).
+        padding_value: what goes where a sequence has ended.
+        padding_side: "right" to pad behind the sequences, "left" to pad before them.
+
+    Raises:
+        RuntimeError: if there are no sequences, they are not alike, or there is no such side.
+    """
+    if isinstance(sequences, Variable):
+        sequences = sequences.unbind(0)  # type: ignore[attr-defined]
+    sequences = list(sequences)
+    if not sequences:
+        raise RuntimeError("pad_sequence: received an empty list of sequences")
+    if padding_side not in {"left", "right"}:
+        raise RuntimeError(
+            f"pad_sequence: Expected padding_side to be one of left or right, but got "
+            f"{padding_side}."
+        )
+    first = sequences[0]
+    rest = first.shape[1:]
+    if any(x.shape[1:] != rest for x in sequences):
+        raise RuntimeError(
+            f"pad_sequence: the sequences' shapes have to be alike but for the first axis, got "
+            f"{[tuple(x.shape) for x in sequences]}"
+        )
+    steps = max(len(x) for x in sequences)
+    out = full((len(sequences), steps, *rest), padding_value, dtype=first.dtype,
+               device=first.device)  # fmt: skip
+    for place, x in enumerate(sequences):
+        out[place, steps - len(x) if padding_side == "left" else 0 :][: len(x)] = x
+    return out if batch_first else transpose(out, 0, 1)
+
+
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+    """The sequences of a padded tensor, each without its padding.
+
+    Args:
+        padded_sequences: of shape (length, n, ...), or (n, length, ...) with `batch_first`.
+        lengths: the length of each sequence.
+        batch_first: see above.
+    """
+    x = padded_sequences if batch_first else transpose(padded_sequences, 0, 1)
+    pairs = zip(x, np.asarray(lengths).tolist(), strict=True)
+    return [part[:length] for part, length in pairs]
+
+
+def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> PackedSequence:
+    """Sequences of several lengths, packed.
+
+    Args:
+        sequences: tensors of shapes (length, ...), alike but for the length.
+        enforce_sorted: the lengths have to fall; otherwise the sequences are put in order.
+
+    Raises:
+        RuntimeError: as `pad_sequence` and `pack_padded_sequence`.
+    """
+    lengths = [len(x) for x in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+    """The sequences of a packed one."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
