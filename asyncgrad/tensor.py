@@ -713,7 +713,7 @@ class Tensor(Variable):
     @property
     def T(self) -> Any:
         """The axes reversed."""
-        return shaping.permute(self, tuple(reversed(range(self.ndim))))
+        return R.permute(self, tuple(range(self.ndim))[::-1])
 
     @property
     def mT(self) -> Any:

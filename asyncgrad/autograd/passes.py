@@ -358,7 +358,8 @@ def _graph_task(
     batched = False
     if given is not None:
         given = _sequence(given)
-        batched = any(getattr(gradient, "_batched", False) for gradient in given)
+        for gradient in given:
+            batched = batched or getattr(gradient, "_batched", False)
         if len(given) != len(roots):
             raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
     edges = []

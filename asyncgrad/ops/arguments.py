@@ -21,6 +21,8 @@ def one_dim(name: str, dim: Any, ndim: int) -> int:
         IndexError: if there is no such axis.
         TypeError: if it is no integer.
     """
+    if dim.__class__ is int and -ndim <= dim < ndim:
+        return dim + ndim if dim < 0 else dim  # type: ignore[no-any-return]
     try:
         axis = operator.index(dim)
     except TypeError:
@@ -65,6 +67,8 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
     Raises:
         RuntimeError: if the elements do not fit.
     """
+    if prod(shape) == size and min(shape, default=0) >= 0:
+        return shape
     unknown = shape.count(-1)
     known = prod(n for n in shape if n != -1)
     if unknown > 1:

@@ -1,4 +1,4 @@
-"""The door of functions of one tensor and some attributes: reductions, bounds, casts."""
+"""The door of functions of one tensor and some attributes: reductions, views, casts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, next_sequence_nr
-from asyncgrad.core.variable import Variable, counter_of, gradient_edge
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_view
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.plan import Plan
 
@@ -89,5 +89,13 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
         out._edge = node
         return out
 
-    door.__name__ = door.__qualname__ = name
-    return door
+    def view_door(input: Any, *attributes: Any) -> Any:
+        if not current().plain:
+            return general(input, *attributes)
+        out = door(input, *attributes)
+        note_view(out, input, name, attributes)
+        return out
+
+    made = view_door if entry.view else door
+    made.__name__ = made.__qualname__ = name
+    return made

@@ -104,10 +104,10 @@ def _door(entry: Entry) -> Any:
     if entry.inputs == ("*xs",):
         return sequence_door(entry)
     general = general_door(entry)
-    if entry.view:
-        return general
     if entry.inputs == ("x",):
         return _door_of_one(entry, general)
+    if entry.view:
+        return general
     if entry.name == "complex":
         # The result is of another kind than the operands.
         return general
@@ -121,7 +121,7 @@ def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
     single = single_door(entry, general)
     if name.endswith("_scalar"):
         return number_door(entry, single)
-    if entry.attributes or entry.cost is not None or not entry.pulls:
+    if entry.attributes or entry.cost is not None or entry.view or not entry.pulls:
         return single
     if name in {"abs", "real"}:
         # Real for complex numbers.

@@ -66,6 +66,8 @@ def getitem(input: Any, index: Any) -> Any:
     try:
         if kind is int:
             return R.getitem(input, (index, Ellipsis))
+        if kind is slice and input._metadata.shape:
+            return R.getitem(input, (_plain(index), Ellipsis))
         basic, arrays, watched = _parsed(input._metadata.shape, index)
         out = R.getitem(input, basic) if basic else input
         return out if arrays is None else _picked(out, arrays, watched)
