@@ -174,6 +174,11 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def in_one_block(array: Any) -> bool:
+    """Whether an array is not worth being cut."""
+    return bool(array.size <= _BLOCK)
+
+
 def blocks_of(array: Any) -> Iterator[slice]:
     """Slices along the first axis that cut an array of the host into blocks."""
     if array.size <= _BLOCK or not isinstance(array, np.ndarray):

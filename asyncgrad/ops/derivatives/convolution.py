@@ -7,6 +7,7 @@ that by its weight, each is made of the other two: double backward closes.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Elements of the columns that are made at a time.
 _COLUMNS = 1 << 18
+#: Gradients of so many elements, zeros between them included, are spread out.
+_SMALL = 4096
+#: Arrangements of small numbers that are remembered.
+_REMEMBERED = 1024
 
 
 class Geometry(NamedTuple):
@@ -34,55 +39,72 @@ class Geometry(NamedTuple):
 
     def out_shape(self, image: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the image that comes out."""
-        axes = zip(image, kernel, self.stride, self.padding, self.dilation, strict=True)
-        return tuple(
-            (n + before + after - d * (k - 1) - 1) // s + 1 for n, k, s, (before, after), d in axes
+        return _out_shape(image, kernel, self)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _out_shape(
+    image: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry
+) -> tuple[int, ...]:
+    stride, padding, dilation, _ = geometry
+    return tuple(
+        (n + before + after - d * (k - 1) - 1) // s + 1
+        for n, k, s, (before, after), d in zip(
+            image, kernel, stride, padding, dilation, strict=True
         )
+    )
 
 
 def padded(xp: Any, x: Any, padding: tuple[tuple[int, int], ...], value: Any = 0) -> Any:
     """The last axes with `value` before and after; a negative padding cuts off."""
-    if not any(before or after for before, after in padding):
+    if not any(map(any, padding)):
         return x
-    kept = x[
-        (
-            ...,
-            *(
-                slice(max(0, -before), n - max(0, -after))
-                for n, (before, after) in zip(x.shape[-len(padding) :], padding, strict=True)
-            ),
-        )
-    ]
-    before = [max(0, b) for b, _ in padding]
-    lead = x.ndim - len(padding)
-    inner = kept.shape[lead:]
-    shape = tuple(b + n + max(0, a) for b, n, (_, a) in zip(before, inner, padding, strict=True))
-    if value == 0:
-        out = xp.zeros((*x.shape[:lead], *shape), x.dtype)
-    else:
-        out = xp.full((*x.shape[:lead], *shape), value, x.dtype)
-    out[(..., *(slice(b, b + n) for b, n in zip(before, inner, strict=True)))] = kept
+    shape, kept, inner = _frame(x.shape, padding)
+    out = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
+    out[inner] = x[kept]
     return out
+
+
+@functools.lru_cache(_REMEMBERED)
+def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tuple[Any, Any, Any]:
+    """The shape with a padding, what is kept of the array, and where that goes."""
+    lead = len(shape) - len(padding)
+    full, kept, inner = list(shape[:lead]), [], []
+    for n, (before, after) in zip(shape[lead:], padding, strict=True):
+        part = slice(max(0, -before), n - max(0, -after))
+        start = max(0, before)
+        stop = start + len(range(n)[part])
+        kept.append(part)
+        inner.append(slice(start, stop))
+        full.append(stop + max(0, after))
+    return tuple(full), (..., *kept), (..., *inner)
 
 
 def _windows(xp: Any, x: Any, kernel: Any, out: Any, geometry: Geometry) -> Any:
     """A view (batch, groups, channels, *kernel, *out) of a padded image."""
     x = xp.ascontiguousarray(x)
+    shape, strides = _layout(x.shape, x.strides, kernel, out, geometry)
+    if isinstance(x, np.ndarray):
+        # A tenth of what `as_strided` takes.
+        return np.ndarray(shape, x.dtype, x, 0, strides)
+    return xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], kernel: Any, out: Any, geometry: Geometry
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape and the strides of the windows of an array."""
     groups = geometry.groups
-    batch, channel, *steps = x.strides
-    own = x.shape[1] // groups
-    shape = (x.shape[0], groups, own, *kernel, *out)
-    strides = (
+    batch, channel, *steps = strides
+    own = shape[1] // groups
+    return (shape[0], groups, own, *kernel, *out), (
         batch,
         own * channel,
         channel,
         *(d * step for d, step in zip(geometry.dilation, steps, strict=True)),
         *(s * step for s, step in zip(geometry.stride, steps, strict=True)),
     )
-    if isinstance(x, np.ndarray):
-        # A tenth of what `as_strided` takes.
-        return np.ndarray(shape, x.dtype, x, 0, strides)
-    return xp.lib.stride_tricks.as_strided(x, shape, strides)
 
 
 def _pieces(windows: Any, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
@@ -138,6 +160,9 @@ def _convolution(xp: Any, x: Any, weight: Any, geometry: Geometry) -> Any:
         return (matrix @ columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
     windows = _windows(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
+    if batch == 1 and 0 < windows.size <= _COLUMNS:
+        columns = windows.reshape(groups, matrix.shape[2], prod(image))
+        return _of_groups(xp, matrix, columns).reshape(1, outs, *image)
     out = xp.empty((batch, groups, outs // groups, *image), x.dtype)
     if not windows.size:
         out[...] = 0
@@ -160,9 +185,12 @@ def _convolution_weight(xp: Any, y: Any, x: Any, shape: tuple[int, ...], geometr
     kernel = shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
+    windows = _windows(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
+    if len(y) == 1 and 0 < windows.size <= _COLUMNS:
+        columns = windows.reshape(groups, length, -1)
+        return _of_groups(xp, y.reshape(groups, outs, -1), columns.swapaxes(1, 2)).reshape(shape)
     y = y.reshape(y.shape[0], groups, outs, *y.shape[2:])
     total = xp.zeros((groups, outs, length), y.dtype)
-    windows = _windows(xp, padded(xp, x, geometry.padding), kernel, y.shape[3:], geometry)
     for images, rows, columns in _pieces(windows, ndim):
         part = y[images, :, :, rows]
         if len(part) > 1:
@@ -172,6 +200,18 @@ def _convolution_weight(xp: Any, y: Any, x: Any, shape: tuple[int, ...], geometr
     return total.reshape(shape)
 
 
+def _apart(xp: Any, y: Any, stride: tuple[int, ...]) -> Any:
+    """The array with zeros between its elements, so that they are as far apart as the strides."""
+    if all(s == 1 for s in stride):
+        return y
+    lead = y.ndim - len(stride)
+    places = tuple([slice(None, None, s) for s in stride])
+    lengths = [(n - 1) * s + 1 for n, s in zip(y.shape[lead:], stride, strict=True)]
+    out = xp.zeros((*y.shape[:lead], *lengths), y.dtype)
+    out[(..., *places)] = y
+    return out
+
+
 def _convolution_input(
     xp: Any, y: Any, weight: Any, shape: tuple[int, ...], geometry: Geometry
 ) -> Any:
@@ -179,16 +219,21 @@ def _convolution_input(
     kernel = weight.shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
-    if all(s == 1 for s in geometry.stride):
-        # A convolution with the kernel turned round.
+    small = y.size * prod(geometry.stride) <= _SMALL
+    if small or all(s == 1 for s in geometry.stride):
+        # A convolution with the kernel turned round, over gradients as far apart as the strides.
+        y = _apart(xp, y, geometry.stride)
         turned = weight.swapaxes(1, 2)[(..., *(slice(None, None, -1),) * ndim)]
         turned = turned.reshape(shape[1], weight.shape[1], *kernel)
         reach = [d * (k - 1) for d, k in zip(geometry.dilation, kernel, strict=True)]
         padding = tuple(
-            (r - before, r - after)
-            for r, (before, after) in zip(reach, geometry.padding, strict=True)
+            (r - before, n - m + before)
+            for r, n, m, (before, _) in zip(
+                reach, shape[2:], y.shape[2:], geometry.padding, strict=True
+            )
         )
-        return _convolution(xp, y, turned, geometry._replace(padding=padding))
+        near = geometry._replace(stride=(1,) * ndim, padding=padding)
+        return _convolution(xp, y, turned, near)
     spread = [
         n + before + max(0, after)
         for n, (before, after) in zip(shape[2:], geometry.padding, strict=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.ops.derivatives.activation import line_total
 from asyncgrad.ops.entry import linear, operation
-from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, widening
+from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, in_one_block, widening
 
 # -- over the last axes ---------------------------------------------------------------------------
 
@@ -92,6 +94,8 @@ def _by_input(xp: Any, g: Any, x: Any, weight: Any, count: int, kept: Any) -> An
 def _by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -> Any:
     mean, inverse = kept[0]
     g, x = _rows(g, count), _rows(x, count)
+    if in_one_block(x):
+        return inverse[:, 0].dot((x - mean) * g).reshape(shape)
     total = xp.zeros(x.shape[1], x.dtype)
     for block in blocks_of(x):
         y = x[block] - mean[block]
@@ -214,6 +218,9 @@ def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
     n = x.shape[0] * x.shape[2]
     mean = x.sum(axis=2).sum(axis=0) / n
     column = mean[:, None]
+    if in_one_block(x):
+        y = x - column
+        return mean, xp.einsum("ncs,ncs->c", y, y) / n
     total = xp.zeros_like(mean)
     for block in blocks_of(x):
         y = x[block] - column
@@ -252,8 +259,10 @@ def _batch_norm_by_moments(
 
 def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
     """The sums of the gradient, and of its product with x less the mean, by channel."""
-    plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
     column = mean[:, None]
+    if in_one_block(x):
+        return g.sum(axis=2).sum(axis=0), xp.einsum("ncs,ncs->c", g, x - column)
+    plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
     for block in blocks_of(x):
         part = g[block]
         plain += part.sum(axis=2).sum(axis=0)
@@ -261,14 +270,13 @@ def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
     return plain, product
 
 
-@widening
-def _batch_by_input(xp: Any, g: Any, x: Any, weight: Any, eps: float, kept: Any) -> Any:
-    mean, variance = kept[0]
-    inverse = 1 / xp.sqrt(variance + eps)
+def _batch_by_input(
+    xp: Any, g: Any, x: Any, weight: Any, mean: Any, inverse: Any, plain: Any, product: Any
+) -> Any:
+    """The gradient by the input, from the sums of the output's."""
     shape = x.shape
     g, x = _channels(g), _channels(x)
     n = x.shape[0] * x.shape[2]
-    plain, product = _gradient_sums(xp, g, x, mean)
     scale = inverse * weight
     slope = -scale * inverse * inverse * product / n
     shift = (-scale * plain / n - slope * mean)[:, None]
@@ -280,6 +288,28 @@ def _batch_by_input(xp: Any, g: Any, x: Any, weight: Any, eps: float, kept: Any)
         y += shift
         xp.add(d, y, d)
     return out.reshape(shape)
+
+
+def _batch_pull(
+    F: Any, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, eps: float, kept: Any
+) -> Any:
+    """All gradients of `batch_norm`, from the same two sums."""
+    if not F.fused:
+        return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
+    xp, dtype = F.xp, x.dtype
+    if dtype.itemsize <= 2:
+        g, x, weight = (value.astype(np.float32) for value in (g, x, weight))
+    mean, variance = kept[0]
+    inverse = 1 / xp.sqrt(variance + eps)
+    plain, product = _gradient_sums(xp, _channels(g), _channels(x), mean)
+    made = []
+    for name in wanted:
+        if name == "x":
+            part = _batch_by_input(xp, g, x, weight, mean, inverse, plain, product)
+        else:
+            part = product * inverse if name == "weight" else plain
+        made.append(part if part.dtype == dtype else part.astype(dtype))
+    return tuple(made)
 
 
 @widening
@@ -308,6 +338,13 @@ def _batch_input_rule(F: Any, g: Any, x: Any, weight: Any, eps: float, kept: Any
 
 def _batch_weight_rule(F: Any, g: Any, x: Any, eps: float, kept: Any) -> Any:
     return F.sum(g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False)
+
+
+_BATCH_RULES = {
+    "x": _batch_input_rule,
+    "weight": lambda F, g, x, weight, eps, kept: _batch_weight_rule(F, g, x, eps, kept),
+    "bias": lambda F, g, x, weight, eps, kept: F.sum(g, _batch_dims(g), False),
+}
 
 
 def _batch_push(F: Any, t: Any, x: Any, weight: Any, eps: float) -> Any:
@@ -434,14 +471,7 @@ ENTRIES = (
         _batch_norm,
         "x weight bias",
         "eps kept",
-        pulls={
-            "x": fused(_batch_by_input, _batch_input_rule),
-            "weight": fused(
-                lambda xp, g, x, eps, kept: _batch_by_weight(xp, g, x, *kept[0], eps),
-                _batch_weight_rule,
-            ),
-            "bias": fused(_batch_by_bias, lambda F, g: F.sum(g, _batch_dims(g), False)),
-        },
+        together=_batch_pull,
         pushes={
             "x": _batch_push,
             "weight": lambda F, t, x, eps: (

@@ -6,6 +6,7 @@ gets all of the gradient; of several the first, as in PyTorch.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,11 @@ from asyncgrad.ops.fused import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+#: So few elements are taken window by window.
+_SMALL = 4096
+#: The dtypes that NumPy counts and sorts itself.
+_OWN = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
 class Window(NamedTuple):
@@ -32,8 +38,7 @@ class Window(NamedTuple):
 
     def sides(self) -> tuple[tuple[int, int], ...]:
         """What has to be added to the image, or cut off, for the windows to fit exactly."""
-        axes = zip(*self, strict=True)
-        return tuple((p, (m - 1) * s + d * (k - 1) + 1 - n - p) for k, s, p, d, n, m in axes)
+        return _sides(self)
 
     def steps(self, axis: int) -> Iterator[slice]:
         """For each place of a window along an axis, where it is in all windows."""
@@ -54,6 +59,12 @@ class Window(NamedTuple):
         return any(d * (k - 1) >= s for k, s, d in axes)
 
 
+@functools.lru_cache(1024)
+def _sides(window: Window) -> tuple[tuple[int, int], ...]:
+    axes = zip(*window, strict=True)
+    return tuple([(p, (m - 1) * s + d * (k - 1) + 1 - n - p) for k, s, p, d, n, m in axes])
+
+
 def _planes(x: Any) -> Any:
     """The array as (planes, rows, columns)."""
     return x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
@@ -63,9 +74,50 @@ def _lowest(xp: Any, dtype: Any) -> Any:
     return -xp.inf if dtype.kind in "fV" else xp.iinfo(dtype).min
 
 
+# -- few elements: all windows in one piece -------------------------------------------------------
+
+
+def _is_small(x: Any) -> bool:
+    """Whether calls of the library take longer than what they do."""
+    return x.size <= _SMALL and x.__class__ is np.ndarray and x.dtype in _OWN
+
+
+def _windows(x: Any, window: Window, value: Any) -> Any:
+    """The windows of planes as rows."""
+    part = np.ascontiguousarray(padded(np, x, window.sides(), value))
+    plane, *steps = part.strides
+    strides = (
+        plane,
+        *(s * step for s, step in zip(window.stride, steps, strict=True)),
+        *(d * step for d, step in zip(window.dilation, steps, strict=True)),
+    )
+    shape = (len(part), *window.out, *window.kernel)
+    return np.ndarray(shape, part.dtype, part, 0, strides).reshape(-1, prod(window.kernel))
+
+
+@functools.lru_cache(64)
+def _numbered(planes: int, window: Window) -> Any:
+    """The number of each element of the windows; what is added at the sides has one of its own."""
+    count = planes * prod(window.image)
+    return _windows(np.arange(count).reshape(planes, *window.image), window, count)
+
+
+def _collected(shape: tuple[int, ...], numbers: Any, values: Any) -> Any:
+    """The sums of values for the same element."""
+    count = prod(shape)
+    totals = np.bincount(numbers, values.reshape(-1), count + 1)[:count]
+    return totals.astype(values.dtype).reshape(shape)
+
+
+# -- peaks ----------------------------------------------------------------------------------------
+
+
 def _max_pool(xp: Any, x: Any, window: Window) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
+    if _is_small(x):
+        peaks = _windows(x, window, _lowest(xp, x.dtype)).max(axis=1)
+        return peaks.reshape(*lead, *window.out)
     out = xp.empty((len(x), *window.out), x.dtype)
     sides, lowest = window.sides(), _lowest(xp, x.dtype)
     for block in blocks_of(x):
@@ -106,6 +158,10 @@ def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
     """The adjoint of picking the peaks: each element of `y` where its window's peak is."""
     shape = x.shape
     x, y, peak = _planes(x), _planes(y), _planes(peak)
+    if _is_small(x) and _is_small(y):
+        numbers = _numbered(len(x), window)
+        first = _windows(x, window, _lowest(xp, x.dtype)).argmax(axis=1)
+        return _collected(shape, numbers[np.arange(len(first)), first], y)
     out = xp.zeros((len(x), *window.image), y.dtype)
     sides, lowest = window.sides(), _lowest(xp, x.dtype)
     inner = _inner(window)
@@ -202,6 +258,10 @@ def _avg_pool(xp: Any, x: Any, window: Window, counts: Counts) -> Any:
     out = xp.empty((len(x), *window.out), x.dtype)
     sides = window.sides()
     divisors = _divisors(xp, window, counts, x.dtype)
+    if _is_small(x):
+        totals = _windows(x, window, 0).sum(axis=1).reshape(-1, *window.out)
+        totals /= divisors
+        return totals.reshape(*lead, *window.out)
     for block in blocks_of(x):
         part = padded(xp, x[block], sides)
         rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
@@ -230,6 +290,10 @@ def _avg_spread(xp: Any, y: Any, window: Window, counts: Counts) -> Any:
     y = _planes(y)
     out = xp.empty((len(y), *window.image), y.dtype)
     divisors = _divisors(xp, window, counts, y.dtype)
+    if _is_small(y):
+        share = (y / divisors).reshape(-1, 1).repeat(prod(window.kernel), 1)
+        shape = (*lead, *window.image)
+        return _collected(shape, _numbered(len(y), window).reshape(-1), share)
     height, width = (
         n + before + after for n, (before, after) in zip(window.image, window.sides(), strict=True)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,20 @@ def _window(
     )
     pads = for_each(name, "padding", padding, 2)
     dilations = for_each(name, "dilation", dilation, 2)
+    return _fitted(name, shape, kernel, strides, pads, dilations, bool(ceil_mode))
+
+
+@functools.lru_cache(1024)
+def _fitted(
+    name: str,
+    shape: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    ceil_mode: bool,
+) -> Window:
+    """The windows on images of a shape, checked."""
     if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
         raise RuntimeError(
             f"{name}: kernel size, stride and dilation should be greater than zero, but got "
