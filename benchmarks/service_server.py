@@ -107,7 +107,7 @@ class TorchTrainer:
         checkpoint.replace(path, lambda part: part.write_bytes(save(state)))
 
     async def load(self, path: Path) -> None:
-        """Each run of the load test begins anew."""
+        """There is nothing to go on from: each run of the load test begins anew."""
 
 
 async def inline(function: Callable[..., Any], *args: Any) -> Any:

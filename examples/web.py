@@ -1,4 +1,4 @@
-"""What the examples' web services share: bounds on bodies and patience, clients that go away."""
+"""What the examples' web services share: bounds, patience, and clients that go away."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """A service that predicts handwritten digits, explains itself, and learns while it answers.
 
-A FastAPI application on uvicorn, one process and one event loop. Requests are predicted in batches;
-input gradients and integrated gradients explain them; corrections are learnt from in the background
-at low priority, and published in one assignment; a request can be adapted to within its deadline;
-weights are kept in safetensors files that survive a kill. Left out: users, and more than one worker
-(docs/serving.md says how to have several).
+A FastAPI application on uvicorn. Requests are predicted in batches; input gradients and integrated
+gradients explain them; corrections are learnt from in the background at low priority, and published
+in one assignment; a request can be adapted to within its deadline; weights are kept in safetensors
+files, and corrections until they are learnt, so that a kill loses nothing but an unfinished step.
+Left out: users.
 
-Run `python -m examples.service` and open http://127.0.0.1:8000.
+Run `python -m examples.service` and open http://127.0.0.1:8000. With `--workers 4` there are four
+processes, of which one learns and all answer.
 """
 
 import sys

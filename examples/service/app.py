@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,15 +22,18 @@ from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unle
 from examples.service.learner import Learner
 from examples.service.metrics import CONTENT_TYPE, Metrics, engine_picture
 from examples.service.model import PIXELS
+from examples.service.spool import Full
 from examples.service.trainer import Trainer
 from examples.web import Limited, disconnection
 
 #: No honest request is longer.
 MAX_BODY = 16_384
-#: What a request may take at most, and what an adaptation may, in milliseconds.
-TIMEOUT_MS = 2_000.0
+#: What an adaptation may take at most, in milliseconds.
+MAX_WITHIN_MS = 60_000.0
 #: Pages that may watch the learning at once.
 MAX_WATCHERS = 200
+#: Where workers find their settings, in JSON.
+SETTINGS = "DIGITS_SETTINGS"
 PAGE = Path(__file__).with_name("page.html")
 
 Pixel = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -66,7 +70,7 @@ class Correction(Image):
 class Adapted(Image):
     """An image to adapt to, for so many milliseconds at most."""
 
-    within_ms: Annotated[float, Field(gt=0, le=TIMEOUT_MS)] = 100.0
+    within_ms: Annotated[float, Field(gt=0, le=MAX_WITHIN_MS)] = 100.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Settings:
     rehearse: bool = False
     concurrent: int = 16
     max_waiting: int = 500
+    #: Seconds that a request may take.
+    timeout: float = 2.0
 
 
 def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
@@ -115,8 +121,9 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     app.add_middleware(Limited, most=MAX_BODY)
     app.state.learner = learner
 
+    @app.exception_handler(Full)
     @app.exception_handler(Overloaded)
-    async def overloaded(request: Request, error: Overloaded) -> Response:
+    async def overloaded(request: Request, error: Exception) -> Response:
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
     @app.exception_handler(TimeoutError)
@@ -137,7 +144,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
         """Do the work of a request in its turn, unless its client goes away."""
 
         async def within() -> Any:
-            deadline = anyio.current_time() + TIMEOUT_MS / 1e3
+            deadline = anyio.current_time() + settings.timeout
             async with admission.enter(priority=priority, deadline=deadline):
                 return await work()
 
@@ -180,11 +187,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.post("/correct", status_code=202)
     async def correct(body: Correction) -> dict[str, int]:
-        try:
-            waiting = learner.correct(body.array(), body.digit)
-        except asyncio.QueueFull:
-            raise HTTPException(503, "too many corrections wait; send it again later") from None
-        return {"waiting": waiting}
+        return {"waiting": await learner.correct(body.array(), body.digit)}
 
     @app.post("/adapt")
     async def adapt(body: Adapted, request: Request) -> dict[str, Any]:
@@ -240,3 +243,9 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
         return {"ready": True}
 
     return app
+
+
+def from_environment() -> FastAPI:
+    """The application in one of several workers, which a server starts by its import string."""
+    facts = json.loads(os.environ[SETTINGS])
+    return create_app(Settings(Path(facts.pop("weights")), **facts))

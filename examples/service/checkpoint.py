@@ -27,9 +27,12 @@ def save(published: Published, path: Path) -> None:
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
     """Put in a file's place what `write` writes at the path that it is given."""
-    # A directory of its own: the writer, too, may leave a file behind when it is killed.
+    # What a writer that was killed has left: there is one writer at a time.
+    for left in path.parent.glob(f"{path.name}.*.part"):
+        shutil.rmtree(left)
+    # A directory of its own: who writes may put other files beside the one that is named.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.mkdir(exist_ok=True)
+    part.mkdir()
     try:
         whole = part / path.name
         write(whole)
@@ -48,9 +51,12 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
 
 def load(path: Path, model: ag.nn.Sequential) -> Published | None:
     """The weights in a file, put into the model, too; None if there is no file."""
-    for left in path.parent.glob(f"{path.name}.*.part"):
-        shutil.rmtree(left)
     if not path.exists():
         return None
     model.load_state_dict(load_safetensors(path))
-    return Published.of(model, int(facts_of(path).get("step", "0")))
+    return Published.of(model, step_of(path))
+
+
+def step_of(path: Path) -> int:
+    """The step of the weights in a file."""
+    return int(facts_of(path).get("step", "0"))

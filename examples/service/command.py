@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 from pathlib import Path
 
 import uvicorn
 
-from examples.service.app import Settings, create_app
+from examples.service.app import SETTINGS
 from examples.web import WAITING, Patient
 
 
@@ -17,9 +19,15 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--weights", type=Path, default=Path("digits.safetensors"))
+    parser.add_argument("--workers", type=int, default=1, help="one of them learns")
+    parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
+    parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
     args = parser.parse_args()
+    os.environ[SETTINGS] = json.dumps({"weights": str(args.weights), "timeout": args.timeout})
     uvicorn.run(
-        create_app(Settings(weights=args.weights)),
+        "examples.service.app:from_environment",
+        factory=True,
+        workers=args.workers,
         host=args.host,
         port=args.port,
         log_level="warning",
@@ -28,6 +36,6 @@ def main() -> int:
         timeout_keep_alive=5,
         limit_concurrency=WAITING + 1_000,
         # A client that reads events would keep the service from ending.
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=args.grace,
     )
     return 0

@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
+import anyio
 import numpy as np
 
+import asyncgrad as ag
 from examples.digits.data import load as load_digits
+from examples.service.spool import Correction, Spool, lead
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,14 +24,19 @@ STEPS, REPEATED = 12, 8
 REHEARSED = 200
 #: Corrections that wait; the next is refused.
 WAITING = 256
+#: Seconds between two looks at what other workers have left.
+LOOK = 0.25
 
 
 class Learner:
     """Owns the weights. An asynchronous context manager: within it, corrections are learnt.
 
+    Of several processes with the same file the first one learns; the others answer with what it
+    publishes, and leave it their corrections.
+
     Args:
         trainer: what a step is.
-        path: the file of the weights.
+        path: the file of the weights; corrections wait in a folder beside it.
         first_steps: how many steps are made where there is no such file.
         batch: how many known digits each step looks at.
         rehearse: whether to go on with known digits while no correction waits.
@@ -50,18 +58,15 @@ class Learner:
         self._rehearse = rehearse
         self._digits = load_digits()
         self._random = np.random.default_rng(0)
-        self._corrections: asyncio.Queue[tuple[np.ndarray, int]] = asyncio.Queue(WAITING)
-        self._remembered: list[tuple[np.ndarray, int]] = []
+        self._remembered: list[Correction] = []
         self._watchers: set[asyncio.Queue[dict]] = set()
         self.step = 0
-        self.learnt = 0
+        #: How many corrections are still to be learnt, when it last looked.
+        self.waiting = 0
+        #: Whether this process is the one that learns.
+        self.leads = False
         #: What answers; None until the learner runs.
         self.published: Any = None
-
-    @property
-    def waiting(self) -> int:
-        """How many corrections are still to be learnt."""
-        return self._corrections.qsize()
 
     @property
     def watchers(self) -> int:
@@ -69,28 +74,41 @@ class Learner:
         return len(self._watchers)
 
     async def __aenter__(self) -> Self:
+        beside = self._path.with_name
+        self._spool = Spool(beside(f"{self._path.name}.corrections"), WAITING)
+        self._came = asyncio.Event()
+        self._lead = lead(beside(f"{self._path.name}.lock"))
+        self.leads = self._lead is not None
         found = await self._trainer.load(self._path)
+        while found is None and not self.leads:
+            # The one that learns is about to publish for the first time.
+            await asyncio.sleep(LOOK)
+            found = await self._trainer.load(self._path)
         if found is None:
             for _ in range(self._first_steps):
                 await self._learn([])
             await self._publish()
         else:
             self.published, self.step = found, found.step
-        self._task = asyncio.create_task(self._run(), name="learner")
+        run = self._run if self.leads else self._follow
+        self._task = asyncio.create_task(run(), name="learner")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        if self._lead is not None:
+            self._lead.close()
 
-    def correct(self, image: np.ndarray, digit: int) -> int:
+    async def correct(self, image: np.ndarray, digit: int) -> int:
         """Learn from an image that its author has named; returns how many wait.
 
         Raises:
-            asyncio.QueueFull: if too many wait.
+            Full: if too many do.
         """
-        self._corrections.put_nowait((image, digit))
+        self.waiting = await ag.offload(self._spool.put, image, digit)
+        self._came.set()
         return self.waiting
 
     @contextlib.contextmanager
@@ -106,33 +124,50 @@ class Learner:
     async def _run(self) -> None:
         """Learn from one correction after the other."""
         while True:
-            if self._rehearse and self._corrections.empty():
+            self._came.clear()
+            correction, self.waiting = await ag.offload(self._spool.first)
+            if correction is not None:
+                await self._take_in(correction)
+            elif self._rehearse:
                 await self._practise()
-                continue
-            correction = await self._corrections.get()
-            self._remembered = [*self._remembered[-99:], correction]
-            for _ in range(STEPS):
-                loss = await self._learn([correction] * REPEATED + self._remembered)
-                self._tell({"step": self.step, "loss": loss, "waiting": self.waiting})
-            self.learnt += 1
-            await self._publish()
+            else:
+                with anyio.move_on_after(LOOK):
+                    await self._came.wait()
+
+    async def _take_in(self, correction: Correction) -> None:
+        """Some steps on a correction; it is learnt when the weights that know it are kept."""
+        self._remembered = [*self._remembered[-99:], correction]
+        for _ in range(STEPS):
+            loss = await self._learn([correction] * REPEATED + self._remembered)
+            self._tell({"step": self.step, "loss": loss, "waiting": self.waiting})
+        await self._publish()
+        await ag.offload(correction.file.unlink)
 
     async def _practise(self) -> None:
         """Some steps on what is known, until a correction comes."""
         for _ in range(REHEARSED):
             loss = await self._learn(self._remembered)
-            if not self._corrections.empty():
+            if self._came.is_set():
                 break
         self._tell({"step": self.step, "loss": loss, "waiting": self.waiting})
         await self._publish()
 
-    async def _learn(self, corrections: list[tuple[np.ndarray, int]]) -> float:
+    async def _follow(self) -> None:
+        """Answer with what the process that learns has published last."""
+        while True:
+            await asyncio.sleep(LOOK)
+            if await ag.offload(self._trainer.kept_step, self._path) != self.step:
+                self.published = await self._trainer.load(self._path)
+                self.step = self.published.step
+                self._tell({"step": self.step, "published": True, "waiting": self.waiting})
+
+    async def _learn(self, corrections: list[Correction]) -> float:
         """One step on a batch of the digits, with some corrections among them."""
         chosen = self._random.integers(0, len(self._digits.train_labels), self._batch)
         images, labels = self._digits.train_images[chosen], self._digits.train_labels[chosen]
         if corrections:
-            images = np.concatenate([images, [image for image, _ in corrections]])
-            labels = np.concatenate([labels, [digit for _, digit in corrections]])
+            images = np.concatenate([images, [each.image for each in corrections]])
+            labels = np.concatenate([labels, [each.digit for each in corrections]])
         loss = await self._trainer.learn(images, labels)
         self.step += 1
         return loss

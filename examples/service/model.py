@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import numpy as np
 
 import asyncgrad as ag
@@ -81,6 +82,8 @@ class Published:
         optimizer = ag.optim.SGD(norm.parameters(), lr=0.05)
         images = ag.from_numpy(shifts(image))
         for _ in range(steps):
+            # Where a deadline takes effect, however small the steps are.
+            await anyio.lowlevel.checkpoint()
             probabilities = ag.softmax(model(images), dim=-1).mean(dim=0)
             entropy = -(probabilities * ag.log(probabilities + 1e-9)).sum()
             optimizer.zero_grad()

@@ -45,3 +45,7 @@ class Trainer:
     async def load(self, path: Path) -> Published | None:
         """Go on from the weights that were kept; None if there are none."""
         return await ag.offload(checkpoint.load, path, self._model)
+
+    def kept_step(self, path: Path) -> int:
+        """The step of the weights that are kept. It blocks."""
+        return checkpoint.step_of(path)

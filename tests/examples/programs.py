@@ -38,7 +38,7 @@ def service(folder: Path, *arguments: str):
         port = free.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.service", "--port", str(port),
-         "--weights", str(folder / "w.safetensors"), *arguments],
+         "--weights", str(folder / "w.safetensors"), "--timeout", "100", *arguments],
         cwd=ROOT, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -24,12 +25,13 @@ from examples.digits.data import load  # noqa: E402
 from examples.service import checkpoint  # noqa: E402
 from examples.service.app import Settings, create_app  # noqa: E402
 from examples.service.model import Published, make_model, shifts  # noqa: E402
+from examples.service.spool import Full, Spool, lead  # noqa: E402
 
 
 @asynccontextmanager
 async def serving(tmp_path, **settings):
     """The application, in this process, and a client of it."""
-    app = create_app(Settings(weights=tmp_path / "w.safetensors", **settings))
+    app = create_app(Settings(weights=tmp_path / "w.safetensors", timeout=100, **settings))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -66,7 +68,7 @@ async def test_it_predicts_explains_and_adapts(tmp_path):
         assert why["gradient"][pixel] == pytest.approx((up - down) / (2 * step), rel=0.1, abs=0.05)
 
         adapted = (
-            await client.post("/adapt", json={"pixels": picture(3), "within_ms": 2000})
+            await client.post("/adapt", json={"pixels": picture(3), "within_ms": 60_000})
         ).json()
         assert adapted["adapted"]
         assert adapted["probabilities"] != adapted["before"]
@@ -243,3 +245,100 @@ def test_one_command_starts_it_and_a_signal_ends_it(tmp_path):
         assert process.returncode in (0, -signal.SIGTERM)
         assert "Traceback" not in said
     assert (tmp_path / "w.safetensors").exists()
+
+
+def asked(port: int, path: str, **body) -> dict:
+    """What the service answers on a connection of its own."""
+    answer = httpx.post(f"http://127.0.0.1:{port}/{path}", json=body, timeout=100)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def test_of_several_workers_one_learns_and_all_answer_with_what_it_has_learnt(tmp_path):
+    strange = np.eye(8, dtype=np.float32).reshape(-1).tolist()
+    with service(tmp_path, "--workers", "3") as (process, port):
+        before = asked(port, "predict", pixels=strange)
+        wrong = (before["digit"] + 1) % 10
+        # Whichever takes it, the one that learns finds it.
+        asked(port, "correct", pixels=strange, digit=wrong)
+        new, old = 0, before["step"]
+        while new < 20:
+            now = asked(port, "predict", pixels=strange)
+            assert now["step"] in (old, old + 12)
+            # Nobody goes back for long: those that follow look for what is new.
+            new = new + 1 if now["step"] == old + 12 else 0
+        assert now["digit"] == wrong
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=100)
+        assert "Traceback" not in said
+    assert checkpoint.step_of(tmp_path / "w.safetensors") == old + 12
+    assert list((tmp_path / "w.safetensors.corrections").iterdir()) == []
+
+
+def test_a_signal_while_it_learns_and_requests_wait_answers_those_and_loses_no_correction(tmp_path):
+    count, path = 40, tmp_path / "w.safetensors"
+    strange = np.eye(8, dtype=np.float32).reshape(-1).tolist()
+    with service(tmp_path, "--grace", "100") as (process, port):
+        for _ in range(count):
+            asked(port, "correct", pixels=strange, digit=3)
+        body = json.dumps({"pixels": picture()}).encode()
+        waiting = []
+        for _ in range(20):
+            one = socket.create_connection(("127.0.0.1", port), timeout=100)
+            one.sendall(
+                b"POST /explain HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body
+            )
+            waiting.append(one)
+        # All that were sent before this one have been accepted.
+        asked(port, "predict", pixels=strange)
+        process.send_signal(signal.SIGTERM)
+        for one in waiting:
+            with one, one.makefile("rb") as answer:
+                # Those that it has begun to read are answered; no connection hangs.
+                assert answer.read()[:12] in (b"HTTP/1.1 200", b"")
+        _, said = process.communicate(timeout=100)
+        assert "Traceback" not in said
+    left = len(list((tmp_path / "w.safetensors.corrections").iterdir()))
+    learnt, rest = divmod(checkpoint.step_of(path) - 400, 12)
+    assert rest == 0
+    # The one that was being learnt when its file was about to go is learnt again.
+    assert learnt + left in (count, count + 1)
+
+
+def test_a_kill_while_it_learns_loses_no_correction(tmp_path):
+    strange = np.eye(8, dtype=np.float32).reshape(-1).tolist()
+    with service(tmp_path) as (process, port):
+        before = asked(port, "predict", pixels=strange)
+        wrong = (before["digit"] + 1) % 10
+        for _ in range(10):
+            asked(port, "correct", pixels=strange, digit=wrong)
+        process.kill()
+    with service(tmp_path) as (_, port):
+        while list((tmp_path / "w.safetensors.corrections").glob("*.json")):
+            asked(port, "predict", pixels=strange)
+        after = asked(port, "predict", pixels=strange)
+    assert after["digit"] == wrong
+    assert after["step"] - before["step"] in (120, 132)
+
+
+def test_a_correction_too_many_is_refused_and_the_first_to_come_is_the_first_out(tmp_path):
+    spool = Spool(tmp_path / "waiting", 2)
+    assert spool.first() == (None, 0)
+    assert [spool.put(np.full(64, n, np.float32), n) for n in (1, 0)] == [1, 2]
+    with pytest.raises(Full, match="2 corrections wait"):
+        spool.put(np.zeros(64, np.float32), 2)
+    again = Spool(tmp_path / "waiting", 2)
+    for digit, others in ((1, 1), (0, 0)):
+        found, left = again.first()
+        assert (found.digit, left) == (digit, others)
+        assert (found.image == digit).all()
+        found.file.unlink()
+
+
+def test_one_process_leads_until_it_ends(tmp_path):
+    first = lead(tmp_path / "lock")
+    assert lead(tmp_path / "lock") is None
+    first.close()
+    with lead(tmp_path / "lock") as second:
+        assert second is not None

@@ -178,10 +178,9 @@ async def test_a_body_that_does_not_come_is_refused_in_time_and_a_late_goodbye_i
     events = [{"type": "http.request", "body": b"x", "more_body": True}]
 
     async def stalls():
-        if events:
-            return events.pop()
-        await asyncio.Event().wait()
-        return None
+        if not events:
+            await asyncio.Event().wait()
+        return events.pop()
 
     scope = {"type": "http", "headers": []}
     with pytest.raises(web.HTTPException) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("fastapi", reason="FastAPI is not installed")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 
 import asyncgrad as ag  # noqa: E402
-from examples.training_api import script  # noqa: E402
+from examples.training_api import script, tenants  # noqa: E402
 from examples.training_api.app import create_app  # noqa: E402
 from examples.training_api.client import TrainingClient, TrainingError  # noqa: E402
 from examples.training_api.model import Adapter, Base  # noqa: E402
@@ -129,7 +130,9 @@ async def test_nonsense_is_refused_and_adds_nothing():
         assert (await ann.status()) == {"tenant": "ann", "passes": 0, "steps": 0}
 
 
-async def test_a_quota_is_a_tenants_own():
+async def test_a_quota_is_a_tenants_own(monkeypatch):
+    # Time stands still: nothing comes back meanwhile.
+    monkeypatch.setattr(tenants, "time", SimpleNamespace(monotonic=lambda: 0.0))
     app = create_app(plans(rows_per_second=10))
     async with (
         client(app, TOKENS["ann"], retries=0) as ann,

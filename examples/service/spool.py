@@ -1,0 +1,87 @@
+"""Corrections that are still to be learnt: a file each, so that no kill loses one."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Full(Exception):
+    """Too many corrections wait; HTTP's 503."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """An image, what its author says that it is, and the file in which that waits."""
+
+    image: np.ndarray
+    digit: int
+    file: Path
+
+
+class Spool:
+    """A folder of corrections, in the order in which they came; all workers put theirs into it.
+
+    Its methods block: call them with `asyncgrad.offload`.
+
+    Args:
+        folder: where they are.
+        most: how many may wait.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder = folder
+        self._most = most
+        self._order = itertools.count()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, image: np.ndarray, digit: int) -> int:
+        """Keep a correction; returns how many wait.
+
+        Raises:
+            Full: if too many do.
+        """
+        waiting = len(self._files())
+        if waiting >= self._most:
+            raise Full(f"{waiting} corrections wait already; send it again later")
+        name = f"{time.time_ns():020}-{os.getpid()}-{next(self._order)}"
+        part = self._folder / f"{name}.part"
+        part.write_text(json.dumps({"pixels": image.tolist(), "digit": digit}))
+        part.rename(part.with_suffix(".json"))
+        return waiting + 1
+
+    def first(self) -> tuple[Correction | None, int]:
+        """The one that has waited longest, if any does, and how many others wait."""
+        files = self._files()
+        if not files:
+            return None, 0
+        facts = json.loads(files[0].read_text())
+        image = np.array(facts["pixels"], np.float32)
+        return Correction(image, facts["digit"], files[0]), len(files) - 1
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json"))
+
+
+def lead(path: Path) -> Any | None:
+    """What makes this process the one that learns, for as long as it is open; None for others.
+
+    The system lets go of it when the process ends, however that happens.
+    """
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
