@@ -61,7 +61,10 @@ class Metrics:
 
     def text(self, learner: Learner, admission: Admission, batcher: Batcher[Any, Any]) -> bytes:
         """Everything, in Prometheus' format."""
-        self._set("digits_learner", {"step": learner.step, "waiting": learner.waiting, "leads": learner.leads})
+        self._set(
+            "digits_learner",
+            {"step": learner.step, "waiting": learner.waiting, "leads": learner.leads},
+        )
         self._set("digits_admission", asdict(admission.statistics()))
         self._set("digits_batcher", asdict(batcher.statistics()))
         self._set("asyncgrad_engine", engine_picture())
