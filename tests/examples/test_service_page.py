@@ -30,7 +30,7 @@ def browser(tmp_path):
     for argument in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--window-size=1200,900", f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=1240,1100", f"--user-data-dir={tmp_path / 'profile'}",
     ):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
@@ -57,7 +57,7 @@ def draw(driver, points):
 def test_a_digit_is_drawn_predicted_explained_corrected_and_learnt(tmp_path, browser):
     with service(tmp_path) as (_, port):
         browser.get(f"http://127.0.0.1:{port}/")
-        wait = WebDriverWait(browser, 30)
+        wait = WebDriverWait(browser, 100)
         said = browser.find_element(By.ID, "said")
         digit = browser.find_element(By.ID, "digit")
         body = browser.find_element(By.TAG_NAME, "body")
@@ -67,10 +67,12 @@ def test_a_digit_is_drawn_predicted_explained_corrected_and_learnt(tmp_path, bro
         assert "weights of step" in said.text
         coloured = browser.execute_script(
             "const c = document.getElementById('integrated');"
-            "const d = c.getContext('2d').getImageData(0, 0, 160, 160).data;"
+            "const d = c.getContext('2d').getImageData(0, 0, 320, 320).data;"
             "return d.some((v, i) => i % 4 === 0 && Math.abs(v - d[i + 2]) > 40)"
         )
         assert coloured
+        # Before, what is published would not be seen.
+        wait.until(lambda _: body.get_attribute("data-watching"))
         wanted = "3" if digit.text != "3" else "5"
         for _ in range(5):
             if digit.text == wanted:
@@ -81,6 +83,8 @@ def test_a_digit_is_drawn_predicted_explained_corrected_and_learnt(tmp_path, bro
             wait.until(lambda _: f"step {body.get_attribute('data-published')}" in said.text)
         assert digit.text == wanted
         assert int(browser.find_element(By.ID, "step").text) > 400
+        browser.find_element(By.ID, "adapt").click()
+        wait.until(lambda _: said.text in ("adapted to this drawing", "no time left to adapt"))
         wait.until(lambda _: "slices" in browser.find_element(By.ID, "engine").text)
         shots = os.environ.get("SCREENSHOTS")
         if shots:
