@@ -11,8 +11,9 @@ from asyncgrad.devices.quiet import hush
 from asyncgrad.scheduler.ending import check_deadline
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results, ended
-from asyncgrad.scheduler.inline import portal, run_inline
+from asyncgrad.scheduler.inline import run_inline
 from asyncgrad.scheduler.offload import cooperate, offload
+from asyncgrad.scheduler.portal import portal
 from asyncgrad.scheduler.program import Program, awaitable, call, run_program, waits
 from asyncgrad.scheduler.registry import engine, engine_of
 

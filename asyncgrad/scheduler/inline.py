@@ -7,35 +7,30 @@ supplies.
 
 from __future__ import annotations
 
-import os
 from asyncio import CancelledError
 from asyncio.events import _get_running_loop
 from collections import deque
-from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from threading import Thread, Timer
+from threading import Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import Outcome, State
-from asyncgrad.core.locks import lasting_lock
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack
 from asyncgrad.scheduler.coroutines import LIMIT, discard, wait_for_node
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass
+from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
     from contextvars import Context
 
     from asyncgrad.core.graph_task import GraphTask
 
 #: More nanoseconds than any pass costs.
 _UNLIMITED = 2**62
-_portal: list[Any] = []
-_portal_lock = lasting_lock()
 
 
 def run_inline(task: GraphTask) -> Any:
@@ -54,20 +49,24 @@ def run_inline(task: GraphTask) -> Any:
 
 def _run(task: GraphTask) -> Any:
     timer = None
+    #: The coroutine nodes that run on the portal's loop, the first to be waited for next.
+    started: deque[OnPortal] = deque()
     if task.deadline is not None:
-        expire = partial(task.inbox.append, partial(task.fail, deadline_error(task)))
-        timer = Timer(max(0.0, task.deadline - monotonic()), expire)
+        timer = Timer(max(0.0, task.deadline - monotonic()), _expire, (task, started))
         timer.start()
     token = hush()
     try:
         task.start()
         while task.run(_UNLIMITED) is not Outcome.FINISHED:
-            _await_nodes(task)
+            _await_nodes(task, started)
     finally:
         unhush(token)
         del token
         if timer is not None:
             timer.cancel()
+        for running in started:
+            # This thread was interrupted.
+            running.end()
     if task.state is State.RUNNING:
         end_pass(task, wait=True)
     error, result = task.error, task.result
@@ -80,7 +79,15 @@ def _run(task: GraphTask) -> Any:
         del error, task
 
 
-def _await_nodes(task: GraphTask) -> None:
+def _expire(task: GraphTask, started: deque[OnPortal]) -> None:
+    """The deadline has passed; called in a thread of its own."""
+    # In this order: who starts a node looks into the inbox afterwards.
+    task.inbox.append(partial(task.fail, deadline_error(task)))
+    for running in tuple(started):
+        running.cancel()
+
+
+def _await_nodes(task: GraphTask, started: deque[OnPortal]) -> None:
     """Wait for coroutine nodes, on the portal's loop."""
     waiting, task.suspended = task.suspended, []
     if _get_running_loop() is not None:
@@ -95,84 +102,40 @@ def _await_nodes(task: GraphTask) -> None:
             discard(suspended)
             task.resume(suspended.node, suspended.evaluation, None, None)
         return
-    started: deque[Any] = deque()
     for place, suspended in enumerate(waiting):
         node, evaluation, _ = suspended
         if task.state is State.RUNNING:
             for following in waiting[place + len(started) : place + LIMIT]:
-                started.append(begin_on_portal(wait_for_node(following.waiting), _context_of(task)))
+                started.append(OnPortal(wait_for_node(following.waiting), _context_of(task)))
+        _cancel_if_over(task, started)
         if not started:
             discard(suspended)
             task.resume(node, evaluation, None, None)
             continue
-        running = started.popleft()
-        result, error = None, None
+        running = started[0]
         try:
             result, error = running.result()
-        except BaseException as caught:
-            # It was cancelled, or this thread is interrupted.
-            error = caught
-            if running.cancelled():
-                error = CancelledError() if task.state is State.RUNNING else None
+        except BaseException as interrupt:
+            # This thread is interrupted.
+            running.end()
+            result, error = None, interrupt
+        started.popleft()
+        task.drain()
+        if running.cancelled and isinstance(error, CancelledError):
+            # As it was told to.
+            error = None
         task.resume(node, evaluation, result, error)
-        if task.error is not None:
-            for other in started:
-                other.cancel()
+        _cancel_if_over(task, started)
+
+
+def _cancel_if_over(task: GraphTask, started: deque[OnPortal]) -> None:
+    """Cancel the coroutines of a pass that has failed."""
+    task.drain()
+    if task.state is not State.RUNNING:
+        for running in started:
+            running.cancel()
 
 
 def _context_of(task: GraphTask) -> Context:
     """A copy of the context that the pass's nodes run in."""
     return copy_context() if task.context is None else task.context.copy()
-
-
-def portal() -> Any:
-    """The portal to the one loop that synchronous passes share, started when first needed."""
-    with _portal_lock:
-        if not _portal:
-            started: Future[Any] = Future()
-            # A thread of our own: anyio's would have to be stopped before the interpreter ends.
-            Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
-            _portal.append(started.result())
-        return _portal[0]
-
-
-def begin_on_portal(coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
-    """Run a coroutine on the portal's loop.
-
-    Returns:
-        A future, for threads, of what the coroutine returned and what it raised.
-    """
-    return context.run(portal().start_task_soon, _outcome, coroutine)
-
-
-async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """What a coroutine returned and raised: the portal must outlive whatever that is."""
-    try:
-        return await coroutine, None
-    except CancelledError:
-        raise
-    except BaseException as error:
-        return None, error
-
-
-def _serve(started: Future[Any]) -> None:
-    """Run the portal's loop, until the process ends."""
-    # A fifth of the time that importing asyncgrad takes, and never on an event loop.
-    from anyio import run
-    from anyio.from_thread import BlockingPortal
-
-    async def main() -> None:
-        async with BlockingPortal() as portal:
-            started.set_result(portal)
-            await portal.sleep_until_stopped()
-
-    run(main)
-
-
-def _after_fork() -> None:
-    """The thread was not forked: let the child start its own."""
-    _portal.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

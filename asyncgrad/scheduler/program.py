@@ -17,7 +17,7 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.future import Results
-from asyncgrad.scheduler.inline import begin_on_portal
+from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -72,7 +72,12 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     loop = _get_running_loop()
     if loop is None:
         if waits:
-            result, error = begin_on_portal(program, copy_context()).result()
+            running = OnPortal(program, copy_context())
+            try:
+                result, error = running.result()
+            except BaseException:
+                running.end()
+                raise
             if error is not None:
                 try:
                     raise error

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, lon
 
 import asyncgrad as ag
 from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler import inline
 
 
 class TestWithoutALoop:
@@ -192,6 +196,69 @@ class TestCoroutineNodesWithoutALoop:
         y.register_hook(hook)
         y.sum().backward()
         assert (x.grad.tolist(), z.grad.tolist()) == ([2.0] * 3, [1.0] * 3)
+
+    def test_a_deadline_ends_what_coroutines_wait_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And their clean-up has run when the error is raised."""
+        x = leaf()
+        begun: list[int] = []
+        ended: list[int] = []
+
+        class Clock:
+            """A timer that goes off when both wait."""
+
+            def __init__(self, delay: float, call: Any, args: Any) -> None:
+                Clock.goes_off = partial(call, *args)
+
+            def start(self) -> None:
+                pass
+
+            cancel = start
+
+        async def node() -> None:
+            begun.append(1)
+            if len(begun) == 2:
+                Clock.goes_off()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(1)
+
+        monkeypatch.setattr(inline, "Timer", Clock)
+        both = calls(x * 1.0, node) + calls(x * 2.0, node)
+        with pytest.raises(TimeoutError, match="deadline"):
+            both.sum().backward(deadline=monotonic() + 1e4)
+        assert (begun, ended) == ([1, 1], [1, 1])
+        assert x.grad is None
+
+    @pytest.mark.skipif(
+        threading.current_thread() is not threading.main_thread(), reason="signals are the main's"
+    )
+    def test_an_interrupt_ends_them_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = leaf()
+        ended: list[int] = []
+        waits = threading.Event()
+        result = inline.OnPortal.result
+
+        def noting(running: Any) -> Any:
+            waits.set()
+            return result(running)
+
+        async def node() -> None:
+            await asyncio.to_thread(waits.wait, 60)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(1)
+
+        monkeypatch.setattr(inline.OnPortal, "result", noting)
+        with pytest.raises(KeyboardInterrupt):
+            calls(x, node).sum().backward()
+        assert ended == [1]
+        assert x.grad is None
 
     @pytest.mark.parametrize("forks", [False, True])
     def test_the_process_ends_all_the_same(self, forks: bool) -> None:

@@ -499,8 +499,62 @@ class TestCancel:
         await asyncio.to_thread(inside.wait, 60)
         future.cancel()
         may_leave.set()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError) as caught:
             await future
+        (note,) = caught.value.__notes__
+        assert "ValueError('too late')" in note
+        assert x.grad is None
+
+    async def test_what_goes_wrong_in_the_clean_up_of_a_node_is_a_note(self) -> None:
+        """Also where a timeout has cancelled the task; what was said to asyncio stays."""
+        x = leaf()
+
+        async def node() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("clean-up")
+
+        async def timed(loss: ag.Tensor) -> None:
+            async with asyncio.timeout(None) as scope:
+                future = loss.backward()
+                waiter = asyncio.create_task(begun.wait())
+                waiter.add_done_callback(lambda _: scope.reschedule(-1.0))
+                await future
+
+        begun = asyncio.Event()
+        with pytest.raises(TimeoutError) as caught:
+            await timed(calls(x, node).sum())
+        (note,) = caught.value.__cause__.__notes__
+        assert "ValueError('clean-up')" in note
+        begun.clear()
+        future = calls(x, node).sum().backward()
+        await begun.wait()
+        future.cancel("enough")
+        with pytest.raises(asyncio.CancelledError, match="enough") as stopped:
+            await future
+        assert len(stopped.value.__notes__) == 1
+        await assert_nothing_runs()
+
+    async def test_a_thousand_that_wait_for_a_turn_do_not_delay_others(self) -> None:
+        """Clients that went away all at once: nobody waits a turn of the loop for each."""
+        leaves = [leaf() for _ in range(1_000)]
+        futures = [chain(x, 300).sum().backward() for x in leaves]
+        await settle()
+        for future in futures:
+            future.cancel()
+        x = leaf()
+        last = chain(x, 300).sum().backward()
+        turns = 0
+        while not last.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await last
+        assert turns < 200
+        await asyncio.gather(*futures, return_exceptions=True)
+        assert x.grad.tolist() == [1.0] * 3
+        await assert_nothing_runs()
 
     async def test_before_the_walk_is_done(self) -> None:
         x = leaf()

@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from passes import CHEAP, HEAVY, calls, chain, leaf, long_pass
+from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
+from asyncgrad.core.graph_task import GraphTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +83,34 @@ def test_it_is_raised_once(
     loop.run_until_complete(again())
     assert x.grad is not None
     assert complaints == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [3, 60_000], ids=["on the loop", "in a thread"])
+def test_one_that_comes_while_gradients_are_committed(
+    loop: asyncio.AbstractEventLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[BaseException],
+    size: int,
+) -> None:
+    """A signal may come at any time."""
+    x = leaf(size)
+    commit = GraphTask.commit
+
+    def interrupted(task: GraphTask, *, wait: bool) -> bool:
+        monkeypatch.setattr(GraphTask, "commit", commit)
+        raise kind
+
+    async def main() -> None:
+        monkeypatch.setattr(GraphTask, "commit", interrupted)
+        with pytest.raises(RuntimeError, match="was stopped by"):
+            await calls(x, give_way).sum().backward()
+
+    task = loop.create_task(main())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    assert x.grad is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
