@@ -139,6 +139,13 @@ class BackwardFuture(asyncio.Future[Any]):
             self._observe()
         return super().exception()
 
+    def cancelled(self) -> bool:
+        """Whether the pass has ended as cancelled; who has seen that has seen all of it."""
+        cancelled = super().cancelled()
+        if cancelled:
+            self._observe()
+        return cancelled
+
     def add_done_callback(
         self, callback: Callable[..., Any], /, *, context: Context | None = None
     ) -> None:

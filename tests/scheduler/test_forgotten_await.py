@@ -224,6 +224,19 @@ async def test_forgotten_passes_of_tasks_that_ended_leave_nothing_behind() -> No
     assert len(engine.observation.lost) == 0
 
 
+async def test_a_pass_that_was_seen_to_be_cancelled_is_not_forgotten() -> None:
+    """`asyncio.gather` looks no further at one that has ended before."""
+    futures = [long_pass(leaf()).backward() for _ in range(2)]
+    for future in futures:
+        future.cancel()
+    await settle()
+    assert futures[0].cancelled()
+    results = await asyncio.gather(futures[1], return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    check_awaited("test")
+    del futures, future
+
+
 async def test_passes_started_outside_of_tasks_count_for_nobody_else() -> None:
     """A callback of the loop is nobody's task."""
     started = []
