@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, extras_of
 from asyncgrad.core.variable import (
     ANY_DTYPE,
@@ -178,8 +178,11 @@ class Tensor(Variable):
         """Ask for a gradient of this leaf, or no longer.
 
         Raises:
-            RuntimeError: for a tensor that was computed, or whose dtype has no gradient.
+            RuntimeError: for a tensor that was computed, or whose dtype has no gradient; inside
+                of a function that `asyncgrad.func` is taking the derivative of.
         """
+        if requires_grad:
+            refuse_in_transform("Tensor.requires_grad_()")
         if self._edge is not None:
             if requires_grad:
                 return self
@@ -398,6 +401,7 @@ class Tensor(Variable):
         Raises:
             RuntimeError: if the tensor needs no gradient.
         """
+        refuse_in_transform("Tensor.retain_grad()")
         retain_grad(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:

@@ -36,6 +36,7 @@ from asyncgrad.ops.ambient import tracking
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.trees import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -452,9 +453,9 @@ class Function(metaclass=FunctionMeta):
         if kwargs or separate:
             args = cls._bound(args, kwargs, separate)
         found = current()
-        if found.batch is not None and (level := level_of(args)) is not None:
+        if found.batch is not None and (level := level_of(flatten(args)[0])) is not None:
             rule = None if cls.vmap is Function.vmap else cls.vmap
-            return apply_to_examples(cls, rule, level, args)
+            return apply_to_examples(cls, rule, level, args, separate=separate)
         ctx = cls._backward_cls()
         ctx.needs_input_grad = tuple(
             [isinstance(value, Variable) and requires_grad(value) for value in args]
@@ -540,6 +541,8 @@ def _connected(
     outputs = (output,) if single else output
     _check_dirty(ctx, outputs)
     tensors = [value for value in args if isinstance(value, Variable)]
+    if separate:
+        _check_saved(ctx, outputs, tensors)
     if recording:
         for value in ctx.to_save:
             if value is not None and not isinstance(value, Variable):
@@ -561,9 +564,7 @@ def _connected(
         if modes.streams is not None:
             note_streams(ctx, modes.streams)
     results = tuple(
-        _result(ctx, number, value, tensors, recording, separate)
-        if isinstance(value, Variable)
-        else value
+        _result(ctx, number, value, tensors, recording) if isinstance(value, Variable) else value
         for number, value in enumerate(outputs)
     )
     if len(results) > 1:
@@ -609,9 +610,20 @@ def _check_dirty(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
         )
 
 
-def _result(
-    ctx: FunctionNode, number: int, value: Any, tensors: list[Any], recording: bool, separate: bool
-) -> Any:
+def _check_saved(ctx: FunctionNode, outputs: tuple[Any, ...], tensors: list[Any]) -> None:
+    """Raise if `setup_context` saves an input that is an output, too: which of them is unclear."""
+    saved = (*ctx.to_save, *ctx.saved_for_forward)
+    for value in outputs:
+        if _among(value, tensors) and _among(value, saved) and not _among(value, ctx.dirty_tensors):
+            raise AutogradError(
+                "An input that has been returned as-is as output is being saved for backward. This "
+                "is not supported if you override setup_context. You should return and save a view "
+                "of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward "
+                "function itself."
+            )
+
+
+def _result(ctx: FunctionNode, number: int, value: Any, tensors: list[Any], recording: bool) -> Any:
     """One result as the caller sees it."""
     given = _among(value, tensors)
     dirty = _among(value, ctx.dirty_tensors)
@@ -636,13 +648,6 @@ def _result(
             "there is no need to pass it to mark_dirty().",
             UserWarning,
             stacklevel=5,
-        )
-    if given and separate and _among(value, ctx.to_save):
-        raise AutogradError(
-            "A input that has been returned as-is as output is being saved for backward. This is "
-            "not supported if you override setup_context. You should return and save a view of "
-            "the input instead, e.g. with x.view_as(x) or setup ctx inside the forward function "
-            "itself."
         )
     if given or view_of(value) is not None:
         return _looking_at(value, edge)

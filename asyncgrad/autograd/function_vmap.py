@@ -9,6 +9,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import Level, by_parts, lift
 from asyncgrad.ops.functions.shape import movedim
+from asyncgrad.ops.trees import flatten, spread, unflatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,12 @@ class VmapInfo(NamedTuple):
 
 
 def apply_to_examples(
-    function: Any, rule: Callable[..., Any] | None, level: Level, args: tuple[Any, ...]
+    function: Any,
+    rule: Callable[..., Any] | None,
+    level: Level,
+    args: tuple[Any, ...],
+    *,
+    separate: bool,
 ) -> Any:
     """Call a Function on examples of a batch.
 
@@ -33,11 +39,19 @@ def apply_to_examples(
         rule: its `vmap`, None if it has none of its own.
         level: the level of the batch.
         args: the arguments, of which one has it.
+        separate: the Function has a `setup_context`.
 
     Raises:
         RuntimeError: if the Function does not say how, or says it twice.
     """
     name = function.__name__
+    if level.loops and rule is None:
+        return by_parts(function.apply, *args)
+    if not separate:
+        raise AutogradError(
+            f"In order to use {name} with vmap, you must override the setup_context staticmethod: "
+            f"forward() may not take ctx. Save what backward() needs there."
+        )
     if rule is None:
         if not function.generate_vmap_rule:
             raise AutogradError(
@@ -51,25 +65,31 @@ def apply_to_examples(
             f"overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
             f"overridden vmap staticmethod to avoid ambiguity."
         )
-    flags = [isinstance(x, Variable) and x._batched and _level_of(x) is level for x in args]
-    values = [x._value if flag else x for x, flag in zip(args, flags, strict=True)]
+    leaves, structure = flatten(args)
+    flags = [isinstance(x, Variable) and x._batched and _level_of(x) is level for x in leaves]
+    values = [x._value if flag else x for x, flag in zip(leaves, flags, strict=True)]
     with Mode(batch=level.outer):
         found = rule(
             VmapInfo(level.size, level.randomness),
-            tuple(0 if flag else None for flag in flags),
-            *values,
+            unflatten(structure, [0 if flag else None for flag in flags]),
+            *unflatten(structure, values),
         )
         if not (isinstance(found, tuple) and len(found) == 2):
             raise AutogradError(
                 f"{name}.vmap: Expected the vmap staticmethod to have two returns, an output and "
                 f"out_dims with pytree structure compatible with the output, got {type(found)}"
             )
-        outputs, dims = found
-        if not isinstance(outputs, tuple):
-            return _shown(outputs, dims, level)
-        if not isinstance(dims, tuple):
-            dims = (dims,) * len(outputs)
-        return tuple(_shown(x, dim, level) for x, dim in zip(outputs, dims, strict=True))
+        output, out_dims = found
+        outputs, out_structure = flatten(output)
+        dims = spread(out_dims, out_structure)
+        if dims is None:
+            raise AutogradError(
+                f"{name}.vmap returned an incompatible (output, out_dims) tuple. Expected "
+                f"out_dims={out_dims} to be compatible with the structure of the output, "
+                f"{out_structure}."
+            )
+        shown = [_shown(x, dim, level) for x, dim in zip(outputs, dims, strict=True)]
+        return unflatten(out_structure, shown)
 
 
 def _level_of(x: Any) -> Any:
@@ -77,4 +97,6 @@ def _level_of(x: Any) -> Any:
 
 
 def _shown(x: Any, dim: int | None, level: Level) -> Any:
-    return x if dim is None or not isinstance(x, Variable) else lift(movedim(x, dim, 0), level)
+    if dim is None or not isinstance(x, Variable):
+        return x
+    return lift(movedim(x, dim, 0) if dim else x, level)

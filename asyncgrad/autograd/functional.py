@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.autograd.functional_forward import blocks_forward
 from asyncgrad.autograd.functional_parts import (
     BACK,
     BACK_TRICK,
     DOUBLE_BACK,
     DOUBLE_BACK_TRICK,
+    basis,
     check_dependent,
     check_forward,
     check_one_element,
@@ -176,6 +178,9 @@ def hessian(
     check_strategy(outer_jacobian_strategy)
 
     async def gradient(*tensors: Any) -> Any:
+        if outer_jacobian_strategy == "forward-mode":
+            # A new leaf would not have the tangent.
+            tensors = tuple(tensor.requires_grad_() for tensor in tensors)
         out = await _jacobian(_scalar(func, strict), tensors, True, False, False)
         check_dependent(out, "jacobian", strict)
         return out
@@ -287,7 +292,8 @@ async def _jacobian(
 ) -> Any:
     single, given = tuple_of(inputs, "inputs", "jacobian")
     if strategy == "forward-mode":
-        return await _jacobian_forward(func, given, single)
+        alone, blocks = await blocks_forward(func, given)
+        return unpacked(blocks, alone, single)
     with enable_grad():
         tensors = prepared(given, create_graph)
         alone, outputs = await _outputs(func, tensors, "jacobian", strict)
@@ -337,7 +343,7 @@ async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: 
 async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
     """The derivatives of all outputs by all inputs, from one pass over a batch of gradients."""
     sizes = [out.numel() for out in outputs]
-    pairs = [(out, b) for out, b in zip(outputs, _basis(outputs), strict=True) if out.requires_grad]
+    pairs = [(out, b) for out, b in zip(outputs, basis(outputs), strict=True) if out.requires_grad]
     found: Any = (None,) * len(tensors)
     if pairs:
         roots, batches = zip(*pairs, strict=True)
@@ -361,42 +367,6 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
 def _blank(tensor: Any, *lead: int) -> Any:
     """Zeros of a tensor's kind with further axes before its own."""
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-
-
-def _basis(tensors: Any) -> list[Any]:
-    """For each tensor a batch: the unit vectors of all tensors, as far as they lie in this one."""
-    total = sum(tensor.numel() for tensor in tensors)
-    batches = []
-    first = 0
-    for tensor in tensors:
-        size = tensor.numel()
-        batch = zeros((total, size), dtype=tensor.dtype, device=tensor.device)
-        batch[range(first, first + size), range(size)] = 1
-        batches.append(batch.reshape(total, *tensor.shape))
-        first += size
-    return batches
-
-
-async def _jacobian_forward(func: Any, given: Any, single: bool) -> Any:
-    """The Jacobian from products with all unit vectors of the inputs."""
-    with enable_grad():
-        tensors = prepared(given, True)
-        alone, outputs = await _outputs(func, tensors, "jacobian", False)
-        dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
-        gradients = await _grad(outputs, tensors, dummies, True)
-        gradients = [
-            zeros_like(tensor) if gradient is None else gradient
-            for gradient, tensor in zip(gradients, tensors, strict=True)
-        ]
-        columns = await _rows_at_once(gradients, dummies, False)
-    rows = [
-        [
-            block.movedim(tuple(range(tensor.ndim)), tuple(range(out.ndim, out.ndim + tensor.ndim)))
-            for block, tensor in zip(column, tensors, strict=True)
-        ]
-        for column, out in zip(zip(*columns, strict=True), outputs, strict=True)
-    ]
-    return unpacked(tuple(map(tuple, rows)), alone, single)
 
 
 async def _vhp(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.creation import zeros_like
+from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
 
 _STRATEGIES = ("forward-mode", "reverse-mode")
@@ -176,3 +176,17 @@ def check_forward(strict: bool, vectorize: bool) -> None:
             "Computing Jacobian using forward-AD or forward-over-reverse Hessian is only "
             "implemented for `vectorize=True`."
         )
+
+
+def basis(tensors: Any) -> list[Any]:
+    """For each tensor a batch: the unit vectors of all tensors, as far as they lie in this one."""
+    total = sum(tensor.numel() for tensor in tensors)
+    batches = []
+    first = 0
+    for tensor in tensors:
+        size = tensor.numel()
+        batch = zeros((total, size), dtype=tensor.dtype, device=tensor.device)
+        batch[range(first, first + size), range(size)] = 1
+        batches.append(batch.reshape(total, *tensor.shape))
+        first += size
+    return batches

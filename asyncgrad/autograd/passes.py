@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.modes import Mode, current, refuse_in_transform
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -385,6 +385,8 @@ def _graph_task(
         if gradient is not None:
             gradient = _fitting(place, metadata, gradient)
         if edge is None:
+            if not grad:
+                refuse_in_transform("backward()")
             raise AutogradError(
                 f"element {place} of tensors does not require grad and does not have a grad_fn. "
                 f"Call requires_grad_() on a leaf it is computed from, outside of no_grad()."

@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from asyncgrad.errors import AutogradError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -75,6 +77,8 @@ class Modes:
     check: Any = None
     #: The innermost `vmap` that is entered, or None.
     batch: Any = None
+    #: The innermost function whose derivative `func` is taking, or None.
+    transform: Any = None
     #: Operations need look at nothing but whether their inputs require grad. Derived.
     plain: bool = field(default=True, init=False)
     #: Records that differ from this one in switches alone, by these: entering a mode makes none
@@ -128,6 +132,19 @@ _variable: ContextVar[Modes] = ContextVar("asyncgrad_modes", default=DEFAULT)
 current: Callable[[], Modes] = _variable.get
 #: Put another record in force in this context.
 install = _variable.set
+
+
+def refuse_in_transform(what: str) -> None:
+    """Raise inside of a function that `asyncgrad.func` transforms."""
+    modes = current()
+    batch = modes.batch
+    if modes.transform is not None or (batch is not None and not batch.loops):
+        raise AutogradError(
+            f"You are attempting to call {what} (or perhaps using asyncgrad.autograd.functional.* "
+            f"APIs) inside of a function being transformed by asyncgrad.func. This is "
+            f"unsupported; please use the transforms of asyncgrad.func instead (grad, vjp, jvp, "
+            f"jacrev, jacfwd, hessian, vmap), or call it outside of them."
+        )
 
 
 class Mode:

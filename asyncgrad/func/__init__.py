@@ -3,10 +3,10 @@
 from asyncgrad.func import batched as _batched  # noqa: F401  binds the class of examples
 from asyncgrad.func.gradients import grad, grad_and_value, vjp
 from asyncgrad.func.jacobians import hessian, jacfwd, jacrev, jvp, linearize
-from asyncgrad.func.mapping import vmap
+from asyncgrad.func.mapping import debug_unwrap, vmap
 from asyncgrad.func.modules import functional_call, stack_module_state
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "vjp", "vmap",
+    "debug_unwrap", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
+    "jvp", "linearize", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip

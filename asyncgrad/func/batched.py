@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from asyncgrad.core.modes import refuse_in_transform
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
@@ -28,10 +29,9 @@ class BatchedTensor(Tensor):
     @property
     def _array(self) -> Any:
         raise AutogradError(
-            "vmap: It looks like you're either (1) reading the values of a Tensor inside of vmap, "
-            "through numpy(), tolist() or an operation that depends on them, or (2) using a "
-            "Tensor of a vmap that has ended. Data-dependent operations are not supported: use "
-            "asyncgrad.where, or do it outside of vmap."
+            "vmap: We do not support batching operators that can output dynamic shape, nor "
+            "anything else that reads the values of a Tensor (numpy(), tolist()), nor a Tensor "
+            "of a vmap that has ended. Use asyncgrad.where, or do it outside of vmap."
         )
 
     @_array.setter
@@ -48,11 +48,10 @@ class BatchedTensor(Tensor):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Refuse: PyTorch's remedy is the transform."""
-        raise AutogradError(
-            "You are attempting to call Tensor.requires_grad_() inside of a function being "
-            "transformed with vmap. Use asyncgrad.func.grad() instead."
-        )
+        """Ask for gradients of all examples: `asyncgrad.autograd.functional` does."""
+        refuse_in_transform("Tensor.requires_grad_()")
+        self._value.requires_grad_(requires_grad)  # type: ignore[attr-defined]
+        return self
 
     @property
     def grad_fn(self) -> Any:
@@ -98,7 +97,7 @@ class BatchedTensor(Tensor):
 
     def __repr__(self) -> str:
         """The batch that it is an example of."""
-        return f"BatchedTensor(level={self._level.depth}, value={self._value!r})"
+        return f"BatchedTensor(lvl={self._level.depth}, bdim=0, value={self._value!r})"
 
 
 batching.bind_face(BatchedTensor)

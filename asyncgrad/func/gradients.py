@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd import passes
 from asyncgrad.autograd.modes import enable_grad
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import ones_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.func.levels import argument, cut_off, is_tensor, leads_beyond
-from asyncgrad.func.trees import flatten, tree_map, unflatten
+from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, leads_beyond
 from asyncgrad.ops.batching import held, shown
+from asyncgrad.ops.trees import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_program, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["grad", "grad_and_value", "vjp"]
+
+#: Derivatives are taken in inference mode, too: its tensors could not take part in a graph.
+outside_inference = Mode(inference=False)
 
 
 def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,10 +110,11 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 # -- the programs ---------------------------------------------------------------------------------
 
 
+@outside_inference
 async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
     level, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
-    with enable_grad():
+    with differentiated(func, args, grad=True):
         structure, arguments, given = renewed(args, places, level)
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
@@ -127,9 +131,10 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
     )
 
 
+@outside_inference
 async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
     level, wanted = current().batch, current().grad
-    with enable_grad():
+    with differentiated(func, primals, grad=True):
         structure, arguments, given = renewed(primals, range(len(primals)), level)
         out = await call(func, *given)
         out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
@@ -137,6 +142,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
         check_tensors(outputs, "vjp(f, *primals)")
         roots = [held(tensor, level) for tensor in outputs]
 
+    @outside_inference
     async def pull(
         cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
     ) -> Any:
@@ -150,10 +156,10 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
         # The cotangents may be of a `vmap` that the function was not called in.
         inner = current().batch
         vectors = [held(vector, level) if inner is level else vector for vector in given]
-        beyond = create_graph
+        beyond, recording = create_graph, current().grad
         if beyond is None:
             with enable_grad():
-                beyond = wanted and (
+                beyond = recording and (
                     leads_beyond(roots, arguments) or any(v.requires_grad for v in vectors)
                 )
         found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
@@ -251,6 +257,12 @@ def split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
         raise AutogradError(
             f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True"
         )
+    for leaf in flatten(out[1])[0]:
+        if not is_tensor(leaf):
+            raise AutogradError(
+                f"{name}: Expected tensors, got unsupported type {type(leaf)} in the second part "
+                f"of the output, which has_aux=True hands on"
+            )
     return out
 
 

@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
-from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.gradients import (
     check_tensors,
+    outside_inference,
     outward,
     pulled,
     renewed,
@@ -19,10 +19,10 @@ from asyncgrad.func.gradients import (
     transform,
     wrapped_argnums,
 )
-from asyncgrad.func.levels import is_tensor, leads_beyond
-from asyncgrad.func.trees import flatten, tree_map, unflatten
+from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
 from asyncgrad.ops.batching import Level, batch_of, held, lift, shown
 from asyncgrad.ops.functions.shape import cat
+from asyncgrad.ops.trees import flatten, tree_map, unflatten
 from asyncgrad.scheduler import call, run_program, waits
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["hessian", "jacfwd", "jacrev", "jvp", "linearize"]
 
 _JVP = "jvp(f, primals, tangents)"
+_VJP = "vjp(f, *primals)"
 
 
 # -- the public functions -------------------------------------------------------------------------
@@ -166,6 +167,7 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
 # -- the programs ---------------------------------------------------------------------------------
 
 
+@outside_inference
 async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bool) -> Any:
     if not isinstance(primals, tuple):
         raise AutogradError(
@@ -188,7 +190,7 @@ async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bo
                     f"{_JVP}: Expected {what} to only contain Tensors, got {type(leaf)}"
                 )
     batch = current().batch
-    with nested_level():
+    with nested_level(), differentiated(func, tuple(given)):
         duals = [
             shown(make_dual(held(x, batch), held(t, batch)), batch)
             for x, t in zip(given, directions, strict=True)
@@ -216,49 +218,57 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
     return shown(value, batch), shown(tangent, batch)
 
 
+@outside_inference
 async def _linearize(func: Any, primals: Any) -> Any:
     batch, wanted = current().batch, current().grad
-    with enable_grad():
+    with differentiated(func, primals, grad=True):
         structure, arguments, given = renewed(primals, range(len(primals)), batch)
         out = await call(func, *given)
         outputs, out_structure = flatten(out)
         check_tensors(outputs, "linearize(f, *primals)")
         roots = [held(x, batch) for x in outputs]
         # A pass is linear in what it starts with: its own derivative by that is the function.
-        dummies = [zeros_like(root).requires_grad_() for root in roots]
+        dummies = [as_leaf(zeros_like(root)) for root in roots]
         transposed = await pulled(roots, arguments, dummies, create_graph=True)
 
+    @outside_inference
     async def push(*tangents: Any) -> Any:
         directions, other = flatten(tangents)
         if other != structure:
             raise AutogradError(
-                f"linearize: expected the tangents to have the structure of the primals, "
-                f"{structure}, got {other}"
+                f"linearize: Expected the tangents {other} to have the same argspec as the primals "
+                f"{structure}"
             )
         inner = current().batch
         vectors = [held(t, batch) if inner is batch else t for t in directions]
-        for vector, x in zip(vectors, arguments, strict=True):
-            if vector.shape != x.shape:
-                raise AutogradError(
-                    f"linearize: a tangent has shape {vector.shape}, its primal {x.shape}"
-                )
+        for place, (vector, x) in enumerate(zip(vectors, arguments, strict=True)):
+            for what in ("shape", "dtype", "device"):
+                if getattr(vector, what) != getattr(x, what):
+                    raise AutogradError(
+                        f"linearize: the tangent at index {place} in flattened pytree doesn't "
+                        f"match the {what} of its primal: {getattr(vector, what)} and "
+                        f"{getattr(x, what)}"
+                    )
         found = await pulled(transposed, dummies, vectors, create_graph=False, retain_graph=True)
         return unflatten(out_structure, [shown(t, batch) if inner is batch else t for t in found])
 
     return outward(out, arguments, batch, wanted), transform(push, push)
 
 
+@outside_inference
 async def _jacrev(
     func: Any, argnums: Any, has_aux: bool, chunk_size: int | None, args: Any, kwargs: Any
 ) -> Any:
     batch, wanted = current().batch, current().grad
     places = wrapped_argnums(argnums, len(args))
-    with enable_grad():
+    with differentiated(func, args, grad=True):
         structure, arguments, given = renewed(args, places, batch)
+        _check_real(arguments, "jacrev", "inputs")
         out = await call(func, *given, **kwargs)
-        out, aux = split_aux(out, has_aux, "jacrev(f)(*args)")
+        out, aux = split_aux(out, has_aux, _VJP)
         outputs, out_structure = flatten(out)
-        check_tensors(outputs, "jacrev(f)(*args)")
+        check_tensors(outputs, _VJP)
+        _check_real(outputs, "jacrev", "outputs")
         roots = [held(x, batch) for x in outputs]
     beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], arguments)
     sizes = [x.numel() for x in outputs]
@@ -268,11 +278,18 @@ async def _jacrev(
     for start in range(0, total, max(step, 1)):
         count = min(step, total - start)
         vectors = _unit_vectors(outputs, roots, start, count)
-        parts.append(
-            await pulled(
-                roots, arguments, vectors, create_graph=beyond, retain_graph=True, batched=True
-            )
+        if chunk_size == 1:
+            # Row by row: there is nothing that a backward could not do.
+            vectors = [vector[0] for vector in vectors]
+        rows = await pulled(
+            roots,
+            arguments,
+            vectors,
+            create_graph=beyond,
+            retain_graph=True,
+            batched=chunk_size != 1,
         )
+        parts.append([row.unsqueeze(0) for row in rows] if chunk_size == 1 else rows)
     depth = 0 if batch is None else batch.depth
     columns = [
         cat(chunks, 0) if chunks else zeros((0, *x.shape), dtype=x.dtype, device=x.device)
@@ -293,6 +310,16 @@ async def _jacrev(
     several = isinstance(argnums, tuple)
     result = _tree_of_blocks(blocks, out_structure, structure, several, batch)
     return (result, outward(aux, arguments, batch, wanted)) if has_aux else result
+
+
+def _check_real(tensors: Any, name: str, what: str) -> None:
+    """Raise if a tensor is complex: a Jacobian of real numbers would be half of the truth."""
+    for x in tensors:
+        if x._metadata.is_complex:
+            raise AutogradError(
+                f"{name}: Expected all {what} to be real but received complex tensor(s). Take the "
+                f"real and imaginary parts apart, or use vjp or jvp."
+            )
 
 
 def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]:
@@ -329,6 +356,7 @@ def _tree_of_blocks(
     return unflatten(out_structure, trees)
 
 
+@outside_inference
 async def _jacfwd(
     func: Any,
     argnums: Any,
@@ -341,6 +369,7 @@ async def _jacfwd(
     places = wrapped_argnums(argnums, len(args))
     leaves, structure = flatten(tuple(args[place] for place in places))
     check_tensors(leaves, "jacfwd(f)(*args)")
+    _check_real(leaves, "jacfwd", "inputs")
     sizes = [x.numel() for x in leaves]
     total = sum(sizes)
     outer = current().batch
@@ -355,7 +384,7 @@ async def _jacfwd(
         return await call(func, *given, **kwargs)
 
     step = total if chunk_size is None else chunk_size
-    for start in range(0, total, max(step, 1)):
+    for start in range(0, max(total, 1), max(step, 1)):
         count = min(step, total - start)
         level = Level(count, randomness, outer)
         with Mode(batch=level):
@@ -363,11 +392,10 @@ async def _jacfwd(
             primals = unflatten(structure, leaves)
             found = await _jvp(chosen, primals, unflatten(structure, units), False, has_aux)
         slopes, out_structure = flatten(found[1])
+        _check_real(slopes, "jacfwd", "outputs")
         parts.append([batch_of(slope, level) for slope in slopes])
         if has_aux:
             aux = tree_map(partial(_first, level=level), found[2])
-    if out_structure is None:
-        raise AutogradError("jacfwd(f)(*args): the arguments have no elements")
     columns = [cat(chunks, 0) for chunks in zip(*parts, strict=True)]
     blocks = []
     for column in columns:

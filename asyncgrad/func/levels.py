@@ -6,18 +6,82 @@ gives each of them its own gradient. What is the same for all examples is repeat
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.node import Edge
-from asyncgrad.core.variable import Variable, gradient_edge
+from asyncgrad.core.variable import (
+    Variable,
+    autograd_meta,
+    gradient_edge,
+    is_inference,
+    view_of,
+    wrap,
+)
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import held
 from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from asyncgrad.ops.batching import Level
+
+
+class Transform:
+    """A function while its derivative is taken, and what it may not change in place meanwhile."""
+
+    __slots__ = ("_captured", "_outer")
+
+    def __init__(self, func: Any, args: tuple[Any, ...], outer: Transform | None) -> None:
+        """Find the tensors that the function is seen to hold without having been given them."""
+        given = {id(x) for x in args}
+        #: By identity. The tensors are held, so that nothing else can have it.
+        self._captured = {id(x): x for x in _captured(func) if id(x) not in given}
+        self._outer = outer
+
+    def check_change(self, tensor: Any, name: str) -> None:
+        """Raise if a tensor from outside would be changed: its gradient has no place to go."""
+        view = view_of(tensor)
+        if id(tensor) in self._captured or (view is not None and id(view.base) in self._captured):
+            raise AutogradError(
+                f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted "
+                f"to call in-place operation ({name}) that would mutate a captured Tensor. This "
+                f"is not supported; please rewrite the function being transformed to explicitly "
+                f"accept the mutated Tensor(s) as inputs."
+            )
+        if self._outer is not None:
+            self._outer.check_change(tensor, name)
+
+
+def _captured(func: Any) -> Iterator[Variable]:
+    """The tensors among what a function refers to by closure, default, or global name."""
+    while isinstance(func, functools.partial):
+        yield from filter(is_tensor, (*func.args, *func.keywords.values()))
+        func = func.func
+    code = getattr(func, "__code__", None)
+    if code is None:
+        return
+    yield from filter(is_tensor, func.__defaults__ or ())
+    names = func.__globals__
+    yield from filter(is_tensor, [names.get(name) for name in code.co_names])
+    for cell in func.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            # A name that nothing is bound to yet.
+            continue
+        if is_tensor(value):
+            yield value
+
+
+def differentiated(func: Callable[..., Any], args: tuple[Any, ...], **changes: Any) -> Mode:
+    """The mode that a function runs in while its derivative is taken."""
+    return Mode(transform=Transform(func, args, current().transform), **changes)
 
 
 def argument(x: Any, level: Level | None) -> Any:
@@ -29,8 +93,26 @@ def argument(x: Any, level: Level | None) -> Any:
     bottom = held(x, level)
     if bottom.requires_grad or current().dual_level is not None:
         alias = RECORDED.reshape(bottom, bottom.shape)
-        return alias if alias.requires_grad else alias.requires_grad_()
-    return bottom.detach().requires_grad_()
+        return alias if alias.requires_grad else as_leaf(alias)
+    if is_inference(bottom):
+        # An ordinary tensor of the same memory: that one may have a graph.
+        return as_leaf(wrap(bottom._array, bottom._metadata))
+    return as_leaf(bottom.detach())
+
+
+def as_leaf(x: Any) -> Any:
+    """Make a tensor a leaf that requires grad: `requires_grad_()` is refused to users here.
+
+    Raises:
+        RuntimeError: if its dtype has no gradient.
+    """
+    if category(x._metadata.dtype) < 2:
+        raise AutogradError(
+            f"Only Tensors of floating point and complex dtype can require gradients, got "
+            f"{x._metadata.dtype}. Convert the argument first, or leave it out of argnums."
+        )
+    autograd_meta(x).requires_grad = True
+    return x
 
 
 def cut_off(x: Any) -> Any:

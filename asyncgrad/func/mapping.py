@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.func.levels import is_tensor
-from asyncgrad.func.trees import Structure, flatten, spread, unflatten
 from asyncgrad.ops.batching import Level, batch_of, lift
 from asyncgrad.ops.functions.shape import cat, movedim, narrow
+from asyncgrad.ops.trees import Structure, flatten, spread, unflatten
 from asyncgrad.scheduler import awaitable, call, run_program, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["vmap"]
+__all__ = ["debug_unwrap", "vmap"]
 
 _RANDOMNESS = ("error", "different", "same")
 
@@ -76,7 +76,7 @@ def vmap(
             given = [
                 leaf
                 if dim is None
-                else lift(movedim(_part(leaf, dim, start, count, size), dim, 0), level)
+                else lift(_in_front(_part(leaf, dim, start, count, size), dim), level)
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
             with Mode(batch=level):
@@ -98,6 +98,29 @@ def vmap(
     mapped._program = program  # type: ignore[attr-defined]
     mapped._waits = waiting  # type: ignore[attr-defined]
     return mapped
+
+
+def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
+    """The tensor that an example inside of `vmap` is a part of, to be looked at while debugging.
+
+    Args:
+        tensor: the example; any other tensor is given back.
+        recurse: look through all levels of `vmap`, not through one alone.
+
+    Returns:
+        The tensor with the batch of the level as its first axis. Nothing keeps the function from
+        treating one example unlike another with it: it is meant for debugging only.
+    """
+    while getattr(tensor, "_batched", False):
+        tensor = tensor._value
+        if not recurse:
+            break
+    return tensor
+
+
+def _in_front(x: Any, dim: int) -> Any:
+    """A tensor with an axis as its first: itself where it is that already."""
+    return movedim(x, dim, 0) if dim else x
 
 
 def _part(x: Any, dim: int, start: int, count: int, size: int) -> Any:

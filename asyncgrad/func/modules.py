@@ -163,11 +163,7 @@ def _chosen(
                 f"Error(s) in reparametrizing for {type(module).__name__}:\n\t"
                 + "\n\t".join(problems)
             )
-    elif unknown:
-        raise AttributeError(
-            f"functional_call: {type(module).__name__} has no parameter or buffer {unknown[0]!r}"
-        )
-    return [(places[name], value) for name, value in complete.items()]
+    return [(places[name], value) for name, value in complete.items() if name in places]
 
 
 def _tensor_at(module: Any, place: tuple[str, str, str]) -> Any:

@@ -152,10 +152,13 @@ def _roll(call: Call, x: Any, shifts: Any, dims: Any) -> Any:
 
 def _apart(index: tuple[Any, ...]) -> int:
     """How many axes come first because the arrays of an index are not neighbours, or 0."""
-    places = [i for i, part in enumerate(index) if not isinstance(part, slice)]
+    places = [
+        i for i, part in enumerate(index) if not (isinstance(part, slice) or part is Ellipsis)
+    ]
     if not places or places[-1] - places[0] == len(places) - 1:
         return 0
-    return max(index[i].ndim if index[i].dtype.kind != "b" else 1 for i in places)
+    arrays = [index[i] for i in places if not isinstance(index[i], int)]
+    return max([1 if x.dtype.kind == "b" else x.ndim for x in arrays], default=0)
 
 
 def _to_back(x: Any, first: int) -> Any:

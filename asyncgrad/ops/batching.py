@@ -8,6 +8,7 @@ Levels are nested: what a batched tensor holds may be one of an outer level.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.metadata import Metadata
@@ -32,16 +33,21 @@ _CACHE_LIMIT = 1024
 class Level:
     """One call of `vmap`."""
 
-    __slots__ = ("depth", "outer", "randomness", "size")
+    __slots__ = ("depth", "loops", "outer", "randomness", "size")
 
-    def __init__(self, size: int, randomness: str, outer: Level | None) -> None:
+    def __init__(
+        self, size: int, randomness: str, outer: Level | None, *, loops: bool = False
+    ) -> None:
         """Open a level within another.
 
         Args:
             size: the length of the batch.
             randomness: "error", "different" or "same".
             outer: the level round it, or None.
+            loops: it is not the user who maps: what `vmap` refuses is allowed, and a custom
+                Function that knows nothing of batches is called for each example.
         """
+        self.loops = loops
         self.size = size
         self.randomness = randomness
         self.outer = outer
@@ -157,6 +163,14 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
     return kind(*parts) if hasattr(out, "_fields") else kind(parts)
 
 
+def for_each(x: Any, like: Any) -> Any:
+    """One copy of a tensor for each example that another one is of, to be changed by itself."""
+    if not getattr(like, "_batched", False):
+        return x
+    level = like._level
+    return lift(RECORDED.clone(in_front(for_each(x, like._value), level.size)), level)
+
+
 def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What a function makes of one example after the other, for what reads values."""
     leaves = [part for arg in (*args, *kwargs.values()) for part in _parts(arg)]
@@ -215,6 +229,27 @@ def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
         return None
     with Mode(batch=level.outer):
         return lift(function(batch_of(x, level)), level)
+
+
+def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that fills a tensor with random numbers, for each example with its own."""
+
+    @functools.wraps(fill)
+    def filled(input: Any, *args: Any, **kwargs: Any) -> Any:
+        level = current().batch
+        if level is None or level.randomness != "different":
+            return fill(input, *args, **kwargs)
+        if not (getattr(input, "_batched", False) and input._level is level):
+            raise AutogradError(
+                f"vmap: Cannot ask for different inplace randomness on an unbatched tensor: "
+                f"{fill.__name__} would have to put a batch into one tensor. Use the form that is "
+                f"not in place."
+            )
+        with Mode(batch=level.outer):
+            filled(input._value, *args, **kwargs)
+        return input
+
+    return filled
 
 
 def check_randomness() -> None:

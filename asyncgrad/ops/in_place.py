@@ -150,6 +150,8 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
     modes = current()
     if modes.before_change is not None:
         modes.before_change(tensor)
+    if modes.transform is not None:
+        modes.transform.check_change(tensor, name)
     if meta is not None and meta.inference and not modes.inference:
         raise AutogradError(
             f"{name}: Inplace update to inference tensor outside InferenceMode is not allowed. "

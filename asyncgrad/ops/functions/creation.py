@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.batching import mapped
+from asyncgrad.ops.batching import for_each, mapped
 from asyncgrad.ops.leaves import (
     fitting,
     from_host,
@@ -292,7 +292,8 @@ def new_zeros(
 ) -> Any:  # fmt: skip
     """Zeros of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_zeros", input, dtype, device)
-    return zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
+    made = zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
+    return for_each(made, input)
 
 
 @as_made
@@ -302,7 +303,8 @@ def new_ones(
 ) -> Any:  # fmt: skip
     """Ones of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_ones", input, dtype, device)
-    return ones(*sizes, size=size, requires_grad=requires_grad, **beside)
+    made = ones(*sizes, size=size, requires_grad=requires_grad, **beside)
+    return for_each(made, input)
 
 
 @as_made
@@ -312,7 +314,8 @@ def new_empty(
 ) -> Any:  # fmt: skip
     """Any values of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_empty", input, dtype, device)
-    return empty(*sizes, size=size, requires_grad=requires_grad, **beside)
+    made = empty(*sizes, size=size, requires_grad=requires_grad, **beside)
+    return for_each(made, input)
 
 
 @as_made
@@ -322,7 +325,7 @@ def new_full(
 ) -> Any:  # fmt: skip
     """One value everywhere, of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_full", input, dtype, device)
-    return full(size, fill_value, requires_grad=requires_grad, **beside)
+    return for_each(full(size, fill_value, requires_grad=requires_grad, **beside), input)
 
 
 # -- in a row -------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ import numpy as np
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
-from asyncgrad.ops.batching import drawn, drawn_for
+from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.functions.shape import stack
 from asyncgrad.ops.generator import Generator, source_of
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.leaves import from_host, new_shape, place_of, sequence_shape
@@ -429,7 +430,6 @@ def normal(
         TypeError: if arguments are missing.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """
-    source = source_of(generator)
     tensors = [z for z in (mean, std) if isinstance(z, Variable)]
     if not tensors:
         if size is None:
@@ -443,19 +443,24 @@ def normal(
                 return normal(mean, std, shape, generator=generator, dtype=wanted, device=device)
 
             return drawn(numbers, sequence_shape("normal", size))
-        array = _normal(source, mean, std, sequence_shape("normal", size), wanted)
+        drawn_shape = sequence_shape("normal", size)
+        array = _normal(source_of(generator), mean, std, drawn_shape, wanted)
         return from_host("normal", array, place_of("normal", device), requires_grad)
     if size is not None:
         raise TypeError(
             "normal() received an invalid combination of arguments: size is for numbers"
         )
+    if current().batch is not None:
+        unit = randn_like(mean + std, generator=generator)
+        return mean + std * unit
     first = tensors[0]
     shape = first._metadata.shape
     if len(tensors) == 2:
         check_broadcast("normal", mean, std)
         shape = np.broadcast_shapes(*(z._metadata.shape for z in tensors))
     middle, spread = (_on_host(z) if isinstance(z, Variable) else z for z in (mean, std))
-    values = _placed(first, _normal(source, middle, spread, shape, first._metadata.dtype))
+    numbers = _normal(source_of(generator), middle, spread, shape, first._metadata.dtype)
+    values = _placed(first, numbers)
     if len(tensors) == 2:
         return R.normal(mean, std, values)
     return R.normal_of_mean(mean, values) if first is mean else R.normal_of_std(std, values)
@@ -516,6 +521,11 @@ def multinomial(
             f"multinomial: cannot sample n_sample > prob_dist.size(-1) samples without "
             f"replacement: {count} of {shape[-1]}"
         )
+    if current().batch is not None:
+        draws = partial(multinomial, replacement=replacement, generator=generator)
+        out = drawn_for(lambda batch: stack([draws(row, count) for row in batch]), x)
+        if out is not None:
+            return out
     weights = np.atleast_2d(_on_host(x)).astype(np.float64)
     if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
@@ -578,6 +588,7 @@ def _fill(x: Any, values: Any, name: str) -> Any:
     return assign(x, result, name)
 
 
+@drawn_into
 def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
@@ -604,6 +615,7 @@ def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwarg
     return _fill(x, values * (high - low) + least, "uniform_")
 
 
+@drawn_into
 def normal_(
     input: Any, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None
 ) -> Any:
@@ -620,6 +632,7 @@ def normal_(
     return _fill(x, values, "normal_")
 
 
+@drawn_into
 def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Any:
     """Fill with ones, with a probability or with those in a tensor, and zeros.
 
@@ -641,6 +654,7 @@ def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) 
     return _fill(x, _trials(source_of(generator), x, p), "bernoulli_")
 
 
+@drawn_into
 def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = None) -> Any:
     """Fill with numbers distributed exponentially, with the rate `lambd`.
 
@@ -665,6 +679,7 @@ def _check_continuous(name: str, distribution: str, x: Any) -> None:
         )
 
 
+@drawn_into
 def cauchy_(
     input: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None
 ) -> Any:
@@ -683,6 +698,7 @@ def cauchy_(
     return _fill(x, values * sigma + median, "cauchy_")
 
 
+@drawn_into
 def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Any:
     """Fill with how many trials it takes to succeed with the probability `p`.
 
@@ -701,6 +717,7 @@ def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Any
     return _fill(x, values, "geometric_")
 
 
+@drawn_into
 def log_normal_(
     input: Any, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None
 ) -> Any:
@@ -721,6 +738,7 @@ def log_normal_(
     return _fill(x, values, "log_normal_")
 
 
+@drawn_into
 def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 

@@ -30,6 +30,10 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _become(tensor: Any, out: Any, name: str) -> Any:
     """Give a tensor the axes of a view of it."""
+    if tensor._batched:
+        # An example is turned; the batch that it is a part of stays as it is.
+        tensor._value, tensor._metadata = out._value, out._metadata
+        return tensor
     recorded = current().grad and requires_grad(tensor)
     in_place.check_change(tensor, name, recorded=recorded)
     seen, counter = view_of(tensor), counter_of(tensor)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad import autograd
 from asyncgrad.autograd import functional
 from asyncgrad.core.modes import Mode
+from asyncgrad.sync import func
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "backward", "blocking", "grad", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp",
+    "backward", "blocking", "func", "grad", "hessian", "hvp", "jacobian", "jvp", "vhp", "vjp",
 ]  # fmt: skip
 
 
@@ -41,12 +41,7 @@ def grad(*args: Any, **kwargs: Any) -> Any:
 
 def _ended(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, ended when it returns."""
-
-    @functools.wraps(function)
-    def blocked(*args: Any, **kwargs: Any) -> Any:
-        with blocking():
-            return function(*args, **kwargs)
-
+    blocked = func.ended(function)
     blocked.__doc__ = f"`asyncgrad.autograd.functional.{function.__name__}`, ended when it returns."
     return blocked
 

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest
 
-from asyncgrad.func.trees import flatten, spread, tree_map, unflatten
+from asyncgrad.ops.trees import flatten, spread, tree_map, unflatten
 
 Pair = namedtuple("Pair", ["a", "b"])
 

@@ -1,0 +1,49 @@
+"""The Jacobian in forward mode: the function is called once, for all unit vectors at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
+from asyncgrad.autograd.functional_parts import basis, tuple_of
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.creation import zeros_like
+from asyncgrad.ops.batching import Level, batch_of, held, lift
+from asyncgrad.ops.functions.shape import movedim, narrow
+from asyncgrad.scheduler import call
+
+
+async def blocks_forward(func: Any, inputs: tuple[Any, ...]) -> tuple[bool, Any]:
+    """The derivatives of all outputs of a function by all inputs.
+
+    Returns:
+        Whether there is one output alone, and for each output a tuple of a tensor for each input,
+        of the output's shape followed by the input's.
+    """
+    level = Level(sum(x.numel() for x in inputs), "error", current().batch, loops=True)
+    with Mode(batch=level), nested_level():
+        duals = [
+            lift(make_dual(batch_of(x, level), unit), level)
+            for x, unit in zip(inputs, basis(inputs), strict=True)
+        ]
+        found = await call(func, *duals)
+        alone, outputs = tuple_of(found, "outputs of the user-provided function", "jacobian")
+        columns = [_tangent(held(out, level)) for out in outputs]
+    return alone, tuple(_blocks(column, inputs) for column in columns)
+
+
+def _tangent(out: Any) -> Any:
+    value, tangent = unpack_dual(out)
+    return (zeros_like(value) if tangent is None else tangent).detach()
+
+
+def _blocks(columns: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The derivatives of one output, from those in the direction of each element."""
+    shape = columns.shape[1:]
+    blocks = []
+    first = 0
+    for x in inputs:
+        own = movedim(narrow(columns, 0, first, x.numel()), 0, -1)
+        blocks.append(own.reshape(*shape, *x.shape))
+        first += x.numel()
+    return tuple(blocks)

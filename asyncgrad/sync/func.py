@@ -1,0 +1,67 @@
+"""The transforms of `asyncgrad.func`, blocking: what they make gives its results at once."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad import func
+from asyncgrad.core.modes import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "debug_unwrap", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
+    "jvp", "linearize", "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
+
+debug_unwrap = func.debug_unwrap
+stack_module_state = func.stack_module_state
+
+
+def ended(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, ended when it returns."""
+
+    @functools.wraps(function)
+    def blocked(*args: Any, **kwargs: Any) -> Any:
+        with Mode(blocking=True):
+            return function(*args, **kwargs)
+
+    return blocked
+
+
+def _making(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """A transform whose functions have ended when they return."""
+
+    @functools.wraps(transform)
+    def made(*args: Any, **kwargs: Any) -> Callable[..., Any]:
+        return ended(transform(*args, **kwargs))
+
+    made.__doc__ = f"`asyncgrad.func.{transform.__name__}`, for a function that blocks."
+    return made
+
+
+def _giving(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """A transform that gives a value and a function, neither of which is to be awaited."""
+    blocked = ended(transform)
+
+    @functools.wraps(transform)
+    def given(*args: Any, **kwargs: Any) -> Any:
+        value, function, *aux = blocked(*args, **kwargs)
+        return (value, ended(function), *aux)
+
+    given.__doc__ = f"`asyncgrad.func.{transform.__name__}`, ended when it returns."
+    return given
+
+
+functional_call = ended(func.functional_call)
+grad = _making(func.grad)
+grad_and_value = _making(func.grad_and_value)
+hessian = _making(func.hessian)
+jacfwd = _making(func.jacfwd)
+jacrev = _making(func.jacrev)
+jvp = ended(func.jvp)
+linearize = _giving(func.linearize)
+vjp = _giving(func.vjp)
+vmap = _making(func.vmap)
