@@ -8,6 +8,7 @@ import asyncgrad as ag
 from asyncgrad.nn import functional as F
 from asyncgrad.ops.batch_rules import RULES
 from asyncgrad.ops.table import ENTRIES
+from asyncgrad.ops.trees import flatten
 
 SIZE = 3
 
@@ -193,7 +194,7 @@ def _changed(x):
 
 
 def _leaves(tree):
-    return ag.func.trees.flatten(tree)[0] if not isinstance(tree, ag.Tensor) else [tree]
+    return flatten(tree)[0] if not isinstance(tree, ag.Tensor) else [tree]
 
 
 def _stacked(function, batches):
