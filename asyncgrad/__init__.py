@@ -5,6 +5,7 @@ import numpy as _np
 from asyncgrad import (
     accelerator,
     autograd,
+    cuda,
     devices,
     errors,
     func,
@@ -31,7 +32,7 @@ from asyncgrad.autograd.modes import (
     set_grad_enabled,
 )
 from asyncgrad.devices import Device as device
-from asyncgrad.devices import Event, Stream
+from asyncgrad.devices import Event, Stream, set_default_device
 from asyncgrad.func import vmap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
@@ -65,6 +66,7 @@ from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say wha
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.leaves import place_of as _place_of
 from asyncgrad.ops.places import layout, memory_format
 from asyncgrad.ops.promotion import default_dtype as get_default_dtype
 from asyncgrad.ops.promotion import set_default_dtype
@@ -96,6 +98,11 @@ channels_last, channels_last_3d = memory_format.channels_last, memory_format.cha
 e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
 
 
+def get_default_device() -> device:
+    """Where new tensors are made here: see `set_default_device` and `with device:`."""
+    return _place_of("get_default_device")
+
+
 def __getattr__(name: str) -> object:
     """The dtype that only an extra has."""
     if name == "bfloat16":
@@ -122,6 +129,7 @@ __all__ = [
     "complex128",
     "contiguous_format",
     "cooperate",
+    "cuda",
     "default_generator",
     "device",
     "devices",
@@ -133,6 +141,7 @@ __all__ = [
     "float32",
     "float64",
     "func",
+    "get_default_device",
     "get_default_dtype",
     "get_rng_state",
     "grad",
@@ -169,6 +178,7 @@ __all__ = [
     "save",
     "seed",
     "set_anomaly_enabled",
+    "set_default_device",
     "set_default_dtype",
     "set_grad_enabled",
     "set_rng_state",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncgrad.devices import Device
 
 __all__ = [
-    "current_accelerator", "current_device_index", "current_stream", "device_count",
+    "current_accelerator", "current_device_index", "current_stream", "device_count", "device_index",
     "empty_cache", "get_memory_info", "is_available", "max_memory_allocated",
     "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
     "reset_peak_memory_stats", "set_device_index", "set_stream", "synchronize",
@@ -52,6 +52,30 @@ def current_device_index() -> int:
 def set_device_index(device: Any) -> None:
     """Make a device the current one from here on, with its default stream."""
     _set_stream(_device(device).default_stream)
+
+
+class device_index:
+    """Make another device of the accelerator the current one within a block.
+
+    Args:
+        device: its index; None changes nothing.
+    """
+
+    def __init__(self, device: int | None, /) -> None:
+        """Look nothing up before the block is entered."""
+        self._index = device
+        self._stream: Stream | None = None
+
+    def __enter__(self) -> None:
+        """The device's current stream becomes the innermost one."""
+        if self._index is not None:
+            self._stream = current_stream(self._index)
+            self._stream.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        """Go back to what was current on entry."""
+        if self._stream is not None:
+            self._stream.__exit__(*exception)
 
 
 def current_stream(device: Any = None) -> Stream:
@@ -121,7 +145,12 @@ def get_memory_info(device: Any = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Give memory back that is kept for later."""
+    """Give memory back that is kept for later.
+
+    Raises:
+        RuntimeError: if there is no accelerator.
+    """
+    as_accelerator(None)
     for device in accelerators():
         device.empty_cache()
 

@@ -42,7 +42,7 @@ class Modes:
     before_change: Any = None
     #: Why saved-tensor hooks may not be used here, or None.
     saved_hooks_disabled: str | None = None
-    #: Where new tensors are made, or None for the CPU.
+    #: The innermost place where new tensors are made with those around it, or None for the CPU.
     device: Any = None
     #: Where random numbers come from, or None for the process' default generator.
     generator: Any = None

@@ -8,7 +8,7 @@ host how far a stream has come. The CPU has no streams: its work is done when th
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from weakref import WeakSet
 
 from asyncgrad.devices.pool import LARGE
@@ -24,6 +24,37 @@ NOT_READY: Final = 600
 
 #: Finds the device that is meant by arguments like PyTorch's; bound by `discovery`.
 _find: list[Callable[..., Device]] = []
+
+
+class Place(NamedTuple):
+    """Where new tensors are made, and where they are outside of that."""
+
+    device: Device
+    outer: Place | None
+
+
+#: Reads and sets the innermost place; bound by `ops.ambient`.
+_default: list[Any] = []
+
+
+def bind_default(
+    get: Callable[[], Place | None], install: Callable[[Place | None], object]
+) -> None:
+    """Say where the innermost place is kept."""
+    _default[:] = [get, install]
+
+
+def set_default_device(device: Any) -> None:
+    """Make new tensors on a device from here on, in this task alone.
+
+    Args:
+        device: the device, or its name; None is the CPU.
+
+    Raises:
+        RuntimeError: if there is no such device.
+    """
+    found = None if device is None else _find[0](device)
+    _default[1](None if found is None else Place(found, None))
 
 
 def bind_find(find: Callable[..., Device]) -> None:
@@ -58,6 +89,9 @@ class Device(metaclass=_DeviceType):
         >>> import asyncgrad as ag
         >>> ag.device("cpu")
         device(type='cpu')
+        >>> with ag.device("sim:0"):
+        ...     ag.ones(2).device
+        device(type='sim', index=0)
     """
 
     __slots__ = ("_default_stream", "_opened", "index", "side_streams", "type")
@@ -220,6 +254,22 @@ class Device(metaclass=_DeviceType):
 
     def reset_peak_memory_stats(self) -> None:
         """Start the peaks of `memory_stats` from what is allocated now."""
+
+    # -- where new tensors are made ---------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Make new tensors here, unless they are told where; that follows the asyncio task."""
+        get, install = _default
+        install(Place(self, get()))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Go back to what was on entry."""
+        get, install = _default
+        place = get()
+        while place is not None and place.device is not self:
+            place = place.outer
+        install(None if place is None else place.outer)
 
     def __str__(self) -> str:
         """The name, as `ag.device()` takes it."""

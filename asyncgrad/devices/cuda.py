@@ -279,6 +279,9 @@ class CudaDevice(Device):
 
     def borrow(self, array: Any) -> Any:
         """An array of CuPy's: what follows in our current stream comes after what is in its."""
+        if not isinstance(array, cupy.ndarray):
+            # Of a third library: CuPy waits for the stream that it names.
+            return self.xp.asarray(array)
         event = self.new_event(timing=False)
         with self._device:
             event.record(cupy.cuda.get_current_stream())

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 #: Where the devices of a type are made. The modules are loaded when a device is asked for.
 _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}
-_NAME = re.compile(r"([a-z]+)(?::(\d+))?")
+_NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 #: Modules that have been asked for.
 _loaded: dict[str, ModuleType] = {}
 
 
-def find(type: Any, index: int | None = None) -> Device:
+def find(type: Any = None, index: int | None = None) -> Device:
     """A device by its name.
 
     Args:
@@ -36,7 +36,8 @@ def find(type: Any, index: int | None = None) -> Device:
         return type
     if isinstance(type, int) and not isinstance(type, bool):
         return find(as_accelerator(None).type, type)
-    if not isinstance(type, str) or not (index is None or isinstance(index, int)):
+    counts = index is None or (isinstance(index, int) and not isinstance(index, bool))
+    if not isinstance(type, str) or not counts:
         given = ", ".join(repr(v.__class__.__name__) for v in (type, index) if v is not None)
         raise TypeError(
             f"device() received an invalid combination of arguments - got ({given}); expected a "

@@ -201,6 +201,11 @@ class Stream:
             scope = scope.outer
         install(None if scope is None else scope.outer)
 
+    @property
+    def device_index(self) -> int:
+        """The index of the device, -1 where it has none."""
+        return -1 if self.device.index is None else self.device.index
+
     def __repr__(self) -> str:
         """Device and number."""
         return f"<Stream {self.stream_id} of {self.device}>"
@@ -212,11 +217,20 @@ class Event:
     Args:
         device: the device, or the current one if None.
         enable_timing: the event notes when it happens, for `elapsed_time`.
+        blocking: accepted for PyTorch's sake, without effect.
+        interprocess: likewise.
     """
 
     __slots__ = ("__weakref__", "_raw", "_timing", "device")
 
-    def __init__(self, device: Any = None, *, enable_timing: bool = False) -> None:
+    def __init__(
+        self,
+        device: Any = None,
+        *,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+    ) -> None:
         """Make an event that has not been recorded: as long as it is not, it has happened."""
         self.device = _meant(device)
         self._timing = enable_timing
@@ -314,7 +328,13 @@ class Event:
 
 
 def set_stream(stream: Stream) -> None:
-    """Make a stream the current one of its device, and its device the current one, from here on."""
+    """Make a stream the current one of its device, and its device the current one, from here on.
+
+    Raises:
+        TypeError: if it is no stream.
+    """
+    if not isinstance(stream, Stream):
+        raise TypeError(f"set_stream(): argument must be Stream, not {type(stream).__name__}")
     stream.__enter__()
 
 

@@ -13,6 +13,7 @@ from asyncgrad.nn.members import Members
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
+from asyncgrad.ops.functions.transfer import cuda_device
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
@@ -171,6 +172,22 @@ class Module(Members):
             return tensor if dtype is None or category(tensor.dtype) < 2 else tensor.to(dtype)
 
         return self._apply(convert)
+
+    def cpu(self) -> Self:
+        """Move every parameter and buffer to host memory, in place."""
+        return self._apply(lambda tensor: tensor.cpu())
+
+    def cuda(self, device: Any = None) -> Self:
+        """Move every parameter and buffer to a CUDA device, in place.
+
+        Args:
+            device: which one; `cuda:0` if None.
+
+        Raises:
+            RuntimeError: if there is none; nothing has been moved then.
+        """
+        place = cuda_device(device)
+        return self._apply(lambda tensor: tensor.to(place))
 
     def type(self, dst_type: Any) -> Self:
         """Convert every parameter and buffer to a dtype, in place."""

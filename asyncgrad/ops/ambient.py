@@ -12,6 +12,7 @@ from asyncgrad.core.modes import current, install
 from asyncgrad.core.saved import pack
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import autograd_meta, is_inference
+from asyncgrad.devices.base import bind_default
 from asyncgrad.devices.streams import bind_ambient
 from asyncgrad.ops.forward import push_tangents
 
@@ -85,3 +86,4 @@ def in_modes(
 
 
 bind_ambient(lambda: current().streams, lambda scope: install(current().replace(streams=scope)))
+bind_default(lambda: current().device, lambda place: install(current().replace(device=place)))

@@ -24,7 +24,8 @@ def place_of(name: str, device: Any = None, like: Any = None) -> Device:
         return as_device(name, device)
     if like is not None:
         return like._metadata.device  # type: ignore[no-any-return]
-    return current().device or CPU
+    place = current().device
+    return CPU if place is None else place.device
 
 
 def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:

@@ -42,7 +42,7 @@ class _Place:
 
     def __init__(self, cupy, index):
         self.cupy = cupy
-        self.index = index
+        self.index = self.id = index
         self.machine = cupy.machine
 
     def current_raw(self):
@@ -82,6 +82,10 @@ class StandIn:
 
         class Array(SimArray):
             """`cupy.ndarray`."""
+
+            @property
+            def __cuda_array_interface__(self):
+                raise AssertionError("nobody has to go by way of pointers")
 
             def get(self, stream=None, out=None, blocking=True):
                 if out is None:

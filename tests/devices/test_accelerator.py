@@ -25,7 +25,24 @@ def kind_of(function):
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "arguments",
-    [("foo",), ("cuda:x",), ("cuda:-1",), (None,), (2.5,), ("cpu:0", 0), ("cpu", "x"), ("cpu",)],
+    [
+        ("foo",),
+        ("cuda:x",),
+        ("cuda:-1",),
+        (None,),
+        (2.5,),
+        ("cpu:0", 0),
+        ("cpu", "x"),
+        ("cpu",),
+        (),
+        ("cpu", True),
+        (True,),
+        ("cpu:00",),
+        ("",),
+        ("cpu:",),
+        ("CPU",),
+        ("cpu", -1),
+    ],
 )
 def test_names_are_refused_as_pytorch_does(arguments):
     assert kind_of(lambda: ag.device(*arguments)) is kind_of(lambda: torch.device(*arguments))
@@ -238,3 +255,89 @@ def test_bad_machines_are_refused():
         pass
     with simulate(devices=1), pytest.raises(RuntimeError, match=r"devices=4"):
         ag.device("sim:3")
+
+
+def test_new_tensors_are_made_where_the_innermost_device_says():
+    sim, other = ag.device("sim:0"), ag.device("sim:1")
+    with sim:
+        assert ag.get_default_device() is sim
+        made = (
+            ag.ones(2), ag.tensor([1.0]), ag.arange(3), ag.rand(2), ag.randn(2), ag.eye(2),
+            ag.full((2,), 1.0), ag.as_tensor([1.0]), ag.randint(3, (2,)), ag.nn.Linear(2, 2).weight,
+            ag.nn.BatchNorm1d(2).running_mean,
+        )  # fmt: skip
+        assert {x.device for x in made} == {sim}
+        assert ag.ones(2, device="cpu").device is ag.device("cpu")
+        assert ag.from_numpy(np.ones(2)).device is ag.device("cpu")
+        with other, sim, other:
+            assert ag.ones(2).device is other
+        assert ag.ones(2).device is sim
+        with ag.device("cpu"):
+            assert ag.ones(2).device is ag.device("cpu")
+    assert ag.ones(2).device is ag.get_default_device() is ag.device("cpu")
+
+
+def test_default_devices_are_the_tasks_own():
+    async def inside(name, barrier):
+        with ag.device(name):
+            for _ in range(3):
+                await barrier.wait()
+                assert str(ag.ones(2).device) == name
+        ag.set_default_device(name)
+        await barrier.wait()
+        assert str(ag.get_default_device()) == name
+        ag.set_default_device(None)
+        assert ag.ones(2).device is ag.device("cpu")
+
+    async def main():
+        barrier = asyncio.Barrier(3)
+        await asyncio.gather(*(inside(name, barrier) for name in ("sim:0", "sim:1", "cpu")))
+        assert ag.get_default_device() is ag.device("cpu")
+
+    asyncio.run(main())
+    with pytest.raises(RuntimeError):
+        ag.set_default_device("nowhere")
+
+
+def test_the_current_device_is_changed_within_a_block():
+    ag.device("sim:1")
+    with ag.accelerator.device_index(1):
+        assert ag.accelerator.current_device_index() == 1
+        with ag.accelerator.device_index(None):
+            assert ag.accelerator.current_device_index() == 1
+        with ag.accelerator.device_index(0):
+            assert ag.accelerator.current_device_index() == 0
+    assert ag.accelerator.current_device_index() == 0
+
+
+def test_streams_and_events_take_what_pytorchs_take():
+    assert ag.Stream(device="sim:1", priority=-1).device_index == 1
+    assert ag.Stream(device="cpu").device_index == -1
+    assert ag.Event("sim:0", enable_timing=True, blocking=True, interprocess=False).query()
+    for wrong in (None, 3):
+        with pytest.raises(TypeError, match="Stream"):
+            ag.accelerator.set_stream(wrong)
+    with pytest.raises(RuntimeError, match="not an accelerator"):
+        ag.ones(2).pin_memory("cpu")
+
+
+def test_values_are_copied_in_place_from_anywhere():
+    for here, there in (("cpu", "sim:0"), ("sim:0", "cpu"), ("sim:0", "sim:1")):
+        source = ag.tensor([1.0, 2.0], device=there, requires_grad=True)
+        target = ag.zeros(2, 2, device=here)
+        assert target.copy_(source * 3, non_blocking=True) is target
+        assert target.tolist() == [[3.0, 6.0], [3.0, 6.0]]
+        target.sum().backward()
+        assert source.grad.device is source.device
+        assert source.grad.tolist() == [6.0, 6.0]
+
+
+def test_pytorchs_cuda_names_say_that_there_is_none():
+    if "cuda" in {device.type for device in ag.devices.available()}:
+        pytest.skip("there is a GPU")
+    assert not ag.cuda.is_available()
+    assert ag.cuda.device_count() == 0
+    ag.cuda.empty_cache()
+    for ask in (ag.cuda.synchronize, ag.cuda.current_device, ag.cuda.current_stream):
+        with pytest.raises(RuntimeError, match="cuda: CuPy is"):
+            ask()

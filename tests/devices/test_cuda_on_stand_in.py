@@ -121,6 +121,24 @@ def test_cupy_arrays_are_exchanged_in_order(cupy):
         assert (y + 1).tolist() == [7.0, 7.0]
 
 
+@pytest.mark.parametrize("make", [ag.asarray, ag.as_tensor, ag.tensor])
+def test_cupys_arrays_become_tensors_after_what_made_them(cupy, make):
+    theirs, ours = cupy.cuda.Stream(), ag.Stream(device="cuda:0")
+    with theirs:
+        array = cupy.ones(3)
+        array *= 2
+        with ours:
+            x = make(array)
+    with ours:
+        assert x.device is ag.device("cuda:0")
+        assert (x._array is array) == (make is not ag.tensor)
+        assert (x + 1).tolist() == [3.0, 3.0, 3.0]
+    assert make(array, device="cpu").device is ag.device("cpu")
+    with pytest.raises(ValueError, match="alias"):
+        ag.asarray(array, dtype=ag.int32, copy=False)
+    assert ag.asarray(array, copy=True)._array is not array
+
+
 @pytest.mark.asyncio
 async def test_errors_come_through_the_future(cupy):
     x = ag.ones(3, device="cuda:0", requires_grad=True)
@@ -177,3 +195,33 @@ def test_memory_statistics(cupy):
     del x
     ag.accelerator.empty_cache()
     assert ag.accelerator.memory_reserved("cuda:0") == ag.accelerator.memory_allocated("cuda:0")
+
+
+def test_pytorchs_cuda_names(cupy):
+    assert ag.cuda.is_available()
+    assert ag.cuda.device_count() == 2
+    assert ag.cuda.current_device() == 0
+    with ag.cuda.stream(ag.Stream(device="cuda:1")) as side:
+        assert ag.cuda.current_device() == 1
+        assert ag.cuda.current_stream() is side
+        assert ag.cuda.default_stream() is ag.device("cuda:1").default_stream
+        x = ag.ones(100, device="cuda")
+        assert ag.cuda.memory_allocated(0) >= 400
+    ag.cuda.synchronize()
+    ag.cuda.synchronize(1)
+    ag.cuda.empty_cache()
+    assert ag.cuda.memory_reserved("cuda:0") >= x.numel() * 4
+    assert ag.cuda.mem_get_info() == (2**30, 2**31)
+    with pytest.raises(ValueError, match="Expected a cuda device"):
+        ag.cuda.synchronize("cpu")
+
+
+def test_modules_move_to_a_gpu_and_back(cupy):
+    layers = ag.nn.Linear(2, 3)
+    before = layers.weight.tolist()
+    assert layers.cuda(1) is layers
+    assert {p.device for p in layers.parameters()} == {ag.device("cuda:1")}
+    assert layers.cuda().weight.device is ag.device("cuda:0")
+    with pytest.raises(RuntimeError, match="must be cuda device"):
+        layers.cuda("cpu")
+    assert layers.cpu().weight.tolist() == before

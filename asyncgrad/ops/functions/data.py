@@ -10,10 +10,11 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.variable import requires_grad as requires_grad_of
 from asyncgrad.devices import CPU
+from asyncgrad.devices.discovery import find
 from asyncgrad.ops.functions.conversion import to
 from asyncgrad.ops.functions.shape import clone
 from asyncgrad.ops.leaves import fitting, from_host, leaf, place_of
-from asyncgrad.ops.places import as_dtype
+from asyncgrad.ops.places import as_device, as_dtype
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -61,7 +62,20 @@ def tensor(
     return _made("tensor", data, dtype, device, requires_grad)
 
 
+def _is_on_cuda(data: Any) -> bool:
+    """Whether data is another library's array on a CUDA device: CuPy's, first of all."""
+    return hasattr(type(data), "__cuda_array_interface__")
+
+
+def _borrowed(name: str, array: Any) -> Any:
+    """A tensor of CuPy's array, sharing its memory and coming after its current stream."""
+    place: Any = as_device(name, find("cuda", int(array.device.id)))
+    return leaf(name, place.borrow(array), place)
+
+
 def _made(name: str, data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    if _is_on_cuda(data):
+        data = _borrowed(name, data)
     place = place_of(name, device)
     wanted = None if dtype is None else as_dtype(name, dtype)
     if isinstance(data, Variable):
@@ -170,6 +184,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
         TypeError: see `tensor`.
         RuntimeError: see `tensor`.
     """
+    if _is_on_cuda(data):
+        data = _borrowed("as_tensor", data)
     if isinstance(data, Variable):
         return to(data, device, data._metadata.dtype if dtype is None else dtype)
     place = place_of("as_tensor", device)
@@ -191,8 +207,8 @@ def asarray(
     """A tensor of an object, sharing its memory if it can and may.
 
     Args:
-        obj: a tensor, an array, a buffer (of the default dtype if none is given), or data as for
-            `tensor`.
+        obj: a tensor, an array of NumPy's or CuPy's, a buffer (of the default dtype if none is
+            given), or data as for `tensor`.
         dtype: the dtype; taken from the object if None.
         device: where it has to be.
         copy: True always copies, False never does.
@@ -205,6 +221,8 @@ def asarray(
         RuntimeError: see `tensor`.
     """
     wanted = None if dtype is None else as_dtype("asarray", dtype)
+    if _is_on_cuda(obj):
+        obj = _borrowed("asarray", obj)
     if isinstance(obj, Variable):
         out = as_tensor(obj, wanted, device)
         if copy is False and out is not obj:

@@ -44,10 +44,15 @@ def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Any:
         RuntimeError: if there is none.
     """
     x = as_tensor_operand(input, "cuda", 1)
-    return to(x, device=_cuda(device), non_blocking=non_blocking)
+    return to(x, device=cuda_device(device), non_blocking=non_blocking)
 
 
-def _cuda(device: Any) -> Any:
+def cuda_device(device: Any) -> Any:
+    """The CUDA device that an index, a name or None means.
+
+    Raises:
+        RuntimeError: if there is none, or it is a device of another kind.
+    """
     if device is None:
         return as_device("cuda", "cuda")
     found = as_device("cuda", f"cuda:{device}" if isinstance(device, int) else device)
@@ -72,6 +77,8 @@ def pin_memory(input: Any, device: Any = None) -> Any:
             f"cannot pin a tensor of {x._metadata.device}: only dense CPU tensors can be pinned"
         )
     target = as_accelerator(device)
+    if target is CPU:
+        raise RuntimeError("pin_memory(): cpu is not an accelerator. Name one, or leave it out.")
     return x if _lies_pinned(x._array) else pinned(x, target)
 
 

@@ -1,0 +1,108 @@
+"""CUDA devices by PyTorch's names, for programs that know no others.
+
+What is here is also in `accelerator`, which is the same on any kind of device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad import accelerator
+from asyncgrad.devices import Event, Stream
+from asyncgrad.devices.discovery import available, find
+from asyncgrad.devices.streams import current_device as _current_device
+from asyncgrad.errors import OutOfMemoryError
+
+if TYPE_CHECKING:
+    from asyncgrad.devices import Device
+
+__all__ = [
+    "Event", "OutOfMemoryError", "Stream", "current_device", "current_stream", "default_stream",
+    "device_count", "empty_cache", "is_available", "max_memory_allocated", "mem_get_info",
+    "memory_allocated", "memory_reserved", "set_device", "stream", "synchronize",
+]  # fmt: skip
+
+
+def is_available() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """How many GPUs there are."""
+    return sum(device.type == "cuda" for device in available())
+
+
+def set_device(device: Any) -> None:
+    """Make a GPU the current device from here on; `accelerator.device_index` does it for a block.
+
+    Raises:
+        RuntimeError: if there is no such GPU.
+    """
+    accelerator.set_device_index(_gpu(device))
+
+
+def current_device() -> int:
+    """The index of the current GPU.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    return _gpu(None).index or 0
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream that work on a GPU is put into here."""
+    return accelerator.current_stream(_gpu(device))
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The stream of all work that is given no other."""
+    return _gpu(device).default_stream
+
+
+def stream(stream: Stream) -> Stream:
+    """The stream itself, to be entered."""
+    return stream
+
+
+def synchronize(device: Any = None) -> None:
+    """Block until all work on a GPU is done; `accelerator.synchronize_async` awaits it."""
+    accelerator.synchronize(_gpu(device))
+
+
+def memory_allocated(device: Any = None) -> int:
+    """The bytes of arrays on a GPU."""
+    return accelerator.memory_allocated(_gpu(device))
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes of arrays there have been."""
+    return accelerator.max_memory_allocated(_gpu(device))
+
+
+def memory_reserved(device: Any = None) -> int:
+    """The bytes that are taken from a GPU, those kept for later among them."""
+    return accelerator.memory_reserved(_gpu(device))
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """The bytes of a GPU that are free, and all."""
+    return accelerator.get_memory_info(_gpu(device))
+
+
+def empty_cache() -> None:
+    """Give memory back that is kept for later; without a GPU there is none."""
+    if is_available():
+        accelerator.empty_cache()
+
+
+def _gpu(device: Any) -> Device:
+    """The GPU that is meant: by index, by name, or the current one."""
+    if device is None:
+        current = _current_device()
+        return find("cuda", 0) if current is None or current.type != "cuda" else current
+    found = find("cuda", device) if isinstance(device, int) else find(device)
+    if found.type != "cuda":
+        raise ValueError(f"Expected a cuda device, but got: {found}")
+    return found
