@@ -22,7 +22,7 @@ def one_dim(name: str, dim: Any, ndim: int) -> int:
         TypeError: if it is no integer.
     """
     if dim.__class__ is int and -ndim <= dim < ndim:
-        return dim + ndim if dim < 0 else dim  # type: ignore[no-any-return]
+        return dim + ndim if dim < 0 else dim
     try:
         axis = operator.index(dim)
     except TypeError:

@@ -340,7 +340,7 @@ def _batch_weight_rule(F: Any, g: Any, x: Any, eps: float, kept: Any) -> Any:
     return F.sum(g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False)
 
 
-_BATCH_RULES = {
+_BATCH_RULES: dict[str, Any] = {
     "x": _batch_input_rule,
     "weight": lambda F, g, x, weight, eps, kept: _batch_weight_rule(F, g, x, eps, kept),
     "bias": lambda F, g, x, weight, eps, kept: F.sum(g, _batch_dims(g), False),
