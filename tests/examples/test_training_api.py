@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +14,7 @@ pytest.importorskip("fastapi", reason="FastAPI is not installed")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 
 import asyncgrad as ag  # noqa: E402
+from asyncgrad.core.modes import current  # noqa: E402
 from examples.training_api import script, tenants  # noqa: E402
 from examples.training_api.app import create_app  # noqa: E402
 from examples.training_api.client import TrainingClient, TrainingError  # noqa: E402
@@ -196,3 +199,75 @@ async def test_a_pass_ends_when_its_client_goes_and_leaves_no_gradient(monkeypat
         assert (await ann.status())["passes"] == 0
         await ann.forward_backward(inputs, labels)
         assert await ann.optim_step() == 1
+
+
+async def test_a_tenants_passes_are_as_urgent_as_its_plan_says(monkeypatch):
+    seen = []
+    plain = ag.nn.functional.cross_entropy
+
+    def watched(*args):
+        seen.append(current().priority)
+        return plain(*args)
+
+    monkeypatch.setattr(ag.nn.functional, "cross_entropy", watched)
+    app = create_app({
+        "ann": Plan(token=TOKENS["ann"], priority=5), "bob": Plan(token=TOKENS["bob"], priority=-5),
+    })  # fmt: skip
+    async with client(app, TOKENS["ann"]) as ann, client(app, TOKENS["bob"]) as bob:
+        await ann.forward_backward(*batch())
+        await bob.forward_backward(*batch())
+    assert seen == [5, -5]
+
+
+async def test_what_is_no_data_or_too_much_of_it_is_refused():
+    app = create_app(plans())
+    inputs, labels = batch(1)
+    good = {"inputs": inputs.tolist(), "labels": labels.tolist()}
+    headers = {"Authorization": f"Bearer {TOKENS['ann']}"}
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://test", headers=headers
+    ) as http:
+        for content, status in (
+            (json.dumps(good | {"code": "print(1)"}).encode(), 422),
+            (json.dumps(good | {"inputs": "__import__('os')"}).encode(), 422),
+            (json.dumps(good | {"labels": [True, 1.5]}).encode(), 422),
+            (json.dumps({"inputs": [[float("inf")] * 64], "labels": [0]}).encode(), 422),
+            (pickle.dumps(good), 422),
+            (b"[" * 100_000, 422),
+            (b" " * 10_000_000, 413),
+        ):
+            answer = await http.post("/v1/forward_backward", content=content)
+            assert answer.status_code == status, content[:50]
+            assert len(answer.content) < 10_000
+        answer = await http.get("/v1/../../etc/passwd")
+        assert answer.status_code == 404
+        assert (await http.get("/v1/status")).json()["passes"] == 0
+
+
+async def test_one_tenants_crowd_is_refused_and_another_is_served(monkeypatch):
+    app = create_app(plans(concurrent=1, max_waiting=1))
+    entered, leave = asyncio.Event(), asyncio.Event()
+    offload = ag.offload
+
+    async def slow(function, *args):
+        if len(args[0]) == 3:
+            entered.set()
+            await leave.wait()
+        return await offload(function, *args)
+
+    monkeypatch.setattr(ag, "offload", slow)
+    async with (
+        client(app, TOKENS["ann"], retries=0) as ann,
+        client(app, TOKENS["bob"], retries=0) as bob,
+    ):
+        first = asyncio.ensure_future(ann.forward_backward(*batch(3)))
+        await entered.wait()
+        crowd = [asyncio.ensure_future(ann.forward_backward(*batch(2))) for _ in range(3)]
+        refused, _ = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
+        assert {each.exception().status for each in refused} == {503}
+        await bob.forward_backward(*batch(2))
+        leave.set()
+        await first
+        ended = await asyncio.gather(*crowd, return_exceptions=True)
+        assert sum(isinstance(each, dict) for each in ended) == 1
