@@ -37,6 +37,9 @@ from asyncgrad.func import vmap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
+from asyncgrad.ops.functions import arranged as _arranged
+from asyncgrad.ops.functions import combined as _combined
+from asyncgrad.ops.functions import compared as _compared
 from asyncgrad.ops.functions import convolution as _convolutions
 from asyncgrad.ops.functions import creation as _creation
 from asyncgrad.ops.functions import data as _data
@@ -46,10 +49,14 @@ from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
 from asyncgrad.ops.functions import parts as _parts
+from asyncgrad.ops.functions import placed as _placed
 from asyncgrad.ops.functions import pooling as _pooling
 from asyncgrad.ops.functions import random as _draws
 from asyncgrad.ops.functions import sort as _sorting
 from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.arranged import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.combined import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.compared import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.creation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what is public
@@ -61,6 +68,7 @@ from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say wha
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.parts import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.placed import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
@@ -194,6 +202,10 @@ __all__ = [
     "vmap",
 ]  # fmt: skip
 __all__ += activation.__all__
+__all__ += _arranged.__all__
+__all__ += _combined.__all__
+__all__ += _compared.__all__
+__all__ += _placed.__all__
 __all__ += _creation.__all__
 __all__ += _data.__all__
 __all__ += _draws.__all__

@@ -29,10 +29,11 @@ from asyncgrad.core.variable import (
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import copies, doors, elementwise_doors, in_place, single_door
 from asyncgrad.ops.forward import tangent_of
-from asyncgrad.ops.functions import CHAPTERS, elementwise, linalg
+from asyncgrad.ops.functions import CHAPTERS, arranged, combined, elementwise, linalg
 from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.places import as_memory_format, layout, memory_format
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.rows import Rows
 from asyncgrad.ops.table import OPERATORS, REFLECTED
@@ -42,6 +43,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
 __all__ = ["Tensor"]
+
+contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
+#: PyTorch's names of the types of tensors, by dtype.
+_TYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int8": "Char", "int16": "Short",
+    "int32": "Int", "int64": "Long", "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32",
+    "uint64": "UInt64", "bool": "Bool",
+}  # fmt: skip
 
 
 class Tensor(Variable):
@@ -90,6 +100,9 @@ class Tensor(Variable):
         """How many elements there are."""
         return self._metadata.size
 
+    ndimension = dim
+    nelement = numel
+
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
         return self._metadata.shape if dim is None else self._metadata.shape[dim]
@@ -100,13 +113,65 @@ class Tensor(Variable):
         strides = tuple(step // size for step in self._array.strides)
         return strides if dim is None else strides[dim]
 
-    def is_contiguous(self) -> bool:
-        """Whether the elements lie in memory one after the other, the last axis first."""
-        return bool(self._array.flags.c_contiguous)
+    def storage_offset(self) -> int:
+        """How many elements before the first one belong to the memory that a view is part of."""
+        view = view_of(self)
+        if view is None:
+            return 0
+        first = view.base._array.__array_interface__["data"][0]
+        return (self.data_ptr() - int(first)) // self.element_size()
+
+    def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
+        """Whether the elements lie in memory one after the other, the last axis first.
+
+        Args:
+            memory_format: channels-last ones ask for the second axis to be the last in memory.
+        """
+        array = self._array
+        if memory_format is not contiguous_format:
+            as_memory_format("is_contiguous", memory_format)
+            if self.ndim < 4 or memory_format is preserve_format:
+                return False
+            array = np.moveaxis(array, 1, -1)
+        return bool(array.flags.c_contiguous)
 
     def element_size(self) -> int:
         """The bytes of one element."""
         return int(self._metadata.dtype.itemsize)
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return int(self._metadata.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self._metadata.size * int(self._metadata.dtype.itemsize)
+
+    @property
+    def layout(self) -> layout:
+        """How the elements are held."""
+        return layout.strided
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative numbers."""
+        return bool(self._metadata.dtype.kind not in "bu")
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The tensor in another dtype, or the name of its type, such as "asyncgrad.FloatTensor".
+
+        Args:
+            dtype: a dtype or such a name.
+            non_blocking: for PyTorch's programs.
+        """
+        if dtype is None:
+            return f"asyncgrad.{_TYPES[self._metadata.dtype.name]}Tensor"
+        word = str(dtype).rpartition(".")[2]
+        for name, kind in _TYPES.items():
+            if word == f"{kind}Tensor":
+                dtype = name
+        return self.to(dtype)
 
     @property
     def is_cpu(self) -> bool:
@@ -553,6 +618,29 @@ class Tensor(Variable):
             raise TypeError("iteration over a 0-d tensor")
         return iter(shaping.unbind(self, 0))
 
+    def __contains__(self, element: Any) -> bool:
+        """Whether a number, or an element of a tensor that can be broadcast, is there.
+
+        Raises:
+            RuntimeError: for anything else.
+        """
+        if isinstance(element, (Variable, int, float, complex)):
+            return bool((self == element).any())
+        raise AutogradError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+            f"{type(element).__name__}."
+        )
+
+    def __reversed__(self) -> Tensor:
+        """The parts along the first axis, the last one first."""
+        return shaping.flip(self, (0,)) if self.ndim else self
+
+    def __format__(self, format_spec: str) -> str:
+        """The one element's format, or what `repr` says."""
+        if self.ndim or not format_spec:
+            return object.__format__(self, format_spec)
+        return format(self.item(), format_spec)
+
     def __await__(self) -> Generator[Any, None, Tensor]:
         """The tensor itself: a result that is here may be awaited like one that is not yet."""
         yield from ()
@@ -715,13 +803,54 @@ class Tensor(Variable):
     # -- functions as methods, added by `_attach_functions` ----------------------------
 
     @property
+    def real(self) -> Any:
+        """The real parts: a copy of a complex tensor's, a real tensor itself."""
+        return combined.real(self)
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary parts, copied.
+
+        Raises:
+            RuntimeError: for a real tensor.
+        """
+        return combined.imag(self)
+
+    @property
+    def H(self) -> Any:
+        """A matrix with its axes exchanged, and complex numbers conjugated.
+
+        Raises:
+            RuntimeError: for a tensor of one axis, or of more than two.
+        """
+        if self.ndim not in {0, 2}:
+            raise AutogradError(
+                f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor. "
+                f"For batches of matrices, consider using tensor.mH"
+            )
+        return arranged.adjoint(self)
+
+    @property
+    def mH(self) -> Any:
+        """The last two axes exchanged, and complex numbers conjugated."""
+        return arranged.adjoint(self)
+
+    @property
     def T(self) -> Any:
         """The axes reversed."""
         return R.permute(self, tuple(range(self.ndim))[::-1])
 
     @property
     def mT(self) -> Any:
-        """The last two axes exchanged."""
+        """The last two axes exchanged.
+
+        Raises:
+            RuntimeError: for a tensor of one axis.
+        """
+        if self.ndim == 1:
+            raise AutogradError(
+                "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor."
+            )
         return shaping.transpose(self, -2, -1)
 
 

@@ -31,3 +31,10 @@ class topk(NamedTuple):
 
     values: Any
     indices: Any
+
+
+class aminmax(NamedTuple):
+    """What `aminmax` returns."""
+
+    min: Any
+    max: Any

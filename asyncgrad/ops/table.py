@@ -71,8 +71,8 @@ ENTRIES: dict[str, Entry] = {entry.name: entry for c in CHAPTERS for entry in c.
 
 #: Elementwise functions that keep integers as they are; all others make them floating.
 _ANY_DTYPE = frozenset({
-    "neg", "abs", "sgn", "conj", "real", "clone", "zeros_of", "square", "relu", "step", "zero",
-    "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "logical_not",
+    "neg", "abs", "sgn", "conj", "real", "imag", "clone", "zeros_of", "square", "relu", "step",
+    "zero", "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "logical_not",
     "bitwise_not", "add", "sub", "mul", "pow", "fmod", "remainder", "div_floor", "div_trunc",
     "maximum", "minimum", "clamp_low", "clamp_high", "eq", "ne", "lt", "le", "gt", "ge",
     "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -123,7 +123,7 @@ def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
         return number_door(entry, single)
     if entry.attributes or entry.cost is not None or entry.view or not entry.pulls:
         return single
-    if name in {"abs", "real"}:
+    if name in {"abs", "imag", "real"}:
         # Real for complex numbers.
         return lambda input: single(as_tensor_operand(input, name, 1))
     usual = accept_any(name) if name in _ANY_DTYPE else accept_floating(name)

@@ -75,6 +75,7 @@ FURTHER = (
     lambda x: (ag.bernoulli(x / 2), ag.poisson(x), ag.binomial(x.floor() + 3, x / 2)),
     lambda x: (ag.normal(x, 1.0), ag.normal(0.0, x), ag.normal(x, x)),
     lambda x: ag.complex(x, 2 * x),
+    lambda x: ag.imag(ag.complex(x, 2 * x)),
     lambda x: ag.nn.RNN(4, 2, dtype=ag.float64)(x)[0],
     lambda x: ag.nn.RNN(4, 2, nonlinearity="relu", dtype=ag.float64)(x)[0],
     lambda x: ag.nn.LSTM(4, 2, dtype=ag.float64)(x)[0],

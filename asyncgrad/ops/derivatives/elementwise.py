@@ -416,6 +416,11 @@ ENTRIES = (
     # Of one tensor.
     linear("conj", "conj", lambda F, g: F.conj(g)),
     linear("real", lambda xp, x: x.real.copy(), lambda F, g, x_dtype: F.to(g, x_dtype)),
+    linear(
+        "imag",
+        lambda xp, x: x.imag.copy(),
+        lambda F, g, x_dtype: F.mul_scalar(F.to(g, x_dtype), 1j),
+    ),
     operation(
         "complex",
         _of_parts,

@@ -2,6 +2,9 @@
 
 from asyncgrad.ops.functions import (
     activation,
+    arranged,
+    combined,
+    compared,
     conversion,
     creation,
     data,
@@ -12,6 +15,7 @@ from asyncgrad.ops.functions import (
     linalg,
     loss,
     parts,
+    placed,
     random,
     reduction,
     shape,
@@ -41,4 +45,8 @@ CHAPTERS = (
     parts,
     random,
     sparse,
+    arranged,
+    combined,
+    compared,
+    placed,
 )

@@ -1,0 +1,417 @@
+"""Functions that are made of elementwise functions, reductions and products."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, requires_grad, wrap
+from asyncgrad.ops import return_types
+from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.functions.elementwise import add, isnan, where
+from asyncgrad.ops.functions.linalg import bmm, dot, mv, outer
+from asyncgrad.ops.functions.reduction import amax, amin, mean, norm, prod, std, sum, var
+from asyncgrad.ops.functions.shape import cat, expand, narrow, tril, unsqueeze
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "addbmm",
+    "addcdiv",
+    "addcmul",
+    "addmv",
+    "addr",
+    "aminmax",
+    "angle",
+    "baddbmm",
+    "conj",
+    "conj_physical",
+    "cumprod",
+    "diff",
+    "dist",
+    "float_power",
+    "frac",
+    "imag",
+    "is_conj",
+    "is_neg",
+    "lerp",
+    "logaddexp",
+    "nan_to_num",
+    "nanmean",
+    "nansum",
+    "real",
+    "resolve_conj",
+    "resolve_neg",
+    "std_mean",
+    "var_mean",
+    "vdot",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
+    "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "is_conj", "is_neg", "lerp",
+    "logaddexp", "nan_to_num", "nanmean", "nansum", "resolve_conj", "resolve_neg", "vdot",
+)  # fmt: skip
+IN_PLACE = (
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "baddbmm", "conj_physical", "cumprod",
+    "float_power", "frac", "lerp", "nan_to_num",
+)  # fmt: skip
+_FLOAT64, _COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
+
+
+# -- sums of products -----------------------------------------------------------------------------
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if factor.__class__ is not bool and factor == 1 else R.mul(x, factor)
+
+
+def _check_factors(name: str, x: Any, **factors: Any) -> None:
+    """Raise for a factor of a kind above the tensor's."""
+    for what, factor in factors.items():
+        if isinstance(factor, float) and category(x._metadata.dtype) < 2:
+            raise RuntimeError(
+                f"{name}: For integral input tensors, argument {what} must not be a floating point "
+                f"number."
+            )
+
+
+def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """`beta * input + alpha * product`, where what is in `input` does not count for beta = 0."""
+    x = as_tensor_operand(input, name, 1)
+    if category(x._metadata.dtype) < 2:
+        # As PyTorch: what is behind the point does not count.
+        beta, alpha = int(beta), int(alpha)
+    product = _scaled(product, alpha)
+    wide = expand(x, product._metadata.shape)
+    if beta == 0:
+        # Neither NaN nor infinity is left of it, and its gradient is 0.
+        wide = where(wide == wide, wide, wide.new_zeros(()))
+        wide = where(wide.abs() < math.inf, wide, wide.new_zeros(()))
+    return add(_scaled(wide, beta), product)
+
+
+@writes
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """`input + value * tensor1 * tensor2`, broadcast."""
+    x = as_tensor_operand(input, "addcmul", 1)
+    _check_factors("addcmul", x, value=value)
+    return add(x, _scaled(R.mul(tensor1, tensor2), value))
+
+
+@writes
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """`input + value * tensor1 / tensor2`, broadcast.
+
+    Raises:
+        RuntimeError: where integers are to be divided.
+    """
+    x = as_tensor_operand(input, "addcdiv", 1)
+    if all(category(z._metadata.dtype) < 2 for z in (tensor1, tensor2)):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported. Convert the tensors to a "
+            "floating dtype first."
+        )
+    return add(x, _scaled(R.div(tensor1, tensor2), value))
+
+
+@writes
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """`beta * input + alpha * mat @ vec`."""
+    return _with("addmv", input, mv(mat, vec), beta, alpha)
+
+
+@writes
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """`beta * input + alpha * outer(vec1, vec2)`."""
+    return _with("addr", input, outer(vec1, vec2), beta, alpha)
+
+
+@writes
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
+    return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+@writes
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
+    return _with("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
+
+
+@writes
+def vdot(input: Any, other: Any) -> Any:
+    """The sum of the products of two vectors, the first conjugated."""
+    x = as_tensor_operand(input, "vdot", 1)
+    return dot(R.conj(x) if x._metadata.is_complex else x, other)
+
+
+@writes
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """`input + weight * (end - input)`, broadcast.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
+    x, y = as_tensor_operand(input, "lerp", 1), as_tensor_operand(end, "lerp", 2)
+    dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
+    if len(dtypes) > 1:
+        raise RuntimeError(
+            f"lerp: expected dtype {x._metadata.dtype} for `end` and `weight`, but got {dtypes}"
+        )
+    return add(x, R.mul(weight, R.sub(y, x)))
+
+
+# -- of complex numbers ---------------------------------------------------------------------------
+
+
+def conj(input: Any) -> Any:
+    """The complex conjugates; a real tensor itself."""
+    x = as_tensor_operand(input, "conj", 1)
+    return R.conj(x) if x._metadata.is_complex else x
+
+
+conj_physical = writes(conj)
+
+
+def real(input: Any) -> Any:
+    """The real parts; a real tensor itself."""
+    x = as_tensor_operand(input, "real", 1)
+    return R.real(x) if x._metadata.is_complex else x
+
+
+def imag(input: Any) -> Any:
+    """The imaginary parts.
+
+    Raises:
+        RuntimeError: for a real tensor.
+    """
+    x = as_tensor_operand(input, "imag", 1)
+    if not x._metadata.is_complex:
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return R.imag(x)
+
+
+@writes
+def angle(input: Any) -> Any:
+    """The angles of complex numbers in radians; of real ones, 0 or pi."""
+    x = as_tensor_operand(input, "angle", 1)
+    if x._metadata.is_complex:
+        return R.atan2(R.imag(x), R.real(x))
+    if category(x._metadata.dtype) < 2:
+        x = cast(x, np.dtype("float32"))
+    # Without a gradient but for NaN, which stays.
+    return where(isnan(x), x, where(x < 0, math.pi, R.mul(R.zeros_of(x), 1.0)))
+
+
+def resolve_conj(input: Any) -> Any:
+    """The tensor itself: conjugates are always computed."""
+    return as_tensor_operand(input, "resolve_conj", 1)
+
+
+resolve_neg = resolve_conj
+
+
+def is_conj(input: Any) -> bool:
+    """False: conjugates are always computed."""
+    as_tensor_operand(input, "is_conj", 1)
+    return False
+
+
+is_neg = is_conj
+
+
+# -- elementwise ----------------------------------------------------------------------------------
+
+
+@writes
+def frac(input: Any) -> Any:
+    """What is behind the point, with the number's sign."""
+    x = as_tensor_operand(input, "frac", 1)
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(f'"frac" not implemented for {x._metadata.dtype}')
+    return R.sub(x, R.trunc(x))
+
+
+@writes
+def float_power(input: Any, exponent: Any) -> Any:
+    """Powers in double precision."""
+    operands = [z for z in (input, exponent) if isinstance(z, Variable)]
+    numbers = isinstance(input, complex) or isinstance(exponent, complex)
+    dtype = _COMPLEX128 if numbers or any(z._metadata.is_complex for z in operands) else _FLOAT64
+    base, power = (cast(z, dtype) if isinstance(z, Variable) else z for z in (input, exponent))
+    return R.pow(base, power)
+
+
+@writes
+def logaddexp(input: Any, other: Any) -> Any:
+    """`log(exp(input) + exp(other))`, broadcast, without overflow.
+
+    Raises:
+        NotImplementedError: for integers.
+    """
+    x, y = as_tensor_operand(input, "logaddexp", 1), as_tensor_operand(other, "logaddexp", 2)
+    if category(x._metadata.dtype) < 2 or category(y._metadata.dtype) < 2:
+        raise NotImplementedError('"logaddexp" not implemented for integers. Convert them.')
+    first, second = x.detach(), y.detach()
+    if x._metadata.is_complex or y._metadata.is_complex:
+        greater = where(real(first) >= real(second), first, second)
+    else:
+        greater = R.maximum(first, second)
+    shift = where(R.abs(greater) < math.inf, greater, greater.new_zeros(()))
+    return R.add(R.log(R.add(R.exp(R.sub(x, shift)), R.exp(R.sub(y, shift)))), shift)
+
+
+@writes
+def nan_to_num(
+    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    """Numbers in the place of NaN and the infinities: 0, and the dtype's limits unless given."""
+    x = as_tensor_operand(input, "nan_to_num", 1)
+    kind = x._metadata.dtype.kind
+    if kind in "biu":
+        return R.clone(x)
+    if x._metadata.is_complex:
+        parts = [nan_to_num(part, nan, posinf, neginf) for part in (R.real(x), R.imag(x))]
+        return R.complex(*parts)
+    limits = np.finfo(x._metadata.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    x = where(isnan(x), 0.0 if nan is None else nan, x)
+    return where(x == -math.inf, low, where(x == math.inf, high, x))
+
+
+# -- along axes -----------------------------------------------------------------------------------
+
+
+@writes
+def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
+    """The products of all elements up to each along an axis; exact gradients at zeros, too.
+
+    Without a gradient this is one pass; with one, memory grows with the square of the axis.
+
+    Args:
+        input: any tensor.
+        dim: the axis.
+        dtype: what the elements are converted to first; integers and booleans become int64.
+
+    Raises:
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "cumprod", 1)
+    kind = x._metadata.dtype
+    if dtype is not None or category(kind) < 2:
+        x = cast(x, np.dtype("int64" if dtype is None else dtype))
+    axis = one_dim("cumprod", dim, len(x._metadata.shape))
+    if not x._metadata.shape or not x._metadata.size:
+        return R.clone(x)
+    modes = current()
+    if modes.batch is None and modes.dual_level is None and not (modes.grad and requires_grad(x)):
+        F = x._metadata.F
+        array = F.xp.cumprod(x._array, axis, dtype=x._array.dtype)
+        return wrap(array, F.metadata_of(array))
+    length = x._metadata.shape[axis]
+    last = R.permute(x, (*(i for i in range(x.ndim) if i != axis), axis))
+    before = tril(x.new_ones((length, length), dtype=bool))
+    rows = expand(unsqueeze(last, -2), (*last.shape[:-1], length, length))
+    products = prod(where(before, rows, x.new_ones(())), -1)
+    back = [*range(x.ndim - 1)]
+    back.insert(axis, x.ndim - 1)
+    return R.permute(products, tuple(back))
+
+
+@writes
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Differences of neighbours along an axis, `n` times.
+
+    Args:
+        input: any tensor.
+        n: how often.
+        dim: the axis.
+        prepend: what goes before the tensor first.
+        append: what goes behind it.
+
+    Raises:
+        RuntimeError: if `n` is negative, or the tensor has no axes.
+    """
+    x = as_tensor_operand(input, "diff", 1)
+    if not x._metadata.shape:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"diff: order must be non-negative but got {n}")
+    axis = one_dim("diff", dim, x.ndim)
+    parts = [part for part in (prepend, x, append) if part is not None]
+    x = cat(parts, axis) if len(parts) > 1 else x
+    if n == 0:
+        return R.clone(x)
+    for _ in range(min(n, x.shape[axis])):
+        length = max(x.shape[axis] - 1, 0)
+        low, high = narrow(x, axis, 0, length), narrow(x, axis, x.shape[axis] - length, length)
+        boolean = x._metadata.dtype.kind == "b"
+        x = R.logical_xor(high, low) if boolean else R.sub(high, low)
+    return x
+
+
+def dist(input: Any, other: Any, p: float = 2) -> Any:
+    """The p-norm of `input - other`, broadcast."""
+    return norm(R.sub(input, other), p)
+
+
+@writes
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The sum of what is not NaN, over some axes."""
+    x = as_tensor_operand(input, "nansum", 1)
+    if x._metadata.is_complex:
+        raise RuntimeError("nansum does not support complex inputs")
+    if category(x._metadata.dtype) == 2:
+        x = where(isnan(x), x.new_zeros(()), x)
+    return sum(x, dim, keepdim, dtype=dtype)
+
+
+@writes
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """The mean of what is not NaN, over some axes."""
+    x = as_tensor_operand(input, "nanmean", 1)
+    if category(x._metadata.dtype) != 2:
+        raise RuntimeError(
+            f"nanmean(): expected input to have floating point dtype but got {x._metadata.dtype}"
+        )
+    count = sum(~isnan(x), dim, keepdim)
+    return R.div(nansum(x, dim, keepdim, dtype=dtype), count)
+
+
+@writes
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The least and the greatest element, of all or along an axis, as a named tuple."""
+    dims = () if dim is None else dim
+    return return_types.aminmax(amin(input, dims, keepdim), amax(input, dims, keepdim))
+
+
+def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
+    def function(
+        input: Any,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> tuple[Any, Any]:
+        if dim.__class__ is bool:
+            dim, unbiased = None, dim
+        spreads = spread(input, dim, unbiased, keepdim, correction=correction)
+        return spreads, mean(input, dim, keepdim)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"What `{name[:3]}` and `mean` return; the arguments are those of `var`."
+    return writes(function)
+
+
+std_mean = _and_mean("std_mean", std)
+var_mean = _and_mean("var_mean", var)

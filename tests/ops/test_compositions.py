@@ -1,0 +1,59 @@
+"""Functions made of the table's, over PyTorch's samples: values, derivatives, errors."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+DIFFERENTIABLE = (
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "angle", "atleast_1d", "atleast_2d",
+    "atleast_3d", "baddbmm", "block_diag", "column_stack", "conj", "conj_physical", "cumprod",
+    "diff", "dist", "dsplit", "dstack", "expand_as", "fliplr", "flipud", "float_power", "frac",
+    "hsplit", "hstack", "imag", "index_copy", "index_fill", "lerp", "logaddexp", "masked_scatter",
+    "mH", "H", "nan_to_num", "nanmean", "nansum", "real", "repeat_interleave", "reshape_as",
+    "resolve_conj", "resolve_neg", "rot90", "select_scatter", "slice_scatter", "split_with_sizes",
+    "std_mean", "take", "tensor_split", "trace", "unsafe_chunk", "unsafe_split", "var_mean", "vdot",
+    "view_as", "vsplit", "vstack", "aminmax",
+)  # fmt: skip
+CONSTANT = (
+    "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "isclose", "isin",
+    "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
+)  # fmt: skip
+
+
+def _twice(sample):
+    return sample.args[1].unique().numel() < sample.args[1].numel()
+
+
+#: Samples that are left out, with the reason.
+SKIP = {"index_fill": {"PyTorch counts a place as often as it is named": _twice}}
+METHODS = {"trace": ag.Tensor.trace}
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(
+        name,
+        METHODS.get(name),
+        skip=SKIP.get(name),
+        dtypes=("float64", "complex128", "int64"),
+        limit=3,
+        awkward=name not in {"view_as", "reshape_as"},
+    )
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_answers_are_pytorchs(name):
+    oracle.check(name, dtypes=("float64", "int64", "complex128", "bool"), limit=5)
+
+
+@pytest.mark.parametrize("name", [n for n in DIFFERENTIABLE + CONSTANT if oracle.has_errors(n)])
+def test_what_pytorch_refuses_is_refused(name):
+    oracle.check_errors(name, METHODS.get(name))
