@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Elements of a block. A handful of arrays of that many float32 stay in a core's L2.
 _BLOCK = 1 << 16
+#: Columns of a matrix that are copied at a time.
+_COLUMNS = 64
 
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,6 +174,27 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return kernel(xp, *wide).astype(x.dtype)
 
     return run
+
+
+def assign(target: Any, values: Any) -> None:
+    """Put an array into another of its shape.
+
+    A large matrix that lies the other way round is taken a few columns at a time, whose lines stay
+    in the cache.
+    """
+    turned = (
+        values.ndim == 2
+        and values.size > _BLOCK
+        and values.__class__ is np.ndarray
+        and target.flags.c_contiguous
+        and values.strides[0] < values.strides[1]
+    )
+    if not turned:
+        target[...] = values
+        return
+    for start in range(0, values.shape[1], _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        target[:, columns] = values[:, columns]
 
 
 def in_one_block(array: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet, quiet_swapped
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.fused import assign
 from asyncgrad.ops.rows import Rows
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Raw:
         if gradient.__class__ is Rows:
             return gradient if owned else gradient.copy()
         kept = self.xp.empty_like(like, dtype=dtype)
-        kept[...] = gradient
+        assign(kept, gradient)
         return kept
 
     @quiet

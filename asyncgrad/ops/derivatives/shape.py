@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.ops.entry import Entry, Part, linear, operation
+from asyncgrad.ops.fused import assign
 
 
 def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
@@ -71,6 +72,14 @@ def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     if out.__class__ is np.ndarray:
         # NumPy's view can't be written to by default, PyTorch's can.
         out.flags.writeable = x.flags.writeable
+    return out
+
+
+def _clone(xp: Any, x: Any, order: str = "K") -> Any:
+    if order != "C" or x.__class__ is not np.ndarray:
+        return x.copy(order)
+    out = xp.empty(x.shape, x.dtype)
+    assign(out, x)
     return out
 
 
@@ -157,7 +166,7 @@ ENTRIES = (
     ),
     linear(
         "clone",
-        lambda xp, x, order="K": x.copy(order),
+        _clone,
         lambda F, g: g,
         attributes=("order",),
         fresh=False,

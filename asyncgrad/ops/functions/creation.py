@@ -479,10 +479,10 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
         first, last = int(first), int(last)
     # From both ends, so that the last number is exactly the end.
     step = (last - first) / (count - 1) if count > 1 else 0.0
-    places = np.arange(count, dtype=np.float64)
-    values = np.where(
-        places < count // 2 + (count == 1), first + step * places, last - step * places[::-1]
-    )
+    half = count // 2 + (count == 1)
+    places = np.arange(max(half, count - half), dtype=np.float64)
+    rest = places[: count - half][::-1]
+    values = np.concatenate((first + step * places[:half], last - step * rest))
     with np.errstate(all="ignore"):
         if base is not None:
             values = np.power(complex(base) if is_complex else float(base), values)
