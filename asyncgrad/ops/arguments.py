@@ -67,8 +67,12 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
     Raises:
         RuntimeError: if the elements do not fit.
     """
-    if prod(shape) == size and min(shape, default=0) >= 0:
+    total = prod(shape)
+    if total == size and min(shape, default=0) >= 0:
         return shape
+    if total < 0 and min(shape) == -1 and shape.count(-1) == 1 and not size % total:
+        place = shape.index(-1)
+        return (*shape[:place], -(size // total), *shape[place + 1 :])
     unknown = shape.count(-1)
     known = prod(n for n in shape if n != -1)
     if unknown > 1:

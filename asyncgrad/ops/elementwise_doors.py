@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: The class of results; bound by `bind_face`.
 _Tensor: type[Variable] = Variable
 
+#: Records that a comparison remembers.
+_CACHE_LIMIT = 1024
 #: What a door saves: nothing, one of the operands, a number, the first operand and a number, or
 #: what the plan says.
 _NOTHING, _X, _Y, _NUMBER, _X_AND_NUMBER, _OUT, _OTHER = range(7)
@@ -325,24 +327,29 @@ def comparison_door(
         numbers: the second operand may be a number.
     """
     name = entry.name
+    #: By the operands' record that of the result, which has their shape.
+    known: dict[Any, Any] = {}
 
     def door(input: Any, other: Any) -> Any:
         kind = other.__class__
         try:
             metadata = input._metadata
-            if metadata.special:
-                return meet(input, other)
-            if numbers and (kind is float or kind is int):
+            if numbers and (kind is float or kind is int) and not metadata.special:
                 array = metadata.kernels[name](input._array, other)
-            elif other._metadata is metadata:
+            elif other._metadata is metadata and not metadata.scalar:
                 array = metadata.kernels[name](input._array, other._array)
             else:
                 return meet(input, other)
         except AttributeError:
             return meet(input, other)
+        made = known.get(metadata)
+        if made is None:
+            if len(known) >= _CACHE_LIMIT:
+                known.clear()
+            made = known[metadata] = metadata_of(array, metadata.device)
         out = _Tensor()
         out._array = array
-        out._metadata = metadata_of(array, metadata.device)
+        out._metadata = made
         out._edge = None
         out._counter = None
         out._autograd = None

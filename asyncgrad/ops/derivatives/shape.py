@@ -18,6 +18,14 @@ def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
         out = np.ndarray(shape, x.dtype, buffer, 0, (0,) * len(shape))
         out.flags.writeable = False
         return out
+    if x.__class__ is np.ndarray and x.flags.c_contiguous:
+        # A third of what `broadcast_to` takes.
+        lead = len(shape) - x.ndim
+        axes = zip(x.strides, x.shape, shape[lead:], strict=True)
+        strides = (0,) * lead + tuple([step if n == m else 0 for step, n, m in axes])
+        out = np.ndarray(shape, x.dtype, x, 0, strides)
+        out.flags.writeable = False
+        return out
     return xp.broadcast_to(x, shape)
 
 

@@ -187,6 +187,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     if _is_on_cuda(data):
         data = _borrowed("as_tensor", data)
     if isinstance(data, Variable):
+        if dtype is None and device is None:
+            return data
         return to(data, device, data._metadata.dtype if dtype is None else dtype)
     place = place_of("as_tensor", device)
     if isinstance(data, np.ndarray) and place is CPU:

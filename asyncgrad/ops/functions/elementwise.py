@@ -557,6 +557,8 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     dtype = x._metadata.dtype
+    if dtype.kind == "f" and min.__class__ in _PLAIN and max.__class__ in _PLAIN:
+        return R.clamp(x, min, max)
     wanted = dtype
     for place, bound in enumerate((min, max)):
         if bound is not None:
@@ -567,6 +569,10 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
     if wanted.kind == "c":
         raise NotImplementedError("clamp is not supported for complex types")
     return R.clamp(x if wanted is dtype else cast(x, wanted), min, max)
+
+
+#: Bounds that leave a floating dtype as it is.
+_PLAIN = frozenset({type(None), int, float})
 
 
 def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:

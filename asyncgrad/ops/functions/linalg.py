@@ -154,7 +154,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     x, y = _operands("mm", input, mat2)
     _expect_ndims("mm", (x, y), (2, 2))
     _expect_alignment("mm", x, y)
-    return R.mm(x, y)
+    return matmul(x, y)
 
 
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
