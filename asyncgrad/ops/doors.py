@@ -46,7 +46,7 @@ def general_door(entry: Entry) -> Callable[..., Any]:
     broadcasts = entry.broadcasts
     view = entry.view
     cost = entry.cost
-    differentiable = tuple(key in entry.pulls for key in entry.inputs)
+    differentiable = tuple([p for p, key in enumerate(entry.inputs) if key in entry.pulls])
     plans: dict[Any, Plan] = {}
 
     def door(*arguments: Any) -> Any:
@@ -77,21 +77,25 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                 edge = x._edge
                 if edge is None and x._autograd is not None:
                     edge = gradient_edge(x)
-                if edge is None or not differentiable[0]:
+                if edge is None or not differentiable:
                     return out if plain else in_modes(entry, inputs, attributes, out, modes)
                 following = edge
                 wanted = _FIRST
             else:
-                edges = [
-                    gradient_edge(x) if possible else None
-                    for x, possible in zip(inputs, differentiable, strict=True)
-                ]
-                wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])
-                if not wanted:
+                edges = []
+                places = []
+                for place in differentiable:
+                    x = inputs[place]
+                    edge = x._edge
+                    if edge is None and x._autograd is not None:
+                        edge = gradient_edge(x)
+                    if edge is not None:
+                        edges.append(edge)
+                        places.append(place)
+                if not places:
                     return out if plain else in_modes(entry, inputs, attributes, out, modes)
-                following = (
-                    edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
-                )
+                wanted = tuple(places)
+                following = edges[0] if len(edges) == 1 else tuple(edges)
                 if broadcasts:
                     shape = metadata.shape
                     broadcast = tuple([p for p in wanted if inputs[p]._metadata.shape != shape])

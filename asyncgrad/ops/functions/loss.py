@@ -56,9 +56,8 @@ def _reduced(losses: Any, reduction: str) -> Any:
     """The losses, or their mean or sum."""
     if reduction == "none":
         return losses
-    metadata = losses._metadata
-    total = R.sum(losses, tuple(range(len(metadata.shape))), False)
-    return total if reduction == "sum" else R.mul_scalar(total, _share(metadata.size))
+    dims = tuple(range(len(losses._metadata.shape)))
+    return (R.sum if reduction == "sum" else R.mean)(losses, dims, False)
 
 
 def _share(size: int) -> float:
