@@ -62,10 +62,15 @@ class Hub:
         })  # fmt: skip
 
     async def run(self, days: int) -> None:
-        """Live for so many days; whoever wants the page opens `web`."""
+        """Live for so many days, and until the first training has ended, if one has begun.
+
+        Whoever wants the page opens `web`.
+        """
         async with asyncio.TaskGroup() as group:
             living = [group.create_task(self._sense(days)), group.create_task(self._schedule())]
             await living[0]
+            if self._training is not None and self.published is None:
+                await asyncio.wait([self._training])
             living[1].cancel()
             if self._training is not None:
                 self._training.cancel()

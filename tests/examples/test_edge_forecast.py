@@ -82,6 +82,15 @@ async def test_a_training_can_be_cancelled_at_any_step_and_publishes_nothing(mon
 
 
 @pytest.mark.asyncio
+async def test_who_lives_shorter_than_its_first_training_waits_for_it():
+    hub = Hub(load(), known=400, tick=0.0)
+    hub.start_training()
+    await hub.run(1)
+    assert hub.trainings == 1
+    assert hub.published is not None
+
+
+@pytest.mark.asyncio
 async def test_the_page_answers_nonsense_with_4xx_and_goes_on():
     hub = Hub(load(), known=400, tick=1.0)
     async with hub.web:
