@@ -9,7 +9,18 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks import chain, footprint, lag, load, million, models, service, small, table
+from benchmarks import (
+    chain,
+    footprint,
+    instruments,
+    lag,
+    load,
+    million,
+    models,
+    service,
+    small,
+    table,
+)
 from benchmarks.harness import Machine, NotThereError, Setting
 from benchmarks.harness import load as load_average
 from benchmarks.report import Missing, Row, as_markdown, as_text, save_json
@@ -36,6 +47,7 @@ CASES = {
     "fair": load.measure_fair,
     "stranger": load.measure_stranger,
     "service": service.measure,
+    "instruments": instruments.measure,
 }
 
 

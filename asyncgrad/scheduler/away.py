@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.courtesy import Courtesy
 from asyncgrad.scheduler.crew import Crew, run_segment
+from asyncgrad.scheduler.switching import Switching
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Away:
         #: Passes that a thread owns at the moment.
         self.tasks: set[GraphTask] = set()
         self.threads = Threads(blas.CORES, "asyncgrad")
-        self._courtesy = Courtesy()
+        self._switching = Switching()
         self.segments = self.offloads = 0
 
     def send(self, engine: Engine, task: GraphTask) -> None:
@@ -72,9 +72,26 @@ class Away:
             # The loop is shutting down and this is the last of its clean-up.
             loop.call_soon(_run_and_report, job, report)
         else:
-            self._courtesy.begin(engine)
-            job = partial(_run_and_report, job, partial(tell_loop, loop, report))
+            self._switching.begin()
+            tell = partial(tell_loop, loop, self._reported, report)
+            job = partial(_run_and_report, job, tell)
             self.threads.submit(job, urgency)
+
+    def _reported(
+        self, report: Callable[..., None], outcome: Any, error: BaseException | None
+    ) -> None:
+        """A thread has ended a job; on the loop."""
+        self._switching.end()
+        try:
+            report(outcome, error)
+        finally:
+            # The error's traceback may hold this frame.
+            del report, error
+
+    def close(self, ended: Callable[[], None] | None = None) -> None:
+        """Let the threads go; `ended` is called in the last of them, at its end."""
+        self._switching.close()
+        self.threads.close(ended)
 
     def _returned(
         self,

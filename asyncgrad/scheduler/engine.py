@@ -104,7 +104,7 @@ class Engine:
         self.closed = True
         # Both lead to the loop.
         self._closer = self.emptied = None
-        self.away.threads.close(ended)
+        self.away.close(ended)
         self.collections.unwatch()
         blas.give_back()
 

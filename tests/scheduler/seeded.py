@@ -105,19 +105,11 @@ class StandIn:
         return False
 
 
-class _NoCourtesy:
-    """There is no interpreter's lock to let go of."""
-
-    def begin(self, engine: Any) -> None:
-        pass
-
-
 @contextmanager
 def seeded(monkeypatch: pytest.MonkeyPatch, seed: int) -> Iterator[SeededLoop]:
     """A loop with an engine that has no thread."""
     with monkeypatch.context() as patch:
         patch.setattr(away, "Threads", StandIn)
-        patch.setattr(away, "Courtesy", _NoCourtesy)
         loop = SeededLoop(seed)
         try:
 
