@@ -14,7 +14,7 @@ from weakref import WeakSet
 from asyncgrad.devices.pool import LARGE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from asyncgrad.devices.streams import Stream
 
@@ -143,6 +143,14 @@ class Device(metaclass=_DeviceType):
     def run_in(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
         """What a function gives whose work goes into a stream, which is the current one."""
         return function(*args)
+
+    @property
+    def compiled(self) -> Mapping[str, Callable[..., Any]]:
+        """Functions in the place of kernels of `ops.fused`, by their names.
+
+        Each takes the kernel's arguments, and gives NotImplemented for those it is not made for.
+        """
+        return {}
 
     # -- costs ------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.base import NOT_READY, READY, Device
+from asyncgrad.devices.cuda_kernels import Kernels
 from asyncgrad.devices.pinned import PinnedPool
 from asyncgrad.devices.streams import current_stream
 from asyncgrad.errors import (
@@ -32,7 +33,7 @@ except ImportError:
     cupy = cupyx = None
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
 #: So many streams of each priority are made; who asks for more shares them.
 _STREAMS = 16
@@ -82,7 +83,16 @@ def present() -> tuple[CudaDevice, ...]:
 class CudaDevice(Device):
     """One CUDA device."""
 
-    __slots__ = ("_device", "_library", "_lock", "_next", "_pool", "_streams", "_waiter")
+    __slots__ = (
+        "_device",
+        "_kernels",
+        "_library",
+        "_lock",
+        "_next",
+        "_pool",
+        "_streams",
+        "_waiter",
+    )
 
     streamed = True
 
@@ -90,7 +100,9 @@ class CudaDevice(Device):
         """Be the device at an index; nothing is made there yet."""
         super().__init__("cuda", index)
         self._device = cupy.cuda.Device(index)
+        self._kernels = Kernels(cupy, self._device)
         self._library = _Library(self, cupy)
+        self._library.compiled = self._kernels.functions
         self._pool = PinnedPool(cupyx.empty_pinned)
         self._lock = Lock()
         #: Raw streams by priority, and whose turn it is to be shared.
@@ -107,6 +119,11 @@ class CudaDevice(Device):
     def array_type(self) -> type:
         """`cupy.ndarray`."""
         return cupy.ndarray  # type: ignore[no-any-return]
+
+    @property
+    def compiled(self) -> Mapping[str, Callable[..., Any]]:
+        """Kernels in one launch."""
+        return self._kernels.functions
 
     @property
     def element_cost(self) -> float:
@@ -338,6 +355,8 @@ class _Library:
         """Stand for CuPy or a part of it."""
         self._device = device
         self._module = module
+        #: Kernels in the place of those of `ops.fused`.
+        self.compiled: Mapping[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         """A function, a constant or a part; found once."""

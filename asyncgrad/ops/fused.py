@@ -215,7 +215,11 @@ def blocks_of(array: Any) -> Iterator[slice]:
 def _runner(
     kernel: Callable[..., Any], blocks: Callable[..., Any], arrays: int
 ) -> Callable[..., Any]:
-    """The kernel itself on small arrays, in blocks on large ones, in single precision on half."""
+    """The kernel itself on small arrays, in blocks on large ones, in single precision on half.
+
+    A device may have compiled one of that name.
+    """
+    name = kernel.__name__.lstrip("_")
 
     @functools.wraps(kernel)
     def run(xp: Any, *arguments: Any) -> Any:
@@ -225,6 +229,11 @@ def _runner(
             if first.dtype.itemsize == 2:
                 wide = [part.astype(np.float32) for part in arguments[:arrays]]
                 return run(xp, *wide, *arguments[arrays:]).astype(first.dtype)
+            if not isinstance(first, np.ndarray):
+                compiled = xp.compiled.get(name)
+                result = NotImplemented if compiled is None else compiled(*arguments)
+                if result is not NotImplemented:
+                    return result
             if first.size > _BLOCK:
                 return blocks(xp, *arguments)
             if first.shape:

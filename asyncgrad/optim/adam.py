@@ -85,15 +85,14 @@ class Adam(Optimizer):
         lr = float(group["lr"])
         beta1, beta2 = group["betas"]
         greatest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None
-        in_tiles(
-            _adapt,
-            (
-                self._values(parameter),
-                gradient,
-                state["exp_avg"]._array,
-                state["exp_avg_sq"]._array,
-                greatest,
-            ),
+        arrays = (
+            self._values(parameter),
+            gradient,
+            state["exp_avg"]._array,
+            state["exp_avg_sq"]._array,
+            greatest,
+        )
+        options = (
             lr,
             beta1,
             beta2,
@@ -104,6 +103,9 @@ class Adam(Optimizer):
             lr / (1 - beta1**step),
             math.sqrt(1 - beta2**step),
         )
+        compiled = parameter._metadata.device.compiled.get("adapt")
+        if compiled is None or compiled(*arrays, *options) is NotImplemented:
+            in_tiles(_adapt, arrays, *options)
 
 
 def _adapt(

@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ import numpy as np
 
 from asyncgrad.devices import cuda as home
 from asyncgrad.devices.base import READY
-from asyncgrad.devices.simulated.array import Library, SimArray, adopt
+from asyncgrad.devices.simulated.array import Library, SimArray, adopt, launch
 from asyncgrad.devices.simulated.machine import Machine, SimEvent
 from asyncgrad.devices.simulated.memory import Access
 from asyncgrad.errors import OutOfMemoryError
@@ -231,6 +233,15 @@ class StandIn:
         except RuntimeError as error:
             raise CUDARuntimeError(719) from error
 
+    # -- kernels ----------------------------------------------------------------------------------
+
+    def ElementwiseKernel(self, inputs, outputs, body, name):
+        return _Kernel(self, names(inputs), names(outputs), body, name)
+
+    def ReductionKernel(self, inputs, outputs, mapped, reduced, after, identity, name):
+        assert (reduced, after, identity) == ("a + b", "y = a", "0")
+        return _Kernel(self, names(inputs), names(outputs), f"y = {mapped}", name)
+
     # -- copies -----------------------------------------------------------------------------------
 
     def to_host(self, array, raw, out):
@@ -297,6 +308,57 @@ class StandIn:
         ]
         self.machine.launch("copy between devices", place.current_raw(), accesses)
         return copied
+
+
+def names(parameters):
+    """The names of a kernel's parameters, all of the type T."""
+    pairs = [parameter.split() for parameter in parameters.split(",")]
+    assert all(kind == "T" for kind, _ in pairs)
+    return [name for _, name in pairs]
+
+
+#: What kernels call, as NumPy has it.
+CALLED = {
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh,
+    "erf": np.vectorize(math.erf, otypes=[float]), "T": lambda number: number,
+}  # fmt: skip
+
+
+class _Kernel:
+    """A kernel whose body is read as Python's assignments, one for each statement."""
+
+    def __init__(self, cupy, inputs, outputs, body, name):
+        self.cupy = cupy
+        self.inputs = inputs
+        self.outputs = outputs
+        self.name = name
+        self.launched = 0
+        self.statements = [line.strip().removeprefix("T ") for line in body.split(";")]
+        assert all(re.fullmatch(r"\w+ = [\w\s.+*/(),-]+", line) for line in self.statements)
+
+    def __call__(self, *arguments, axis=None, keepdims=False):
+        place = self.cupy.places[self.cupy.device()]
+        arrays = [a for a in arguments if isinstance(a, SimArray)]
+        (dtype,) = {array.dtype for array in arrays}
+        count = len(self.inputs)
+        given, outs = arguments[:count], arguments[count:]
+        assert len(given) == count
+        assert len(outs) in {0, len(self.outputs)}
+        self.launched += 1
+
+        def compute(*values, out=()):
+            known = dict(zip([*self.inputs, *self.outputs], [*values, *out], strict=False))
+            for line in self.statements:
+                target, expression = line.split(" = ", 1)
+                known[target] = eval(expression, dict(CALLED), known)
+            found = [np.asarray(known[name], dtype) for name in self.outputs]
+            if axis is not None:
+                found = [found[0].sum(axis=axis, keepdims=keepdims)]
+            for target, value in zip(out, found, strict=False):
+                target[...] = value
+            return None if out else found[0]
+
+        return launch(place, self.name, compute, given, {"out": outs} if outs else {})
 
 
 class _Late:

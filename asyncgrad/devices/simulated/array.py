@@ -365,6 +365,8 @@ class Library:
         """Stand for NumPy or a part of it."""
         self._device = device
         self._module = module
+        #: There are no compiled kernels here.
+        self.compiled: dict[str, Any] = {}
         if module is np:
             self.ndarray = SimArray
 

@@ -1,0 +1,161 @@
+"""Kernels in one launch give what the chains give, and are compiled beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from cupy_stand_in import installed
+
+import asyncgrad as ag
+import asyncgrad.nn.functional as F
+from asyncgrad.devices.cuda_kernels import FUNCTIONS, SOURCES
+
+X = np.random.default_rng(0).standard_normal((6, 5))
+TARGET = [0, 4, 1, 1, 2, 3]
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    return installed(monkeypatch, devices=2)
+
+
+def norm(x, *parameters):
+    return F.layer_norm(x, (5,), *(ag.linspace(*p, 5).to(x.device, x.dtype) for p in parameters))
+
+
+CHAINS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "softmax": lambda x: F.softmax(x, 1),
+    "softmax by columns": lambda x: F.softmax(x, 0),
+    "log_softmax": lambda x: F.log_softmax(x, 1),
+    "layer_norm": lambda x: norm(x, (1, 2), (0, 1)),
+    "layer_norm of weights": lambda x: norm(x, (1, 2)),
+    "layer_norm alone": norm,
+    "cross_entropy": lambda x: F.cross_entropy(x, ag.tensor(TARGET, device=x.device)),
+    "cross_entropy of one": lambda x: F.cross_entropy(x[0], ag.tensor(3, device=x.device)),
+    "cross_entropy of each": lambda x: F.cross_entropy(
+        x, ag.tensor(TARGET, device=x.device), reduction="none", label_smoothing=0.1
+    ),
+}
+
+
+def gradients(function, device, dtype):
+    x = ag.tensor(X, device=device, dtype=dtype, requires_grad=True)
+    out = function(x)
+    (out * out).sum().backward()
+    return out.detach().cpu().numpy(), x.grad.cpu().numpy()
+
+
+@pytest.mark.parametrize("dtype", [ag.float32, ag.float64, ag.float16])
+@pytest.mark.parametrize("name", CHAINS)
+def test_one_launch_gives_what_a_chain_gives(name, dtype, cupy):
+    found, expected = (gradients(CHAINS[name], place, dtype) for place in ("cuda:0", "cpu"))
+    rtol = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-10}[dtype.name]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+    kernels = ag.device("cuda:0")._kernels
+    assert kernels._ready or dtype == ag.float16
+    assert not kernels._refused
+
+
+def stepped(device, options):
+    p = ag.tensor(X, device=device, requires_grad=True)
+    optimiser = ag.optim.Adam([p], 0.1, **options)
+    for _ in range(3):
+        optimiser.zero_grad()
+        (p * p).sum().backward()
+        optimiser.step()
+    return p.detach().cpu().numpy()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(zip(("weight_decay", "decoupled_weight_decay", "maximize", "amsgrad"), values,
+                 strict=True))
+        for values in itertools.product((0.0, 0.1), (False, True), (False, True), (False, True))
+    ],
+)  # fmt: skip
+def test_adam_in_one_launch(options, cupy):
+    np.testing.assert_allclose(stepped("cuda:0", options), stepped("cpu", options), rtol=1e-10)
+    kernels = ag.device("cuda:0")._kernels
+    assert kernels._ready
+    assert not kernels._refused
+    assert ("adam" in vars(kernels)) != options["amsgrad"]
+
+
+def test_every_kernel_is_used(cupy):
+    for name in CHAINS:
+        gradients(CHAINS[name], "cuda:0", ag.float64)
+    stepped("cuda:0", {})
+    device = ag.device("cuda:0")
+    assert {name for name, *_ in device._kernels._ready} == FUNCTIONS.keys()
+    assert SOURCES.keys() <= vars(device._kernels).keys()
+
+
+def test_fewer_launches(cupy):
+    x = ag.ones(4, 5, device="cuda:0")
+    F.softmax(x, 1)
+    before = cupy.machine.launched
+    F.softmax(x, 1)
+    assert cupy.machine.launched - before == 3
+
+
+def test_what_does_not_fit_is_a_chain(cupy):
+    x = ag.tensor(X, device="cuda:0").to(ag.complex128)
+    assert ag.device("cuda:0").compiled["softmax"](x._array, 1) is NotImplemented
+    y = ag.tensor(X, device="cuda:0")
+    pair = y._array, y.to(ag.float32)._array
+    assert ag.device("cuda:0").compiled["gelu_gradient"](*pair) is NotImplemented
+
+
+def test_a_loop_does_not_wait_for_the_compiler(cupy, monkeypatch):
+    """Until the kernel is there the chain serves."""
+    go, threads = threading.Event(), []
+    device = ag.device("cuda:0")
+    original = type(device._kernels)._compile
+
+    def compiling(self, *what):
+        threads.append(threading.current_thread())
+        assert go.wait(60)
+        original(self, *what)
+
+    monkeypatch.setattr(type(device._kernels), "_compile", compiling)
+
+    async def main():
+        x = ag.tensor(X, device=device)
+        first = F.gelu(x)
+        assert not device._kernels._ready
+        F.gelu(x)
+        (thread,) = threads
+        assert thread is not threading.current_thread()
+        go.set()
+        await asyncio.to_thread(thread.join)
+        assert device._kernels._ready
+        before = cupy.machine.launched
+        second = F.gelu(x)
+        assert cupy.machine.launched - before == 1
+        return await first.to_async("cpu"), await second.to_async("cpu")
+
+    first, second = asyncio.run(main())
+    np.testing.assert_allclose(first.numpy(), second.numpy(), rtol=1e-10)
+
+
+def test_a_compiler_that_refuses_is_not_asked_again(cupy, monkeypatch):
+    asked = []
+
+    def refuse(*source):
+        asked.append(source[-1])
+        raise RuntimeError("nvrtc is not there")
+
+    monkeypatch.setattr(cupy, "ElementwiseKernel", refuse)
+    for _ in range(3):
+        found, _ = gradients(F.gelu, "cuda:0", ag.float64)
+    np.testing.assert_allclose(found, gradients(F.gelu, "cpu", ag.float64)[0], rtol=1e-10)
+    assert len(asked) == 2
