@@ -15,7 +15,7 @@ from asyncgrad.core.variable import Variable, bump_version, counter_of, requires
 from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
-from asyncgrad.ops.batching import by_parts, level_of, lift, mapped
+from asyncgrad.ops.batching import by_parts, held, level_of, lift, mapped, shown
 from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
@@ -598,7 +598,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
         values: of the dtype of `input`.
         accumulate: add to what is there; what is indexed twice gets both.
     """
-    return index_put_(_copied(input, "index_put"), indices, values, accumulate)
+    return index_put_(_copied(input, "index_put", *indices, values), indices, values, accumulate)
 
 
 def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
@@ -629,8 +629,10 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
     return _put_into(x, arrays, watched, value, "index_put_", accumulate)
 
 
-def _copied(input: Any, name: str) -> Any:
-    return R.clone(as_tensor_operand(input, name, 1))
+def _copied(input: Any, name: str, *others: Any) -> Any:
+    """A copy to be changed; one for each example if what it is changed with differs for them."""
+    level = level_of(others)
+    return shown(R.clone(held(as_tensor_operand(input, name, 1), level)), level)
 
 
 @writes
@@ -648,7 +650,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
         RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
         IndexError: if `index` has more than one axis.
     """
-    return index_add_(_copied(input, "index_add"), dim, index, source, alpha=alpha)
+    return index_add_(_copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
 
 
 def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
@@ -709,7 +711,7 @@ def scatter(
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
-    return scatter_(_copied(input, "scatter"), dim, index, src, value=value, reduce=reduce)
+    return scatter_(_copied(input, "scatter", index, src), dim, index, src, value=value, reduce=reduce)
 
 
 def scatter_(
@@ -728,7 +730,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
-    return scatter_add_(_copied(input, "scatter_add"), dim, index, src)
+    return scatter_add_(_copied(input, "scatter_add", index, src), dim, index, src)
 
 
 def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Any:

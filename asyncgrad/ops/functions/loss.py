@@ -551,7 +551,7 @@ def nll_loss(
         raise NotImplementedError(f'"nll_loss" not implemented for {x._metadata.dtype}')
     if x._metadata.dtype.kind == "V":
         return in_float32(nll_loss, x, t, weight, ignore_index=ignore_index, reduction=reduction)
-    if x._batched or t._batched:
+    if x._batched or t._batched or getattr(weight, "_batched", False):
         return _of_examples(nll_loss, x, t, weight, ignore_index, reduction)
     dim, classes, counted = _class_target("nll_loss", x, t, ignore_index)
     weights = _class_weight("nll_loss", weight, x, dim)
@@ -615,7 +615,7 @@ def cross_entropy(
         )  # fmt: skip
     if metadata.shape == t._metadata.shape and metadata.shape:
         return _soft_cross_entropy(x, t, weight, reduction, label_smoothing)
-    if x._batched or t._batched:
+    if x._batched or t._batched or getattr(weight, "_batched", False):
         return _of_examples(
             cross_entropy, x, t, weight, ignore_index, reduction, label_smoothing=label_smoothing
         )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import bump_version, wrap
+from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
@@ -209,11 +212,9 @@ def batch_norm(
     out = R.batch_norm(x, weight, bias, eps, kept)
     if running_mean is None and running_var is None:
         return out
-    if x._batched:
-        raise RuntimeError(
-            "batch_norm: the running moments can't be moved by the examples of a vmap, each of "
-            "which would have its own. Pass track_running_stats=False, or call eval() before."
-        )
+    if level_of((x, weight, bias, running_mean, running_var)) is not None:
+        _move_examples(x, running_mean, running_var, momentum)
+        return out
     mean, variance = kept[0]
     move = metadata.device.launching(_move)
     if running_mean is not None:
@@ -222,6 +223,30 @@ def batch_norm(
         # What is divided by is one less than what was counted.
         move(running_var, variance, momentum, momentum * count / (count - 1) if count else None)
     return out
+
+
+def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float) -> None:
+    """The same within a `vmap`, where each example has moments of its own."""
+    for running in (running_mean, running_var):
+        if running is not None and level_of((running,)) is not level_of((x, running)):
+            raise RuntimeError(
+                "batch_norm: the running moments can't be moved by the examples of a vmap, each "
+                "of which would have its own. Pass track_running_stats=False, or call eval() "
+                "before, or map over the buffers, too."
+            )
+    dims = (0, *range(2, len(x.shape)))
+    found = current()
+    install(found.replace(grad=False))
+    try:
+        for running, moment in (
+            (running_mean, R.mean(x, dims, False)),
+            (running_var, R.var(x, dims, 1, False)),
+        ):
+            if running is not None:
+                kept = R.mul_scalar(running, 1 - momentum)
+                in_place.copy(running, R.add(kept, R.mul_scalar(moment, momentum)), "batch_norm")
+    finally:
+        install(found)
 
 
 def _move(running: Any, batch: Any, momentum: float, share: float | None = None) -> None:
