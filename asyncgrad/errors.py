@@ -15,7 +15,7 @@ class GraphFreedError(AutogradError):
         super().__init__(
             f"Trying to backward through the graph a second time (or directly access saved tensors "
             f"after they have already been freed): the saved values of {node} were released by an "
-            f"earlier backward() or grad(). Pass retain_graph=True to that earlier call if you "
+            f"earlier backward() or grad(). Specify retain_graph=True in that earlier call if you "
             f"need a second pass, or run the forward again."
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current, refuse_in_transform
-from asyncgrad.core.node import Edge, Node, extras_of
+from asyncgrad.core.node import Edge, Node, extras_of, shown
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     Variable,
@@ -214,7 +214,7 @@ class Tensor(Variable):
         if edge is None and view_of(self) is not None:
             gradient_edge(self)
             edge = self._edge
-        return edge.node if edge.__class__ is Edge else edge
+        return shown(edge.node if edge.__class__ is Edge else edge)
 
     @property
     def output_nr(self) -> int:
@@ -395,6 +395,7 @@ class Tensor(Variable):
             gradient,
             retain_graph,
             create_graph,
+            None,
             inputs,
             priority=priority,
             deadline=deadline,
@@ -452,8 +453,17 @@ class Tensor(Variable):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Variable):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if category(value._metadata.dtype) < 2 and self.requires_grad:
+            raise AutogradError(
+                f"data set to a tensor that requires gradients must be floating point or complex "
+                f"dtype, got {value._metadata.dtype}"
+            )
         self._array = value._array
         self._metadata = value._metadata
+
+    @data.deleter
+    def data(self) -> None:
+        raise AutogradError("Deleting tensor data is not allowed. Delete tensor instead!")
 
     @property
     def retains_grad(self) -> bool:

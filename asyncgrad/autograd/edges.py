@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from asyncgrad.core.node import Edge, Node, as_edge, as_stored
+from asyncgrad.core.node import Edge, Node, as_edge, as_stored, shown
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.errors import AutogradError
 
@@ -49,7 +49,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require "
             "gradients"
         )
-    return GradientEdge(edge.node, edge.input_nr)
+    return GradientEdge(shown(edge.node), edge.input_nr)
 
 
 def stored(root: GradientEdge) -> Any:

@@ -20,8 +20,6 @@ from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from asyncgrad.tensor import Tensor
 
 __all__ = [
@@ -136,12 +134,7 @@ class set_fwd_grad_enabled(Mode):
         self._found.append(self._before)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Restore the mode, and leave a level that was opened within as it is."""
         before = self._found.pop()
         install(current().replace(forward=before.forward))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from asyncgrad.autograd.function_jvp import push_function
 from asyncgrad.autograd.function_vmap import apply_to_examples
+from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
@@ -22,8 +23,10 @@ from asyncgrad.core.saved import SavedTensor, save
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
+    autograd_meta,
     bump_version,
     counter_of,
+    grad_dtype,
     gradient_edge,
     requires_grad,
     view_of,
@@ -102,6 +105,10 @@ class FunctionNode(FunctionCtx, Node):
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
     materialize_grads = True
+    #: Whether `backward` receives zeros for what is not differentiable, too.
+    _materialize_non_diff_grads = True
+    #: The numbers of the outputs that are not differentiable.
+    _flat: frozenset[int] = frozenset()
     #: What was saved, each with the number of the output it is, or -1; `FREED` once released.
     _kept: Any = ()
     #: Saved tensors that had to be awaited, while the node runs.
@@ -139,6 +146,16 @@ class FunctionNode(FunctionCtx, Node):
         if self._forward_cls.clear_saved_tensors_on_access:
             self.release_saved()
         return values
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """`saved_tensors`, by an old name."""
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.saved_tensors
 
     @property
     def _raw_saved_tensors(self) -> tuple[Any, ...]:
@@ -184,9 +201,10 @@ class FunctionNode(FunctionCtx, Node):
     def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
         """Call the user's function."""
         metadata = self._input_metadata
+        without = frozenset() if self._materialize_non_diff_grads else self._flat
         given = [
-            self._given(gradient, facts)
-            for gradient, facts in zip(gradients, metadata, strict=True)
+            None if number in without else self._given(gradient, facts)
+            for number, (gradient, facts) in enumerate(zip(gradients, metadata, strict=True))
         ]
         function = self._user_function()
         if self._hidden and current().grad and not getattr(function, "_once", False):
@@ -288,8 +306,11 @@ class FunctionNode(FunctionCtx, Node):
                     f"{list(metadata.shape)}"
                 )
             value = RECORDED.sum_to(value, metadata.shape)
-        if facts.dtype != metadata.dtype:
-            value = RECORDED.to(value, metadata.dtype)
+        dtype = metadata.dtype
+        if target.node.__class__ is AccumulateGrad:
+            dtype = grad_dtype(target.node.variable)
+        if dtype is not None and facts.dtype != dtype:
+            value = RECORDED.to(value, dtype)
         return value if recorded else value._array
 
     def release_saved(self) -> None:
@@ -564,7 +585,7 @@ def _connected(
         if modes.streams is not None:
             note_streams(ctx, modes.streams)
     results = tuple(
-        _result(ctx, number, value, tensors, recording) if isinstance(value, Variable) else value
+        _result(ctx, number, outputs, tensors, recording) if isinstance(value, Variable) else value
         for number, value in enumerate(outputs)
     )
     if len(results) > 1:
@@ -574,6 +595,10 @@ def _connected(
         push_function(ctx, ctx._forward_cls.jvp, args, outputs, results)
     vars(ctx).pop("saved_for_forward", None)
     if recording:
+        if not ctx._materialize_non_diff_grads:
+            ctx._flat = frozenset(
+                number for number, x in enumerate(outputs) if _among(x, ctx.non_differentiable)
+            )
         _keep(ctx, outputs)
         if computed:
             _note_hidden(ctx, args, outputs, computed)
@@ -623,8 +648,11 @@ def _check_saved(ctx: FunctionNode, outputs: tuple[Any, ...], tensors: list[Any]
             )
 
 
-def _result(ctx: FunctionNode, number: int, value: Any, tensors: list[Any], recording: bool) -> Any:
+def _result(
+    ctx: FunctionNode, number: int, outputs: tuple[Any, ...], tensors: list[Any], recording: bool
+) -> Any:
     """One result as the caller sees it."""
+    value = outputs[number]
     given = _among(value, tensors)
     dirty = _among(value, ctx.dirty_tensors)
     if dirty:
@@ -640,9 +668,14 @@ def _result(ctx: FunctionNode, number: int, value: Any, tensors: list[Any], reco
         return value
     edge = ctx._edge_of(number)
     if dirty and given:
-        _rebase_dirty(value, edge)
+        _rebase_dirty(value, edge, outputs)
         return value
     if dirty:
+        if view_of(value) is not None:
+            raise AutogradError(
+                "ctx.mark_dirty() received a tensor that was not an input. It is a view of what "
+                "forward() has computed: there is no need to mark it."
+            )
         warnings.warn(
             "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, "
             "there is no need to pass it to mark_dirty().",
@@ -669,12 +702,17 @@ def _looking_at(value: Any, edge: Any) -> Any:
     return result
 
 
-def _rebase_dirty(value: Any, edge: Any) -> None:
+def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
     """Make the node the history of an input that was changed in place."""
     meta = value._autograd
     view = view_of(value)
     if view is not None and view.creation is not None:
         refuse_change(view, indirect=False)
+    if view is not None and len(_tensors_of(outputs)) > 1:
+        raise AutogradError(
+            "If your Function modifies Tensors that are views of other Tensors in-place, it must "
+            "return only one Tensor. Clone the view before, or split the Function."
+        )
     if value._edge is None and meta is not None and meta.requires_grad:
         raise AutogradError(
             "a leaf Variable that requires grad has been used in an in-place operation."
@@ -735,9 +773,15 @@ class Error(Node):
 
     __slots__ = ("_message",)
 
-    def __init__(self, message: str, metadata: tuple[Any, ...]) -> None:
-        """Stand behind results that can't be differentiated."""
-        init_node(self, (), metadata if len(metadata) > 1 else metadata[0])
+    def __init__(self, message: str, results: Sequence[Any]) -> None:
+        """Stand behind results that can't be differentiated, and before leaves in their place."""
+        leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
+        for one in leaves:
+            if one is not None and category(one._metadata.dtype) >= 2:
+                autograd_meta(one).requires_grad = True
+        metadata = tuple([one._metadata for one in leaves if one is not None])
+        following = tuple([None if one is None else gradient_edge(one) for one in leaves])
+        init_node(self, following, metadata if len(metadata) > 1 else metadata[0])
         self._message = message
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
@@ -789,8 +833,7 @@ def _refusing(outputs: Any, args: tuple[Any, ...]) -> Any:
     if not tensors:
         return outputs
     error = Error(
-        "trying to differentiate twice a function that was marked with @once_differentiable",
-        tuple([tensor._metadata for tensor in tensors]),
+        "trying to differentiate twice a function that was marked with @once_differentiable", values
     )
     edges = iter([error, *[Edge(error, number) for number in range(1, len(tensors))]])
     refusing = tuple(

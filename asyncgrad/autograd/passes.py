@@ -37,6 +37,7 @@ def backward(
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Tensor | Sequence[Tensor | None] | None = None,
     inputs: Root | Sequence[Root] | dict[Any, Tensor] | None = None,
     *,
     priority: int | None = None,
@@ -50,6 +51,7 @@ def backward(
         grad_tensors: the gradient of each root, of its shape; None for roots of one element.
         retain_graph: keep saved values for another pass; the default is `create_graph`.
         create_graph: record the pass, so that its gradients can be differentiated.
+        grad_variables: an old name of `grad_tensors`.
         inputs: accumulate into these tensors only, computed ones among them, too: a tensor, a
             gradient edge, several, or a dictionary of tensors.
         priority: larger is more urgent; the default is `request()`'s, or 0.
@@ -66,6 +68,8 @@ def backward(
             what has gone wrong on a device.
         TimeoutError: from the future, if the deadline has passed.
     """
+    if grad_variables is not None:
+        grad_tensors = _by_old_name(grad_tensors, grad_variables)
     roots = (tensors,) if isinstance(tensors, Variable) else _sequence(tensors)
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
@@ -80,6 +84,19 @@ def backward(
         if isinstance(tensor, Variable):
             retain_grad(tensor)
     return _start(task, priority, deadline)
+
+
+def _by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
+    """The gradients of the roots, which were given by their old name."""
+    warnings.warn(
+        "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
+    )
+    if grad_tensors is not None:
+        raise AutogradError(
+            "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
+            "`backward()`. Please only use `grad_tensors`."
+        )
+    return grad_variables
 
 
 def _is_enqueued(wait: str) -> bool:
@@ -231,6 +248,11 @@ def grad(
         for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
             if captured is None:
                 if materialize_grads:
+                    if isinstance(tensors[len(results)], GradientEdge):
+                        raise AutogradError(
+                            "materialize_grads cannot be used when the given input is a "
+                            "GradientEdge. Pass the tensor itself."
+                        )
                     array = facts.F.xp.zeros(facts.shape, dtype=facts.dtype)
                     captured = wrap(array, facts)
                     if create_graph:
@@ -308,6 +330,11 @@ def _batched(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
     """Gradients whose first axis is a batch, as examples of it."""
     gradients = [] if given is None else _sequence(given)
     for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
+        if not isinstance(gradient, Variable):
+            raise ValueError(
+                f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
+                f"grad_outputs[{place}] is {type(gradient).__name__}."
+            )
         shape, expected = gradient._metadata.shape, root._metadata.shape
         if shape[1:] != expected or not shape:
             raise AutogradError(

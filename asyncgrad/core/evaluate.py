@@ -199,7 +199,8 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
     several = node.output_metadata.__class__ is tuple
     if len(gradients) != node.num_inputs:
         raise TypeError(
-            f"{node.name()} takes {node.num_inputs} gradients, {len(gradients)} were given"
+            f"{node.name()}: expected {node.num_inputs} arguments, got {len(gradients)} arguments "
+            f"instead: one gradient for each output"
         )
     if node.__class__ is AccumulateGrad:
         if gradients[0] is not None:

@@ -20,7 +20,6 @@ from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
@@ -166,12 +165,7 @@ class Mode:
         self._found.append(found)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Put the record back that was found on entry."""
         install(self._found.pop())
 

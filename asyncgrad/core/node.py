@@ -8,7 +8,7 @@ object less per operation. `next_edges` and the public face show them all alike.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
 from asyncgrad.errors import GraphFreedError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from asyncgrad.core.rule import Rule
+
+_N = TypeVar("_N", bound="Node | None")
 
 #: One counter for the process: a later operation has a greater number, whatever thread made it.
 next_sequence_nr: Callable[[], int] = count().__next__
@@ -54,13 +56,16 @@ FREED: Final = Freed()
 
 #: Reads what a node has saved, by name; bound by `saved`.
 _reader: list[Callable[[Node, str], Any]] = []
+#: And what there is to read.
+_lister: list[Callable[[Node], list[str]]] = []
 #: Runs a node on gradients, outside of a pass; bound by `autograd.graph`.
 _caller: list[Callable[[Node, tuple[Any, ...]], Any]] = []
 
 
-def bind_reader(reader: Callable[[Node, str], Any]) -> None:
-    """Say how `_saved_*` is read."""
+def bind_reader(reader: Callable[[Node, str], Any], lister: Callable[[Node], list[str]]) -> None:
+    """Say how `_saved_*` is read, and which there are."""
     _reader[:] = [reader]
+    _lister[:] = [lister]
 
 
 def bind_caller(caller: Callable[[Node, tuple[Any, ...]], Any]) -> None:
@@ -138,7 +143,7 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """PyTorch's view of `next_edges`: pairs of a node (or None) and an input number."""
-        return tuple((edge.node, edge.input_nr) for edge in self.next_edges)
+        return tuple((shown(edge.node), edge.input_nr) for edge in self.next_edges)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -147,7 +152,17 @@ class Node:
 
     def name(self) -> str:
         """What PyTorch would call the node."""
-        return self.rule.name if self.rule is not None else type(self).__name__
+        rule = self.rule
+        if rule is None:
+            return type(self).__name__
+        if rule.variant is None:
+            return rule.name
+        saved = self.saved
+        if saved.__class__ is Freed:
+            kept = saved.attributes
+        else:
+            kept = None if rule.attributes is None else rule.attributes(saved)
+        return rule.name if kept is None else rule.variant(kept)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """The gradients of the inputs, one for each next edge.
@@ -209,6 +224,10 @@ class Node:
             return _reader[0](self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __dir__(self) -> list[str]:
+        """The attributes, among them what is saved."""
+        return [*super().__dir__(), *_lister[0](self)]
+
     @property
     def _input_metadata(self) -> tuple[Any, ...]:
         metadata = self.output_metadata
@@ -229,6 +248,25 @@ class OpNode(Node):
     """A node recorded by an entry of the table of derivatives."""
 
     __slots__ = ()
+
+
+#: The classes of table nodes by their names.
+_classes: dict[str, type[OpNode]] = {}
+
+
+def shown(node: _N) -> _N:
+    """A node as users see it: one of the table in a class of its name, as PyTorch's are.
+
+    All nodes being of one class makes the engine quick. A node changes to its own when somebody
+    first looks at it.
+    """
+    if node.__class__ is OpNode:
+        name = node.name()
+        face = _classes.get(name)
+        if face is None:
+            face = _classes[name] = type(name, (OpNode,), {"__slots__": (), "__doc__": None})
+        node.__class__ = face  # type: ignore[assignment]
+    return node
 
 
 class GraphRoot(Node):

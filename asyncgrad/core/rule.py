@@ -22,6 +22,7 @@ class Rule:
         "arrays",
         "attributes",
         "fresh",
+        "keepable",
         "name",
         "names",
         "passes",
@@ -30,6 +31,7 @@ class Rule:
         "run",
         "saves",
         "unpack",
+        "variant",
     )
 
     def __init__(
@@ -48,10 +50,14 @@ class Rule:
         names: tuple[str, ...] = (),
         arrays: tuple[tuple[int, int], ...] = (),
         apart: bool = False,
+        variant: Callable[[dict[str, Any]], str] | None = None,
+        keepable: frozenset[str] = frozenset(),
     ) -> None:
         """Describe the entry; see the attributes."""
         #: The node's name, PyTorch's spelling.
         self.name = name
+        #: The name where it depends on the call, from what `attributes` gives.
+        self.variant = variant
         self.run = run
         #: The same, one call for each next edge: a pass that needs few inputs calls only those.
         self.pulls = pulls
@@ -74,3 +80,5 @@ class Rule:
         #: output).
         self.names = names
         self.arrays = arrays
+        #: What is saved where other inputs require grad, by name.
+        self.keepable = keepable

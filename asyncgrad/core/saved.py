@@ -353,7 +353,9 @@ def saved_attribute(node: Node, name: str) -> Any:
     rule = node.rule
     if rule is not None:
         names = rule.names
-        key = own if own in names else _ALIASES.get(own)
+        key = own if own in names else _ALIASES.get(own, own)
+        if key == "y" and key not in names and key not in rule.keepable:
+            key = "scalar"
         if key in names:
             position = names.index(key)
             where = dict(rule.arrays).get(position)
@@ -361,11 +363,17 @@ def saved_attribute(node: Node, name: str) -> Any:
                 return RawSaved(node, position)
             if not raw:
                 return _read(node, position, key, where)
+        if key in rule.keepable:
+            # An operand whose values no gradient of this call needs.
+            return None
     raise AttributeError(f"{node.name()} has no attribute {name!r}")
 
 
 #: PyTorch's names of what is saved, and ours.
-_ALIASES = {"self": "x", "other": "y", "result": "out", "exponent": "scalar", "dim": "dims"}
+_ALIASES = {
+    "self": "x", "other": "y", "mat2": "y", "result": "out", "exponent": "scalar", "dim": "dims",
+    "dims": "order", "self_sym_sizes": "x_shape", "indices": "index", "min": "low", "max": "high",
+}  # fmt: skip
 
 
 def kept_by(node: Node) -> list[tuple[str, Any]]:
@@ -376,9 +384,24 @@ def kept_by(node: Node) -> list[tuple[str, Any]]:
         return []
     if not rule.names:
         return [("saved", node.saved)]
+    return list(zip(_their_names(rule.names), values_of(node), strict=True))
+
+
+def _their_names(names: tuple[str, ...]) -> list[str]:
+    """PyTorch's names of what is saved."""
     theirs = {ours: name for name, ours in reversed(_ALIASES.items())}
-    names = [theirs.get(name, name) for name in rule.names]
-    return list(zip(names, values_of(node), strict=True))
+    return [theirs.get(name, name) for name in names]
+
+
+def saved_names(node: Node) -> list[str]:
+    """The attributes `_saved_*` and `_raw_saved_*` of a node."""
+    rule = node.rule
+    if rule is None:
+        return []
+    arrays = {position for position, _ in rule.arrays}
+    names = _their_names(rule.names)
+    raw = [f"_raw_saved_{name}" for position, name in enumerate(names) if position in arrays]
+    return [*raw, *[f"_saved_{name}" for name in names]]
 
 
 def _read(node: Node, position: int, key: str, where: int | None) -> Any:
@@ -388,14 +411,25 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
             return saved.attributes[key]
         refuse_freed(node)
     value = values_of(node)[position]
+    F = node_metadata(node).F
     if where is None:
-        return value
+        if key != "index":
+            return value
+        return tuple(
+            [wrap(p, F.metadata_of(p)) if p.__class__ is F.array_type else None for p in value]
+        )
     edge = saved_edge(node, where)
     if value.__class__ is SavedTensor:
         return value.unpack(node, edge)
     if node.guard is not None:
         check_version(node)
-    return restored(value, node_metadata(node).F.metadata_of(value), edge)
+    elif where < 0:
+        # The tensor gets this counter, too, should it ever need one.
+        node.guard, node.version = VersionCounter(), 0
+    tensor = restored(value, F.metadata_of(value), edge)
+    if tensor._counter is None:
+        tensor._counter, _ = watched(node).get(position, (None, 0))
+    return tensor
 
 
 def node_metadata(node: Node) -> Any:
@@ -465,4 +499,4 @@ def refuse_modified(node: Node, metadata: Any, found: int, expected: int) -> Non
     )
 
 
-bind_reader(saved_attribute)
+bind_reader(saved_attribute, saved_names)

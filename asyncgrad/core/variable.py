@@ -268,14 +268,23 @@ def counter_of(variable: Variable) -> VersionCounter:
                 "Inference tensors cannot be saved for backward. To work around you can make a "
                 "clone to get a normal tensor and use it in autograd."
             )
-        counter = variable._counter = VersionCounter()
+        counter = VersionCounter()
         edge = variable._edge
-        if isinstance(edge, Node) and edge.guard is None:
+        if isinstance(edge, Node):
             rule = edge.rule
             if rule is not None and rule.saves:
-                edge.guard = counter
-                edge.version = 0
+                if edge.guard is None:
+                    edge.guard = counter
+                    edge.version = 0
+                elif rule.arrays == _OUTPUT and edge.guard.__class__ is VersionCounter:
+                    # Somebody has read what the function saved: it has been counted before.
+                    counter = edge.guard
+        variable._counter = counter
     return counter
+
+
+#: What a rule keeps that keeps the output's values and nothing else.
+_OUTPUT = ((0, -1),)
 
 
 def bump_version(variable: Variable) -> None:

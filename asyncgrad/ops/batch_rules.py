@@ -412,6 +412,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "expand": _expand,
     "reshape": lambda call, x, shape: R.reshape(x, (call.size, *shape)),
     "permute": lambda call, x, order: R.permute(x, (0, *_shifted(order))),
+    "unsqueeze": lambda call, x, dim: R.unsqueeze(x, dim + 1),
+    "squeeze": lambda call, x, dims: R.squeeze(x, _shifted(dims)),
     "narrow": lambda call, x, dim, start, length: R.narrow(x, dim + 1, start, length),
     "pad_zeros": lambda call, x, shape, dim, start: R.pad_zeros(
         x, (call.size, *shape), dim + 1, start

@@ -226,11 +226,12 @@ def product_door(entry: Entry, checked: Callable[[Any, Any], Any]) -> Callable[[
 def sequence_door(entry: Entry) -> Callable[..., Any]:
     """The function of an entry whose input is a sequence of tensors of one dtype.
 
-    Its pull is asked for one tensor at a time, by its place and by where along the axis that is
-    the first attribute each tensor ends.
+    Its pull is asked for one tensor at a time, by its place and, if it wants to know, by where
+    along the axis that is the first attribute each tensor ends.
     """
     name = entry.name
     pull = entry.pulls["*xs"].function
+    ended = "ends" in entry.pulls["*xs"].names
 
     def door(tensors: Any, *attributes: Any) -> Any:
         inputs = tuple(tensors)
@@ -247,7 +248,9 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
         if wanted:
 
             def one(place: int) -> Callable[[Any, Any, Any], Any]:
-                return lambda F, g, saved: pull(F, g, place, *saved)
+                if ended:
+                    return lambda F, g, saved: pull(F, g, place, *saved)
+                return lambda F, g, saved: pull(F, g, place, saved)
 
             pulls = tuple([one(place) for place in wanted])
             node = OpNode()
@@ -258,13 +261,15 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
                 fresh=entry.fresh,
                 places=wanted,
                 arity=len(inputs),
-                names=("ends", *entry.attributes),
+                names=("ends", *entry.attributes) if ended else entry.attributes,
             )
             node.following = (
                 edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
             )
-            ends = tuple(accumulate([x._metadata.shape[attributes[0]] for x in inputs]))
-            node.saved = (ends, *attributes)
+            (node.saved,) = attributes
+            if ended:
+                lengths = [x._metadata.shape[attributes[0]] for x in inputs]
+                node.saved = (tuple(accumulate(lengths)), *attributes)
             node.guard = None
             node.extras = None
             node.output_metadata = out._metadata

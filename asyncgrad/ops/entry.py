@@ -58,6 +58,10 @@ class Entry:
     arity: int | None = None
     #: PyTorch's name of the node.
     node: str = ""
+    #: The attribute that the node's name depends on, and how.
+    variant: tuple[str, Callable[[Any], str]] | None = None
+    #: Inputs that PyTorch's node has a place for, although no gradient ever needs them.
+    keepable: tuple[str, ...] = ()
     #: A faster way to the gradient on arrays alone: `kernel(xp, g, saved)`.
     kernel: Callable[..., Any] | None = None
     #: The gradients by several inputs in one call, `together(F, g, wanted, ...)` with the names of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
+from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
 from asyncgrad.core.saved import keep_old_values, restored
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
@@ -23,6 +23,7 @@ from asyncgrad.core.variable import (
     rebase_history,
     requires_grad,
     view_of,
+    wrap,
 )
 from asyncgrad.core.views import refuse_change
 from asyncgrad.devices import CPU
@@ -59,6 +60,8 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
     modes = current()
     since = next_sequence_nr() if modes.grad else None
     given = tensor if modes.saved_hooks is None else _as_before(tensor)
+    if since is not None and given._edge is not None:
+        given = _without_hooks(tensor, given)
     return assign(tensor, function(given, *args, **kwargs), name, since)
 
 
@@ -66,6 +69,17 @@ def _as_before(tensor: Any) -> Any:
     """What hooks may pack in the place of a tensor that changes: its values, copied."""
     edge = gradient_edge(tensor)
     return tensor if edge is None else restored(tensor._array.copy(), tensor._metadata, edge)
+
+
+def _without_hooks(tensor: Any, given: Any) -> Any:
+    """What a change reads: of a view with hooks a view that has none, for its node is left out."""
+    view, edge = view_of(tensor), as_edge(tensor._edge)
+    hooked = edge.node is not None and edge.node.extras is not None
+    if view is None or not hooked or view.creation is not None:
+        return given
+    given = wrap(given._array, given._metadata, _replay(view))
+    given._counter = tensor._counter
+    return given
 
 
 def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = False) -> Any:

@@ -82,6 +82,8 @@ class Plan:
             names=self.names,
             arrays=self.arrays,
             apart=entry.kernel is None or bool(broadcast),
+            variant=_variant(entry, self.names),
+            keepable=frozenset(entry.keepable).union(*[p.names for p in entry.pulls.values()]),
         )
 
     def save(
@@ -142,6 +144,14 @@ class Plan:
         values = (saved,) if len(self.sources) == 1 else saved
         taken = {position for position, _ in self.arrays}
         return {name: values[i] for i, name in enumerate(self.names) if i not in taken}
+
+
+def _variant(entry: Entry, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:
+    """The node's name from its saved attributes, if it depends on one that is saved."""
+    if entry.variant is None:
+        return None
+    name, function = entry.variant
+    return (lambda saved: function(saved[name])) if name in names else None
 
 
 def _flat_place(entry: Entry, kind: str, where: int) -> int:

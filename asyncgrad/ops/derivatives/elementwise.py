@@ -318,6 +318,7 @@ ENTRIES = (
         attributes=("scalar",),
         node="MulBackward0",
         arity=2,
+        keepable=("x",),
     ),
     linear(
         "div_scalar",
@@ -326,6 +327,7 @@ ENTRIES = (
         attributes=("scalar",),
         node="DivBackward0",
         arity=2,
+        keepable=("x",),
     ),
     operation(
         "rdiv_scalar",
@@ -454,7 +456,7 @@ ENTRIES = (
     unary("log", lambda F, x: F.reciprocal(x), Quiet("log")),
     unary("log2", lambda F, x: F.reciprocal(x * _LN2), Quiet("log2")),
     unary("log10", lambda F, x: F.reciprocal(x * _LN10), Quiet("log10")),
-    unary("log1p", lambda F, x: F.reciprocal(x + 1), Quiet("log1p")),
+    unary("log1p", lambda F, x: F.reciprocal(x + 1), Quiet("log1p"), node="Log1PBackward0"),
     unary("sin", lambda F, x: F.cos(x), Quiet("sin")),
     unary("cos", lambda F, x: -F.sin(x), Quiet("cos")),
     unary("tan", lambda F, out: out * out + 1, Quiet("tan")),

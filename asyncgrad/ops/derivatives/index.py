@@ -150,6 +150,21 @@ def _lookup_adjoint(F: Any, g: Any, x_shape: Any, index: Any, padding: Any) -> A
     return F.rows(g, x_shape, index)
 
 
+def _last_step(index: tuple[Any, ...]) -> str:
+    """PyTorch's name of the last thing that a basic index does."""
+    for part in reversed(index):
+        if part is None:
+            return "UnsqueezeBackward0"
+        if part is not Ellipsis and part.__class__ is not slice:
+            return "SelectBackward0"
+        if part.__class__ is slice and part != _WHOLE:
+            return "SliceBackward0"
+    return "SliceBackward0" if index.count(_WHOLE) == 1 else "AliasBackward0"
+
+
+#: A slice of all.
+_WHOLE = slice(None)
+
 ENTRIES = (
     linear(
         "getitem",
@@ -157,7 +172,7 @@ ENTRIES = (
         lambda F, g, x_shape, index: F.zeros_with(g, x_shape, index),
         attributes=("index",),
         view=True,
-        node="SliceBackward0",
+        variant=("index", _last_step),
     ),
     linear(
         "zeros_with",

@@ -614,6 +614,12 @@ def _accumulated_back(xp: Any, x: Any, dim: int) -> Any:
     return out
 
 
+class AllAxes(tuple[int, ...]):
+    """The axes of a reduction that was asked for no axis in particular: PyTorch's names differ."""
+
+    __slots__ = ()
+
+
 ENTRIES = (
     linear(
         "sum",
@@ -622,7 +628,7 @@ ENTRIES = (
         attributes=("dims", "keepdim"),
         fresh=False,
         kernel=_sum_back,
-        node="SumBackward1",
+        variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
     ),
     linear(
         "sum_to",
@@ -630,12 +636,14 @@ ENTRIES = (
         lambda F, g, x_shape: F.expand(g, x_shape),
         attributes=("shape",),
         fresh=False,
+        node="SumBackward1",
     ),
     linear(
         "spread",
         _spread,
         lambda F, g, dims, keepdim: F.sum(g, dims, keepdim),
         attributes=("shape", "dims", "keepdim"),
+        node="ExpandBackward0",
     ),
     operation(
         "mean",
@@ -645,7 +653,7 @@ ENTRIES = (
         pulls={"x": _mean_pull},
         pushes={"x": lambda F, t, dims, keepdim: F.mean(t, dims, keepdim)},
         fresh=False,
-        node="MeanBackward1",
+        variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
     ),
     operation(
         "var",
@@ -670,6 +678,7 @@ ENTRIES = (
         "dims keepdim",
         pulls={"x": fused(_prod_gradient, _prod_pull)},
         pushes={"x": _prod_push},
+        variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
     ),
     _extreme("amax", "max"),
     _extreme("amin", "min"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.ops.entry import Entry, Part, linear, operation
 from asyncgrad.ops.fused import assign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
 
 
 def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
@@ -34,6 +38,19 @@ def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
     return tuple(1 if i in dims else n for i, n in enumerate(shape))
 
 
+class Named(tuple[int, ...]):
+    """Axes, with PyTorch's name of what was asked to be done with them."""
+
+    #: The name of the node.
+    node: str
+
+    def __new__(cls, axes: Iterable[int], node: str) -> Self:
+        """Say what the axes are for."""
+        named = super().__new__(cls, axes)
+        named.node = node
+        return named
+
+
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     """The permutation that undoes one."""
     back = [0] * len(order)
@@ -52,6 +69,10 @@ def _pad_zeros(xp: Any, g: Any, shape: tuple[int, ...], dim: int, start: int) ->
 def _cat_pull(F: Any, g: Any, place: int, ends: Any, dim: int) -> Any:
     start = ends[place - 1] if place else 0
     return F.narrow(g, dim, start, ends[place] - start)
+
+
+def _stack_pull(F: Any, g: Any, place: int, dim: int) -> Any:
+    return F.getitem(g, ((slice(None),) * dim) + (place, Ellipsis))
 
 
 def _to(xp: Any, x: Any, dtype: Any) -> Any:
@@ -147,6 +168,26 @@ ENTRIES = (
         fresh=False,
         passes=True,
         view=True,
+        variant=("order", lambda order: getattr(order, "node", "PermuteBackward0")),
+    ),
+    linear(
+        "unsqueeze",
+        lambda xp, x, dim: x.reshape((*x.shape[:dim], 1, *x.shape[dim:])),
+        lambda F, g, dim: F.squeeze(g, (dim,)),
+        attributes=("dim",),
+        fresh=False,
+        passes=True,
+        view=True,
+    ),
+    linear(
+        "squeeze",
+        lambda xp, x, dims: x.reshape([n for i, n in enumerate(x.shape) if i not in dims]),
+        lambda F, g, x_shape, dims: F.reshape(g, x_shape),
+        attributes=("dims",),
+        fresh=False,
+        passes=True,
+        view=True,
+        variant=("dims", lambda dims: getattr(dims, "node", "SqueezeBackward2")),
     ),
     linear(
         "narrow",
@@ -170,6 +211,15 @@ ENTRIES = (
         ("dim",),
         pulls={"*xs": Part(("place", "ends", "dim"), _cat_pull)},
         pushes={"*xs": Part(("dim",), lambda F, ts, dim: F.cat(ts, dim))},
+        fresh=False,
+    ),
+    Entry(
+        "stack",
+        lambda xp, xs, dim: xp.stack(xs, axis=dim),
+        ("*xs",),
+        ("dim",),
+        pulls={"*xs": Part(("place", "dim"), _stack_pull)},
+        pushes={"*xs": Part(("dim",), lambda F, ts, dim: F.stack(ts, dim))},
         fresh=False,
     ),
     linear(

@@ -295,28 +295,30 @@ def _axes_of(part: Any) -> int:
     return axes
 
 
-def _picked(x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...]) -> Any:
-    """A copy of the elements at an index of arrays."""
+def _picked(
+    x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...], node: str = "IndexBackward0"
+) -> Any:
+    """A copy of the elements at an index of arrays, by a function whose node PyTorch calls so."""
     out = R.index(x, arrays)
-    _watch(out._edge, watched)
+    _watch(out._edge, watched, node)
     return out
 
 
-def _watch(node: Any, watched: tuple[Any, ...]) -> None:
+def _watch(node: Any, watched: tuple[Any, ...], name: str) -> None:
     """Have a node refuse to run after a change of the tensors that it was indexed with."""
-    if node is not None and watched:
-        node.rule = _saving(node.rule)
-        node.guard = tuple([counter_of(tensor) for tensor in watched])
-        node.version = tuple([counter.value for counter in node.guard])
+    if node is not None:
+        node.rule = _saving(node.rule, name)
+        if watched:
+            node.guard = tuple([counter_of(tensor) for tensor in watched])
+            node.version = tuple([counter.value for counter in node.guard])
 
 
 @functools.cache
-def _saving(rule: Any) -> Any:
+def _saving(rule: Any, name: str) -> Any:
     """A rule that saves no values, for nodes that save the indices of a tensor."""
-    if rule.saves:
-        return rule
     saving = copy.copy(rule)
     saving.saves = True
+    saving.name = name
     return saving
 
 
@@ -396,7 +398,8 @@ def _put_into(
     node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
     bump_version(tensor)
     if recorded:
-        _watch(node, watched)
+        known = name.strip("_") if name != "__setitem__" else "index_put"
+        _watch(node, watched, known.title().replace("_", "") + "Backward0")
         in_place.rebase(tensor, node)
     return tensor
 
@@ -429,7 +432,8 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
                 f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
             )
         return R.clone(x)
-    return _picked(x, (_ALL,) * axis + (numbers.reshape(-1),), (index,))
+    picked = (_ALL,) * axis + (numbers.reshape(-1),)
+    return _picked(x, picked, (index,), "IndexSelectBackward0")
 
 
 def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = False) -> Any:
@@ -513,7 +517,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
         # A tensor without axes counts as one of one element; an empty index fits anything.
         flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
         return R.reshape(_picked(flat, (numbers.reshape(-1),), (index,)), numbers.shape)
-    return _picked(x, _along(numbers, axis), (index,))
+    return _picked(x, _along(numbers, axis), (index,), "GatherBackward0")
 
 
 @writes
@@ -820,7 +824,7 @@ def masked_select(input: Any, mask: Any) -> Any:
         x, mask = broadcast_tensors(x, mask)
     if not x._metadata.shape:
         x, mask = R.reshape(x, (1,)), R.reshape(mask, (1,))
-    return _picked(x, (mask._array,), (mask,))
+    return _picked(x, (mask._array,), (mask,), "MaskedSelectBackward0")
 
 
 @writes
@@ -885,11 +889,11 @@ def embedding(
         _shorten(weight, numbers, max_norm, norm_type)
     if sparse and weight._metadata.device is CPU:
         out = R.lookup(weight, numbers, padding_idx)
-        _watch(out._edge, (index,))
+        _watch(out._edge, (index,), "EmbeddingBackward0")
         if scale_grad_by_freq and out._edge is not None:
             out.register_hook(_refuse_frequencies)
         return out
-    out = _picked(weight, (numbers,), (index,))
+    out = _picked(weight, (numbers,), (index,), "EmbeddingBackward0")
     if padding_idx is None and not scale_grad_by_freq:
         return out
     metadata = weight._metadata

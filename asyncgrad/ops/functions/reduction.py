@@ -12,6 +12,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.derivatives.reduction import AllAxes
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, category, default_dtype
@@ -43,7 +44,7 @@ IN_PLACE = ("cumsum",)
 
 _INT64 = np.dtype("int64")
 #: All axes of an array, by how many it has.
-_ALL = [tuple(range(ndim)) for ndim in range(65)]
+_ALL = [AllAxes(range(ndim)) for ndim in range(65)]
 _PLAIN = frozenset({int, float})
 
 
@@ -210,7 +211,7 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
     ndim = len(metadata.shape)
-    dims = tuple(range(ndim)) if dim is None else (one_dim("prod", dim, ndim),)[:ndim]
+    dims = _ALL[ndim] if dim is None else (one_dim("prod", dim, ndim),)[:ndim]
     return R.prod(x, dims, keepdim)
 
 

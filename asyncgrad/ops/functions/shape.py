@@ -10,6 +10,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.views import looks_into
 from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_shape
+from asyncgrad.ops.derivatives.shape import Named
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.places import as_memory_format
@@ -226,7 +227,11 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
     order = list(range(ndim))
     if ndim:
         order[first], order[second] = order[second], order[first]
-    return R.permute(x, tuple(order))
+    return R.permute(x, Named(order, "TransposeBackward0"))
+
+
+#: What `t()` does with so many axes.
+_TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
 def t(input: Any) -> Any:
@@ -241,7 +246,7 @@ def t(input: Any) -> Any:
         raise RuntimeError(
             f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D. Use .mT or permute()."
         )
-    return R.permute(x, (1, 0) if ndim == 2 else tuple(range(ndim)))
+    return R.permute(x, _TURNED[ndim])
 
 
 def movedim(input: Any, source: Any, destination: Any) -> Any:
@@ -282,7 +287,7 @@ def unsqueeze(input: Any, dim: int) -> Any:
     x = as_tensor_operand(input, "unsqueeze", 1)
     shape = x._metadata.shape
     axis = one_dim("unsqueeze", dim, len(shape) + 1)
-    return R.reshape(x, (*shape[:axis], 1, *shape[axis:]))
+    return R.unsqueeze(x, axis)
 
 
 @spelled
@@ -293,7 +298,8 @@ def squeeze(input: Any, *dims: Any, dim: Any = None) -> Any:
         dim = dims[0] if len(dims) == 1 else dims
     shape = x._metadata.shape
     chosen = many_dims("squeeze", dim, len(shape)) if dim != () else ()
-    return R.reshape(x, tuple([n for i, n in enumerate(shape) if n != 1 or i not in chosen]))
+    node = f"SqueezeBackward{0 if dim is None else 1 + isinstance(dim, (tuple, list))}"
+    return R.squeeze(x, Named([i for i in chosen if shape[i] == 1], node))
 
 
 def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Any:
@@ -660,8 +666,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
                 f"and {list(part._metadata.shape)} at entry {place}"
             )
     axis = one_dim("stack", dim, len(first) + 1)
-    shape = (*first[:axis], 1, *first[axis:])
-    return R.cat([R.reshape(part, shape) for part in parts], axis)
+    return R.stack(parts, axis)
 
 
 def tile(input: Any, *repeats: Any, dims: Any = None) -> Any:
