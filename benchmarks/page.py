@@ -15,8 +15,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 _HEAD = """# How fast the functions are
 
 Forward and backward of every function of the table, and training steps of four networks, in
-PyTorch's time on one thread: a ratio below 1 is quicker. Both take turns in one process, after a look
-at whether their results agree; a ratio is one of medians. What has no gradient is computed only.
+PyTorch's time on one thread: a ratio below 1 is quicker. Both take turns in one process, after a
+look at whether their results agree; a ratio is one of medians. What has no gradient is computed
+only.
 Functions with other arguments stand there several times, with a word in brackets. What is above the
 bound says why.
 
@@ -53,8 +54,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
         spread = first["ours"]
         above = sum(not row["reached"] for row in rows)
         lines.append(
-            f"**{first['figure'].capitalize()}: {first['result']:.2f}** of PyTorch's time (to reach: "
-            f"{first['to_reach']:g}; quartiles {spread['lower']:.2f} and {spread['upper']:.2f}). "
+            f"**{first['figure'].capitalize()}: {first['result']:.2f}** of PyTorch's time (to "
+            f"reach: {first['to_reach']:g}; quartiles {spread['lower']:.2f} and {spread['upper']:.2f}). "
             f"{above} are above {rows[0]['to_reach']:g}.\n"
         )
     lines += ["| | asyncgrad | PyTorch | ratio | why |", "| --- | ---: | ---: | ---: | --- |"]

@@ -715,7 +715,8 @@ def scatter(
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
-    return scatter_(_copied(input, "scatter", index, src), dim, index, src, value=value, reduce=reduce)
+    x = _copied(input, "scatter", index, src)
+    return scatter_(x, dim, index, src, value=value, reduce=reduce)
 
 
 def scatter_(
