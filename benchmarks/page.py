@@ -55,7 +55,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
         above = sum(not row["reached"] for row in rows)
         lines.append(
             f"**{first['figure'].capitalize()}: {first['result']:.2f}** of PyTorch's time (to "
-            f"reach: {first['to_reach']:g}; quartiles {spread['lower']:.2f} and {spread['upper']:.2f}). "
+            f"reach: {first['to_reach']:g}; quartiles {spread['lower']:.2f} and "
+            f"{spread['upper']:.2f}). "
             f"{above} are above {rows[0]['to_reach']:g}.\n"
         )
     lines += ["| | asyncgrad | PyTorch | ratio | why |", "| --- | ---: | ---: | ---: | --- |"]
