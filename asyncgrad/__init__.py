@@ -76,6 +76,7 @@ from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.leaves import place_of as _place_of
 from asyncgrad.ops.places import layout, memory_format
+from asyncgrad.ops.printing import set_printoptions
 from asyncgrad.ops.promotion import default_dtype as get_default_dtype
 from asyncgrad.ops.promotion import set_default_dtype
 from asyncgrad.random import (
@@ -189,6 +190,7 @@ __all__ = [
     "set_default_device",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_printoptions",
     "set_rng_state",
     "short",
     "strided",

@@ -34,6 +34,7 @@ from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format, layout, memory_format
+from asyncgrad.ops.printing import text_of
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.rows import Rows
 from asyncgrad.ops.table import OPERATORS, REFLECTED
@@ -666,17 +667,17 @@ class Tensor(Variable):
             )
         device = self._metadata.device
         values = on_host(self)
-        body = np.array2string(values, separator=", ", prefix="tensor(")
-        if device.streamed:
-            body += f", device='{device}'"
+        suffixes = [f"device='{device}'"] if device.streamed else []
         edge = self.grad_fn
         if edge is not None:
-            body += f", grad_fn=<{edge.name()}>"
+            suffixes.append(f"grad_fn=<{edge.name()}>")
         elif self.requires_grad:
-            body += ", requires_grad=True"
+            suffixes.append("requires_grad=True")
         level = current().dual_level
         tangent = None if level is None else tangent_of(self, level)
-        return f"tensor({body})" if tangent is None else f"tensor({body}, tangent={tangent!r})"
+        if tangent is not None:
+            suffixes.append(f"tangent={tangent!r}")
+        return text_of(values, suffixes)
 
     __hash__ = object.__hash__
     __copy__ = copies.shallow_copy

@@ -1,0 +1,181 @@
+"""How tensors are printed: the same digits, columns and lines as PyTorch's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.promotion import category, default_complex_dtype, default_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `set_printoptions` sets."""
+
+    #: Digits behind the point.
+    precision: int = 4
+    #: Above so many elements only the edges are shown.
+    threshold: float = 1000
+    #: How many elements of each axis are at an edge.
+    edgeitems: int = 3
+    #: Characters in a line.
+    linewidth: int = 80
+    #: Powers of ten always or never; where numbers need it if None.
+    sci_mode: bool | None = None
+
+
+_PROFILES = {
+    "default": Options(),
+    "short": Options(precision=2, edgeitems=2),
+    "full": Options(threshold=math.inf),
+}
+#: The options in force.
+_options = [Options()]
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Say how tensors are printed.
+
+    Args:
+        precision: digits behind the point.
+        threshold: above so many elements only the edges are shown.
+        edgeitems: how many elements of each axis are at an edge.
+        linewidth: characters in a line.
+        profile: "default", "short" or "full", before the other arguments are applied.
+        sci_mode: powers of ten always or never; where numbers need it if None.
+
+    Raises:
+        ValueError: for another profile.
+    """
+    if profile is not None and profile not in _PROFILES:
+        raise ValueError(f"set_printoptions: the profile is one of {tuple(_PROFILES)}")
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems,
+             "linewidth": linewidth}  # fmt: skip
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    start = _options[0] if profile is None else _PROFILES[profile]
+    _options[0] = replace(start, sci_mode=sci_mode, **changes)
+
+
+def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:
+    """A tensor's text.
+
+    Args:
+        values: its elements, in host memory.
+        suffixes: what is to be said after them.
+    """
+    options = _options[0]
+    usual = {default_dtype(), default_complex_dtype(), np.dtype("int64"), np.dtype("bool")}
+    if values.dtype not in usual:
+        suffixes = [f"dtype=asyncgrad.{values.dtype.name}", *suffixes]
+    if not values.size and values.ndim != 1:
+        suffixes = [f"size={values.shape}", *suffixes]
+    text = "tensor("
+    indent = len(text)
+    text += _body(values, indent, options) if values.size else "[]"
+    room = len(text) - text.rfind("\n") + 1
+    for suffix in suffixes:
+        if room + len(suffix) + 2 > options.linewidth:
+            text += f",\n{' ' * indent}{suffix}"
+            room = indent + len(suffix)
+        else:
+            text += f", {suffix}"
+            room += len(suffix) + 2
+    return text + ")"
+
+
+def _body(values: np.ndarray[Any, Any], indent: int, options: Options) -> str:
+    """The elements in brackets."""
+    short = values.size > options.threshold
+    shown = _edges(values, options.edgeitems) if short else values
+    complex_too = category(values.dtype) == 3
+    write = (_complex_format_of if complex_too else _format_of)(shown, options)
+    if category(values.dtype) == 2:
+        values = values.astype(np.float64)
+    return _nested(values, indent, write, short, options)
+
+
+def _edges(values: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    for axis, length in enumerate(values.shape):
+        if length > 2 * count:
+            places = [*range(count), *range(length - count, length)]
+            values = np.take(values, places, axis)
+    return values
+
+
+def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
+    """The same for complex numbers, whose parts have widths of their own."""
+    wide = values.astype(np.complex128)
+    real, imag = _format_of(wide.real, options), _format_of(wide.imag, options)
+
+    def write(value: Any) -> str:
+        second = (imag(value.imag) + "j").lstrip()
+        return real(value.real) + (second if second[0] in "+-" else f"+{second}")
+
+    return write
+
+
+def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
+    """How one element is written: all to the same width."""
+    if category(values.dtype) < 2:
+        width = max(map(len, map(str, values.ravel().tolist())), default=1)
+        return lambda value: f"{value!s:>{width}}"
+    precision = options.precision
+    numbers = values.astype(np.float64).ravel()
+    numbers = numbers[np.isfinite(numbers) & (numbers != 0)]
+    whole, powers, width = True, False, 1
+    if numbers.size:
+        sizes = np.abs(numbers)
+        least, greatest = float(sizes.min()), float(sizes.max())
+        whole = bool(np.all(numbers == np.ceil(numbers)))
+        powers = greatest / least > 1000 or greatest > 1e8 or (not whole and least < 1e-4)
+    if options.sci_mode is not None:
+        powers = options.sci_mode
+    style = f".{precision}e" if powers else ".0f" if whole else f".{precision}f"
+    point = "." if whole and not powers else ""
+    width = max([1, *[len(format(value, style) + point) for value in numbers.tolist()]])
+
+    def write(value: float) -> str:
+        text = format(value, style)
+        return f"{text + point if math.isfinite(value) else text:>{width}}"
+
+    return write
+
+
+def _nested(
+    values: np.ndarray[Any, Any],
+    indent: int,
+    write: Callable[[Any], str],
+    short: bool,
+    options: Options,
+) -> str:
+    if not values.ndim:
+        return write(values.item())
+    edge = options.edgeitems
+    length = len(values)
+    cut = short and length > 2 * edge
+    places = [*range(edge), *range(length - edge, length)] if cut else [*range(length)]
+    if values.ndim > 1:
+        parts = [_nested(values[i], indent + 1, write, short, options) for i in places]
+        if cut:
+            parts.insert(edge, "...")
+        return f"[{(',' + chr(10) * (values.ndim - 1) + ' ' * (indent + 1)).join(parts)}]"
+    parts = [write(value) for value in values[places].tolist()]
+    width = len(parts[0]) if parts else 1
+    if cut:
+        parts.insert(edge, " ...")
+    each = max(1, (options.linewidth - indent) // (width + 2))
+    lines = [", ".join(parts[i : i + each]) for i in range(0, len(parts), each)]
+    return f"[{(',' + chr(10) + ' ' * (indent + 1)).join(lines)}]"
