@@ -146,8 +146,10 @@ def _is_pointwise(kernel: Any, geometry: Geometry) -> bool:
 
 
 def _of_groups(xp: Any, a: Any, b: Any) -> Any:
-    """The products of the matrices of each group."""
-    return xp.dot(a[0], b[0])[None] if len(a) == 1 else a @ b
+    """The products of the matrices of each group, or of each image and group."""
+    out = xp.dot(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else a @ b
+    # Products of bfloat16 come out in float32.
+    return out if out.dtype == a.dtype else out.astype(a.dtype)
 
 
 def _convolution(xp: Any, x: Any, weight: Any, geometry: Geometry) -> Any:
@@ -157,7 +159,7 @@ def _convolution(xp: Any, x: Any, weight: Any, geometry: Geometry) -> Any:
     matrix = weight.reshape(groups, outs // groups, prod(weight.shape[1:]))
     if _is_pointwise(kernel, geometry):
         columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:]))
-        return (matrix @ columns).reshape(batch, outs, *x.shape[2:])
+        return _of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
     windows = _windows(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= _COLUMNS:
