@@ -53,7 +53,8 @@ AT_TINY: dict[str, str] = {
     **dict.fromkeys(
         (
             "scatter", "scatter (number)", "scatter (multiply)", "scatter_add", "index_add",
-            "index_put", "index_put (add)", "mul_ (view)", "__setitem__",
+            "index_put", "index_put (add)", "mul_ (view)", "__setitem__", "imul", "itruediv",
+            "ipow",
         ),
         _PUT,
     ),
