@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Elements of the columns that are made at a time.
 _COLUMNS = 1 << 18
+#: Rows of fewer elements are short; so many images are worth being put side by side.
+_SHORT, _SIDE_BY_SIDE = 32, 8
 #: Gradients of so many elements, zeros between them included, are spread out.
 _SMALL = 4096
 #: Arrangements of small numbers that are remembered.
@@ -136,6 +138,46 @@ def _pieces(windows: Any, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
             yield slice(place, place + 1), cut, part.reshape(groups, length, -1)
 
 
+def _has_short_rows(x: Any, kernel: Any, image: Any, geometry: Geometry) -> bool:
+    """Whether batches of images are better taken with the images side by side.
+
+    NumPy copies rows one after the other: long ones as quickly as memory goes, while each short
+    one costs a step of its own.
+    """
+    columns = x.shape[1] * prod(kernel) * prod(image)
+    return (
+        image[-1] < _SHORT
+        and len(x) >= _SIDE_BY_SIDE
+        and 0 < columns * _SIDE_BY_SIDE <= _COLUMNS
+        and x.__class__ is np.ndarray
+    )
+
+
+def _side_by_side(
+    x: Any, kernel: Any, image: Any, geometry: Geometry
+) -> Iterator[tuple[slice, Any]]:
+    """The windows as matrices of columns, some images at a time, these along the last axis.
+
+    Yields:
+        The images, and (groups, channels * kernel, places * images).
+    """
+    ndim, groups = len(kernel), geometry.groups
+    length = x.shape[1] // groups * prod(kernel)
+    step = _COLUMNS // (x.shape[1] * prod(kernel) * prod(image))
+    for start in range(0, len(x), step):
+        images = slice(start, start + step)
+        part = x[images].transpose((*range(1, ndim + 2), 0))
+        part = np.ascontiguousarray(padded(np, part, (*geometry.padding, (0, 0))))
+        # The layout of one image whose elements are vectors.
+        shape, strides = _layout(
+            (1, *part.shape[:-1]), (0, *part.strides[:-1]), kernel, image, geometry
+        )
+        windows = np.ndarray(
+            (*shape[1:], part.shape[-1]), part.dtype, part, 0, (*strides[1:], part.itemsize)
+        )
+        yield images, windows.reshape(groups, length, -1)
+
+
 def _is_pointwise(kernel: Any, geometry: Geometry) -> bool:
     """Whether the kernel sees one place at a time, and every place once."""
     return (
@@ -161,6 +203,12 @@ def _convolution(xp: Any, x: Any, weight: Any, geometry: Geometry) -> Any:
         columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:]))
         return _of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
     image = geometry.out_shape(x.shape[2:], kernel)
+    if _has_short_rows(x, kernel, image, geometry):
+        out = xp.empty((batch, outs, *image), x.dtype)
+        for images, columns in _side_by_side(x, kernel, image, geometry):
+            made = _of_groups(xp, matrix, columns).reshape(outs, *image, -1)
+            out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
+        return out
     windows = _windows(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
     if batch == 1 and 0 < windows.size <= _COLUMNS:
         columns = windows.reshape(groups, matrix.shape[2], prod(image))
@@ -187,6 +235,12 @@ def _convolution_weight(xp: Any, y: Any, x: Any, shape: tuple[int, ...], geometr
     kernel = shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
+    if _has_short_rows(x, kernel, y.shape[2:], geometry):
+        total = xp.zeros((groups, outs, length), y.dtype)
+        for images, columns in _side_by_side(x, kernel, y.shape[2:], geometry):
+            part = y[images].transpose((*range(1, ndim + 2), 0)).reshape(groups, outs, -1)
+            total += _of_groups(xp, part, columns.swapaxes(1, 2))
+        return total.reshape(shape)
     windows = _windows(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
     if len(y) == 1 and 0 < windows.size <= _COLUMNS:
         columns = windows.reshape(groups, length, -1)
