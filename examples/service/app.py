@@ -19,6 +19,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 from pydantic import BaseModel, ConfigDict, Field
 
 from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unless_disconnected
+from examples.service.calm import Calm
 from examples.service.learner import Learner
 from examples.service.metrics import CONTENT_TYPE, Metrics, engine_picture
 from examples.service.model import PIXELS
@@ -89,12 +90,14 @@ class Settings:
 
 def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     """The application, which starts when its server does."""
+    calm = Calm()
     learner = Learner(
         trainer or Trainer(),
         settings.weights,
         first_steps=settings.first_steps,
         batch=settings.batch,
         rehearse=settings.rehearse,
+        calm=calm,
     )
     admission = Admission(settings.concurrent, max_waiting=settings.max_waiting)
     metrics = Metrics()
@@ -148,7 +151,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
             async with admission.enter(priority=priority, deadline=deadline):
                 return await work()
 
-        with metrics.request(name):
+        with metrics.request(name), calm.request():
             return await unless_disconnected(within, partial(disconnection, request))
 
     @app.get("/")
@@ -157,7 +160,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.post("/predict")
     async def predict_one(image: Image) -> dict[str, Any]:
-        with metrics.request("predict"):
+        with metrics.request("predict"), calm.request():
             probabilities, step = await batcher(image.array(), priority=1)
         return {
             "digit": int(probabilities.argmax()),

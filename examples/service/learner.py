@@ -11,6 +11,7 @@ import numpy as np
 
 import asyncgrad as ag
 from examples.digits.data import load as load_digits
+from examples.service.calm import Calm
 from examples.service.spool import Correction, Spool, lead
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ STEPS, REPEATED = 12, 8
 REHEARSED = 200
 #: Corrections that wait; the next is refused.
 WAITING = 256
+#: Seconds by which a step gives way to requests that are being answered, at most.
+GIVE_WAY = 0.002
 #: Seconds between two looks at what other workers have left.
 LOOK = 0.25
 
@@ -40,6 +43,7 @@ class Learner:
         first_steps: how many steps are made where there is no such file.
         batch: how many known digits each step looks at.
         rehearse: whether to go on with known digits while no correction waits.
+        calm: tells when a step is least in the way.
     """
 
     def __init__(
@@ -50,12 +54,14 @@ class Learner:
         first_steps: int = 400,
         batch: int = 64,
         rehearse: bool = False,
+        calm: Calm | None = None,
     ) -> None:
         self._trainer = trainer
         self._path = path
         self._first_steps = first_steps
         self._batch = batch
         self._rehearse = rehearse
+        self._calm = calm or Calm()
         self._digits = load_digits()
         self._random = np.random.default_rng(0)
         self._remembered: list[Correction] = []
@@ -168,6 +174,7 @@ class Learner:
         if corrections:
             images = np.concatenate([images, [each.image for each in corrections]])
             labels = np.concatenate([labels, [each.digit for each in corrections]])
+        await self._calm.wait(GIVE_WAY)
         loss = await self._trainer.learn(images, labels)
         self.step += 1
         return loss

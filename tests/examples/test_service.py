@@ -24,6 +24,7 @@ from asyncgrad.serialization import load_safetensors  # noqa: E402
 from examples.digits.data import load  # noqa: E402
 from examples.service import checkpoint  # noqa: E402
 from examples.service.app import Settings, create_app  # noqa: E402
+from examples.service.calm import Calm  # noqa: E402
 from examples.service.model import Published, make_model, shifts  # noqa: E402
 from examples.service.spool import Full, Spool, lead  # noqa: E402
 
@@ -345,3 +346,18 @@ def test_one_process_leads_until_it_ends(tmp_path):
     first.close()
     with lead(tmp_path / "lock") as second:
         assert second is not None
+
+
+@pytest.mark.asyncio
+async def test_learning_waits_until_nobody_does_or_has_waited_long_enough():
+    calm = Calm()
+    await calm.wait(1_000)
+    with calm.request():
+        await calm.wait(0)
+        with calm.request():
+            waiting = asyncio.ensure_future(calm.wait(1_000))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert calm.inside == 1
+    await waiting
