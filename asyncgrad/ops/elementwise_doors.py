@@ -334,6 +334,8 @@ def comparison_door(
         kind = other.__class__
         try:
             metadata = input._metadata
+            if not current().plain:
+                return meet(input, other)
             if numbers and (kind is float or kind is int) and not metadata.special:
                 array = metadata.kernels[name](input._array, other)
             elif other._metadata is metadata and not metadata.scalar:
