@@ -1,0 +1,135 @@
+"""Functions that go another way on large arrays, or on small ones, give what PyTorch gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+_RANDOM = np.random.default_rng(0)
+_X, _Y = (_RANDOM.standard_normal((70, 300)) for _ in range(2))
+_SQUARE = _RANDOM.standard_normal((300, 290))
+_ALONG = _RANDOM.integers(0, 70, (60, 300))
+_ONCE = np.stack([_RANDOM.permutation(70) for _ in range(300)], 1)
+_ROWS = _RANDOM.integers(0, 70, 70)
+_PAIR = _RANDOM.integers(0, 70, 5000), _RANDOM.integers(-300, 300, 5000)
+_FEW, _MANY = (_RANDOM.standard_normal((n, 2, 9, 9)) for n in (3, 40))
+
+
+def _both(call, *arrays, more=()):
+    """What a call gives in both libraries, and the gradients by its arrays."""
+    results = []
+    for library in (ag, torch):
+        leaves = [library.from_numpy(array.copy()).requires_grad_() for array in arrays]
+        y = call(library, *leaves, *[library.from_numpy(array) for array in more])
+        weights = np.random.default_rng(1).standard_normal(tuple(y.shape))
+        y.backward(library.from_numpy(weights))
+        results.append([t.detach().numpy() for t in (y, *[leaf.grad for leaf in leaves])])
+    return results
+
+
+def _assert_equal(call, *arrays, more=()):
+    for ours, theirs in zip(*_both(call, *arrays, more=more), strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda L, x, i, once: L.gather(x, 0, i),
+        lambda L, x, i, once: L.gather(x.t(), 1, i.t()),
+        lambda L, x, i, once: L.take_along_dim(x, once, 0),
+        lambda L, x, i, once: L.scatter(x, 0, once, x * 2),
+        lambda L, x, i, once: L.scatter(x, 0, once, 0.5),
+        lambda L, x, i, once: L.scatter_add(x, 0, i, (x * 2)[:60]),
+    ],
+)
+def test_many_elements_by_number_along_an_axis(call):
+    """They are numbered through the array."""
+    _assert_equal(call, _X, more=(_ALONG, _ONCE))
+
+
+def test_many_elements_at_pairs_of_places():
+    """Some counted from the end, some twice."""
+    _assert_equal(lambda L, x, i, j: x[i, j], _X, more=_PAIR)
+    _assert_equal(lambda L, x, i, j: L.index_put(x, (i, j % 300), x[i, j], True), _X, more=_PAIR)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_long_rows_are_added_one_by_one(dtype):
+    """Rows that are taken twice get both gradients."""
+    places = _ROWS.astype(dtype)
+    _assert_equal(lambda L, x, i: L.index_select(x, 0, i), _X, more=(places,))
+    _assert_equal(lambda L, x, y, i: L.index_add(x, 0, i, y), _X, _Y, more=(places,))
+
+
+def test_an_index_out_of_range_is_refused_however_large_the_array():
+    """Numbering elements must not lead into another row."""
+    x = ag.from_numpy(_X)
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[ag.tensor([0, 1]), ag.tensor([0, 300])]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda L, x: x.t(),
+        lambda L, x: x.t().contiguous(),
+        lambda L, x: x.t() * 2,
+        lambda L, x: x[::2].t().clone(),
+    ],
+)
+def test_large_matrices_the_other_way_round(call):
+    """They are copied by columns, whichever way they lie."""
+    _assert_equal(call, _SQUARE)
+
+
+@pytest.mark.parametrize("images", [_FEW, _MANY], ids=["few", "many"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize(("padding", "dilation"), [(0, 1), (1, 2)])
+def test_pooling_and_convolution_of_few_and_many_images(images, stride, padding, dilation):
+    """Few are taken at once, many in blocks, or side by side."""
+    weight = _RANDOM.standard_normal((4, 1, 3, 3))
+
+    def conv(L, x, w):
+        return L.nn.functional.conv2d(x, w, None, stride, padding, dilation, 2)
+
+    def max_pool(L, x):
+        return L.nn.functional.max_pool2d(x, 3, stride, padding, dilation, ceil_mode=True)
+
+    def avg_pool(L, x):
+        return L.nn.functional.avg_pool2d(x, 3, stride, padding, True, dilation == 1)
+
+    _assert_equal(conv, images, weight)
+    _assert_equal(max_pool, images)
+    _assert_equal(avg_pool, images)
+
+
+def test_pooling_where_everything_is_minus_infinity():
+    """The peak is an element of the window, never what was added at the sides."""
+    x = ag.full((1, 1, 4, 4), -np.inf).requires_grad_()
+    ag.nn.functional.max_pool2d(x, 2).sum().backward()
+    assert x.grad.sum().item() == 4
+
+
+@pytest.mark.parametrize("shape", [(40, 30), (3000, 30)], ids=["small", "large"])
+@pytest.mark.parametrize("wanted", [(0,), (0, 1), (1, 2), (0, 1, 2), (2,)])
+def test_batch_norm_for_each_choice_of_inputs(shape, wanted):
+    """Its gradients are made of the same two sums."""
+    arrays = (_RANDOM.standard_normal(shape), *_RANDOM.standard_normal((2, shape[1])))
+    results = []
+    for library in (ag, torch):
+        parts = [library.from_numpy(array.copy()) for array in arrays]
+        for place in wanted:
+            parts[place].requires_grad_()
+        x, w, b = parts
+        y = library.nn.functional.batch_norm(x, None, None, w, b, True)
+        (y * y * library.arange(shape[1])).sum().backward()
+        results.append([parts[place].grad.numpy() for place in wanted])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8)
