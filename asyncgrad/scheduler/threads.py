@@ -77,10 +77,13 @@ class Threads:
         self._calls.put(True)
 
     def most_urgent(self) -> Urgency | None:
-        """The urgency of what goes next, None if nothing waits for a thread."""
+        """The urgency of what goes next, None if there are threads for all that waits."""
+        if len(self._members) - len(self._busy) >= self._calls.qsize():
+            return None
         try:
-            return None if self._calls.empty() else self._urgent[0][0]
+            return self._urgent[0][0]
         except IndexError:
+            # It has been taken this moment.
             return None
 
     def _take(self) -> Job:

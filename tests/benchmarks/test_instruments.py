@@ -13,7 +13,7 @@ import asyncgrad
 sys.path.append(str(Path(__file__).parents[2]))
 pytest.importorskip("torch", reason="benchmarks need PyTorch")
 
-from benchmarks.instruments import _MODULES, strip  # noqa: E402
+from benchmarks.instruments import _MODULES, strip
 
 
 def test_branches_that_ask_for_them_are_taken_out() -> None:

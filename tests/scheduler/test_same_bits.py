@@ -1,0 +1,145 @@
+"""A pass gives the same bits, whoever computes its nodes and whatever else is going on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from passes import HEAVY, assert_nothing_runs, calls, chain, leaf
+from seeded import seeded
+
+import asyncgrad as ag
+from asyncgrad.core.input_buffer import InputBuffer
+from asyncgrad.core.variable import gradient_edge
+
+#: Of one graph: so many operations, of which each may lead to any before it.
+_OPERATIONS = 60
+
+
+class Graph:
+    """Operations at random on a few leaves, some of them expensive; sums have many addends."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        values = np.random.default_rng(seed)
+        self.leaves = [
+            ag.tensor(values.standard_normal((8, 8)).astype(np.float32), requires_grad=True)
+            for _ in range(4)
+        ]
+
+    def loss(self) -> ag.Tensor:
+        rng = random.Random(self.seed)
+        made = list(self.leaves)
+        for _ in range(_OPERATIONS):
+            # Old ones, too: their gradients come over many edges.
+            x, y = rng.choice(made), rng.choice(made[-6:])
+            kind = rng.randrange(4)
+            if kind == 0:
+                z = ag.tanh(x) * y
+            elif kind == 1:
+                z = x @ y * 0.3
+            elif kind == 2:
+                z = x * 0.7 + y
+            else:
+                z = ag.sin(y) - x
+            gradient_edge(z).cost = rng.choice([10, 5_000, HEAVY, HEAVY])
+            made.append(z)
+        return sum((z.mean() for z in [*made[:4], *made[-8:]]), start=made[4].mean())
+
+    def expected(self) -> list[bytes]:
+        """What a blocking pass gives."""
+        with ag.blocking():
+            return bits(ag.grad(self.loss(), self.leaves))
+
+
+def bits(gradients: Any) -> list[bytes]:
+    return [gradient.numpy().tobytes() for gradient in gradients]
+
+
+async def neighbours(rng: random.Random) -> None:
+    """Other passes, which end, fail and are cancelled."""
+
+    def fail() -> None:
+        raise ValueError("planned")
+
+    started = [
+        chain(calls(leaf(), rng.choice([int, fail])), 50, cost=rng.choice([10, 20_000, HEAVY]))
+        .sum()
+        .backward(priority=rng.choice([-1, 0, 1]))
+        for _ in range(3)
+    ]
+    rng.choice(started).cancel()
+    await asyncio.gather(*started, return_exceptions=True)
+
+
+async def check(rng: random.Random, graphs: list[tuple[Graph, list[bytes]]]) -> None:
+    """Start passes of all graphs, a few neighbours beside each, and compare."""
+    for graph, expected in graphs:
+        priorities = [rng.choice([0, 0, 1, 3]) for _ in range(3)]
+        results = await asyncio.gather(
+            *(ag.grad(graph.loss(), graph.leaves, priority=priority) for priority in priorities),
+            neighbours(rng),
+        )
+        assert [bits(gradients) for gradients in results[:-1]] == [expected] * 3
+        for x in graph.leaves:
+            x.grad = None
+        await graph.loss().backward()
+        assert bits(x.grad for x in graph.leaves) == expected
+    await assert_nothing_runs()
+
+
+@pytest.mark.asyncio
+async def test_with_threads() -> None:
+    graphs = [Graph(seed) for seed in range(6)]
+    await check(random.Random(1), [(graph, graph.expected()) for graph in graphs])
+
+
+def test_on_seeded_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expensive nodes are handed out, and come back in any order."""
+    graph = Graph(1)
+    expected = graph.expected()
+    for seed in range(25):
+        with seeded(monkeypatch, seed) as loop:
+            loop.run_until_complete(check(loop.random, [(graph, expected)]))
+
+
+@pytest.mark.asyncio
+async def test_beside_threads_with_passes_of_their_own() -> None:
+    """Through the same graphs' leaves, and with the same results."""
+    graph = Graph(2)
+    expected = graph.expected()
+
+    def blocking() -> list[list[bytes]]:
+        return [bits(ag.sync.grad(graph.loss(), graph.leaves)) for _ in range(5)]
+
+    others = [asyncio.create_task(asyncio.to_thread(blocking)) for _ in range(3)]
+    for _ in range(5):
+        assert bits(await ag.grad(graph.loss(), graph.leaves)) == expected
+    for found in await asyncio.gather(*others):
+        assert found == [expected] * 5
+
+
+def test_sums_in_the_order_of_arrival_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is: these schedules would show it."""
+    graph = Graph(1)
+    expected = graph.expected()
+    F = graph.leaves[0]._metadata.F
+
+    def add_at_once(
+        buffer: InputBuffer, sequence_nr: int, position: int, gradient: Any, fresh: bool
+    ) -> None:
+        buffer.add(position, gradient, fresh, F)
+
+    monkeypatch.setattr(InputBuffer, "hold", add_at_once)
+    found = set()
+    for seed in range(25):
+        with seeded(monkeypatch, seed) as loop:
+
+            async def one() -> None:
+                found.add(tuple(bits(await ag.grad(graph.loss(), graph.leaves))))
+
+            loop.run_until_complete(one())
+    assert found - {tuple(expected)}
