@@ -50,19 +50,26 @@ class Worker:
     def start(self, engine: Engine) -> None:
         """Begin, unless that has been done."""
         if self.task is None:
+            work = self._work(engine)
+            # Up to its first wait: a loop may be closed before the worker's first turn, which is
+            # nothing that anybody has to be told.
+            work.send(None)
             # Not `create_task`: an eager task factory would run a slice here and now.
-            self.task = asyncio.Task(self._work(engine), loop=engine.loop, name="asyncgrad worker")
+            self.task = asyncio.Task(work, loop=engine.loop, name="asyncgrad worker")
+            self.task._log_destroy_pending = False  # type: ignore[attr-defined]
             self.task.add_done_callback(partial(self._ended, engine))
 
     async def _work(self, engine: Engine) -> None:
         """Give one pass after the other a slice until none waits."""
-        while not engine.queue.empty():
-            self.serve(engine, engine.slice_ns)
-            if engine.queue.empty():
-                return
+        while True:
             # Everything may have changed here: passes come, end and are cancelled. Cancelled here,
             # the worker ends and `_ended` starts another for what still waits.
             await asyncio.sleep(0)
+            if engine.queue.empty():
+                return
+            self.serve(engine, engine.slice_ns)
+            if engine.queue.empty():
+                return
 
     def _ended(self, engine: Engine, worker: asyncio.Task[None]) -> None:
         """A worker may be cancelled with its loop's other tasks: passes in clean-up code go on."""

@@ -260,6 +260,37 @@ class TestEngines:
         asyncio.run(main())
         assert engine.closed
 
+    @pytest.mark.parametrize("turns", [0, 1, 5])
+    def test_a_loop_closed_with_passes_pending_takes_them_with_it(self, turns: int) -> None:
+        """Nothing is committed, nobody complains, and another loop serves the next pass."""
+        x = leaf()
+        complaints: list[dict[str, Any]] = []
+
+        async def start() -> Any:
+            future = long_pass(x, 20_000).backward()
+            keep(future)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return weakref.ref(future._task)
+
+        def abandon() -> Any:
+            loop = asyncio.new_event_loop()
+            loop.set_exception_handler(lambda loop, context: complaints.append(context))
+            machine = loop.run_until_complete(start())
+            loop.close()
+            return machine
+
+        async def again() -> None:
+            await long_pass(x).backward()
+
+        machine = abandon()
+        assert x.grad is None
+        asyncio.run(again())
+        gc.collect()
+        assert machine() is None
+        assert complaints == []
+        assert x.grad.tolist() == [1.0] * 3
+
     def test_an_engine_does_not_keep_its_loop_alive(self) -> None:
         async def main() -> Engine:
             await long_pass(leaf()).backward()
