@@ -1,0 +1,243 @@
+"""What another thread may do between any two bytecodes: done there, at each in turn.
+
+Nothing waits here and there is no other thread, so that nothing can hang; `test_interleavings.py`
+has threads, and more than one preemption.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from passes import calls, leaf
+
+import asyncgrad as ag
+from asyncgrad.core import commit as commit_module
+from asyncgrad.core.commit import commit
+from asyncgrad.core.graph_task import GraphTask, Outcome, State
+from asyncgrad.core.variable import gradient_edge
+from asyncgrad.scheduler.crew import _Job
+from asyncgrad.scheduler.device_queue import ORDINARY
+from asyncgrad.scheduler.threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PACKAGE = str(Path(ag.__file__).parent)
+
+
+def preempt(call: Callable[[], Any], at: int, other: Callable[[], Any]) -> bool:
+    """Call something, and something else before the bytecode of the package with this number.
+
+    Returns:
+        Whether there were so many.
+    """
+    left = at
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        if left <= 0 or not frame.f_code.co_filename.startswith(_PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            left -= 1
+            if not left:
+                sys.settrace(None)
+                other()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+def everywhere(make: Callable[[], Any], check: Callable[[Any], None], step: int = 1) -> int:
+    """Preempt what a new state's `call` does by its `other`, before each bytecode.
+
+    Returns:
+        Before how many.
+    """
+    at = 1
+    while True:
+        state = make()
+        happened = preempt(state.call, at, state.other)
+        if not happened:
+            return at // step
+        check(state)
+        at += step
+
+
+class Commits:
+    """Two commits to one leaf; who finds another at it tries again afterwards."""
+
+    def __init__(self, *, first: bool) -> None:
+        self.x = leaf()
+        if not first:
+            self.x.grad = ag.tensor(np.zeros(3))
+        self.missing = 0
+
+    def call(self) -> None:
+        if not commit([(self.x, np.ones(3), True)], None, wait=False):
+            self.missing += 1
+
+    other = call
+
+    def check(self) -> None:
+        for _ in range(self.missing):
+            assert commit([(self.x, np.ones(3), True)], None, wait=False)
+        assert self.x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["added", "first"])
+def test_no_update_of_a_leaf_is_lost(first: bool) -> None:
+    assert everywhere(lambda: Commits(first=first), Commits.check) > 50
+
+
+class _Open:
+    """No lock at all."""
+
+    def acquire(self, wait: bool = True) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def test_without_the_lock_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is: it would be seen."""
+    monkeypatch.setattr(commit_module, "_committing", _Open())
+    with pytest.raises(AssertionError):
+        everywhere(lambda: Commits(first=True), Commits.check)
+
+
+def test_a_cancel_is_all_or_nothing() -> None:
+    """Wherever it comes while the pass runs; said to be in time, it is never too late."""
+    ends: set[str] = set()
+
+    class Pass:
+        def __init__(self) -> None:
+            self.x = leaf()
+            loss = calls(self.x * 2.0, lambda: None).sum()
+            self.task = GraphTask([gradient_edge(loss)], [np.ones(())])
+            self.in_time = False
+
+        def call(self) -> None:
+            task = self.task
+            task.start()
+            assert task.run(10**9, thread=True) is Outcome.FINISHED
+            # As the engine ends a pass (`Engine._finish`).
+            if task.state is State.RUNNING:
+                task.ending = True
+                task.drain()
+            if task.state is State.RUNNING:
+                task.commit(wait=True)
+                task.succeed()
+            else:
+                task.outcome()
+
+        def other(self) -> None:
+            self.task.inbox.append(self.task.cancel)
+            self.in_time = not self.task.ending
+
+        def check(self) -> None:
+            ends.add(self.task.state.value)
+            if self.task.state is State.DONE:
+                assert not self.in_time
+                assert self.x.grad.tolist() == [2.0] * 3
+            else:
+                assert self.task.state is State.CANCELLED
+                assert self.x.grad is None
+
+    everywhere(Pass, Pass.check)
+    assert ends == {"done", "cancelled"}
+
+
+def test_a_job_is_done_once() -> None:
+    """By the owner or by a helper, and the owner has its result."""
+
+    class Job:
+        def __init__(self) -> None:
+            self.ran: list[int] = []
+            self.job = _Job(lambda: self.ran.append(1) or 5)
+
+        def call(self) -> None:
+            self.job.try_run()
+
+        other = call
+
+        def check(self) -> None:
+            assert self.ran == [1]
+            assert self.job._done.get_nowait() == (5, None)
+            assert self.job._done.empty()
+
+    assert everywhere(Job, Job.check) > 10
+
+
+@pytest.mark.parametrize("taken", [0, 15], ids=["the most urgent", "the oldest"])
+def test_a_job_that_comes_while_another_is_taken(
+    monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    """The loop does not wait for the threads' lock when it hands one in."""
+    monkeypatch.setattr("asyncgrad.scheduler.threads._PATIENCE", -1)
+
+    class Queue:
+        def __init__(self) -> None:
+            self.threads = Threads(0, "test")
+            self.threads._taken = taken
+            self.done: list[int] = []
+            for number in range(3):
+                self.submit(number)
+
+        def submit(self, number: int) -> None:
+            urgency = ORDINARY._replace(laxness=-number)
+            self.threads.submit(lambda: self.done.append(number), urgency)
+
+        def call(self) -> None:
+            for _ in range(3):
+                self.threads._take()()
+
+        def other(self) -> None:
+            self.submit(3)
+
+        def check(self) -> None:
+            self.threads._take()()
+            assert sorted(self.done) == [0, 1, 2, 3]
+            if taken:
+                assert self.done[0] == 0
+
+    assert everywhere(Queue, Queue.check) > 100
+
+
+@pytest.mark.parametrize("taken", [0, 15], ids=["the most urgent", "the oldest"])
+def test_a_job_that_is_taken_while_another_comes(taken: int) -> None:
+    """A thread takes the job for which it was called, or one that is more urgent."""
+
+    class Queue:
+        def __init__(self) -> None:
+            self.threads = Threads(0, "test")
+            self.threads._taken = taken
+            self.done: list[int] = []
+            self.submit(0)
+
+        def submit(self, number: int) -> None:
+            urgency = ORDINARY._replace(laxness=-number)
+            self.threads.submit(lambda: self.done.append(number), urgency)
+
+        def call(self) -> None:
+            self.submit(1)
+
+        def other(self) -> None:
+            self.threads._take()()
+
+        def check(self) -> None:
+            self.threads._take()()
+            assert sorted(self.done) == [0, 1]
+
+    assert everywhere(Queue, Queue.check) > 10
