@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.devices.base import NOT_READY, READY, Device
+from asyncgrad.devices.base import Device
 from asyncgrad.devices.cuda_kernels import Kernels
 from asyncgrad.devices.pinned import PinnedPool
 from asyncgrad.devices.streams import current_stream
+from asyncgrad.devices.waiting import Waiter, poll
 from asyncgrad.errors import (
     AcceleratorError,
     DeviceLostError,
@@ -92,6 +92,7 @@ class CudaDevice(Device):
         "_pool",
         "_streams",
         "_waiter",
+        "_waiting",
     )
 
     streamed = True
@@ -108,7 +109,8 @@ class CudaDevice(Device):
         #: Raw streams by priority, and whose turn it is to be shared.
         self._streams: dict[int, list[Any]] = {}
         self._next = count()
-        self._waiter: _Waiter | None = None
+        self._waiter: Waiter | None = None
+        self._waiting = "thread"
 
     @property
     def xp(self) -> Any:
@@ -219,14 +221,33 @@ class CudaDevice(Device):
             raise self._translated(error) from error
 
     def completion(self, event: Any) -> Awaitable[None]:
-        """Told by the device's waiter thread."""
+        """Told by the device's waiter thread, or found by looking; see `waiting`."""
         loop = asyncio.get_running_loop()
         happened = loop.create_future()
+        if self._waiting == "poll":
+            poll(self, event, loop, happened)
+            return happened
         with self._lock:
             if self._waiter is None:
-                self._waiter = _Waiter(self)
+                self._waiter = Waiter(self)
         self._waiter.put(event, loop, happened)
         return happened
+
+    @property
+    def waiting(self) -> str:
+        """How events are awaited: `"thread"`, the default, or `"poll"`.
+
+        The thread is the default by reasoning alone: it takes nothing from the loop while a device
+        works, and its hand-over is paid once for a pass or a copy, not for a node. Polling may win
+        where single events are awaited that take some microseconds.
+        """
+        return self._waiting
+
+    @waiting.setter
+    def waiting(self, value: str) -> None:
+        if value not in {"thread", "poll"}:
+            raise ValueError(f"waiting: expected 'thread' or 'poll', not {value!r}")
+        self._waiting = value
 
     def elapsed_time(self, start: Any, end: Any) -> float:
         """Milliseconds by the device's clock."""
@@ -367,56 +388,3 @@ class _Library:
             value = _Function(self._device, value)
         setattr(self, name, value)
         return value
-
-
-class _Waiter:
-    """A thread that sleeps until events happen, and tells the loops that await them.
-
-    Not `launchHostFunc`: its callbacks need the interpreter while the driver holds its lock, and
-    after an error they are never called.
-    """
-
-    def __init__(self, device: CudaDevice) -> None:
-        """Start the thread; it ends with the process."""
-        self._device = device
-        self._queue: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
-        Thread(target=self._run, name=f"asyncgrad {device}", daemon=True).start()
-
-    def put(self, event: Any, loop: Any, happened: asyncio.Future[None]) -> None:
-        """Have a future ended when an event has happened."""
-        self._queue.put((event, loop, happened))
-
-    def _run(self) -> None:
-        waiting: list[tuple[Any, Any, Any]] = []
-        while True:
-            if not waiting:
-                waiting.append(self._queue.get())
-            while not self._queue.empty():
-                waiting.append(self._queue.get())
-            # Whoever came first is waited for; whoever is done by then is told, too.
-            error: Exception | None = None
-            try:
-                self._device.synchronize(waiting[0][0])
-            except Exception as caught:
-                error = caught
-            pending = []
-            for place, (event, loop, happened) in enumerate(waiting):
-                status = self._device.status(event) if place else READY
-                if status == NOT_READY:
-                    pending.append((event, loop, happened))
-                    continue
-                failed = error if not place or status != READY else None
-                if place and status != READY and failed is None:
-                    failed = self._device.failure(status)
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(_end, happened, failed)
-            waiting = pending
-
-
-def _end(happened: asyncio.Future[None], error: Exception | None) -> None:
-    if happened.done():
-        return
-    if error is None:
-        happened.set_result(None)
-    else:
-        happened.set_exception(error)

@@ -165,6 +165,51 @@ def test_an_event_that_failed_is_not_taken_for_pending(cupy):
         event.query()
 
 
+@pytest.mark.parametrize("waiting", ["thread", "poll"])
+def test_events_are_awaited_by_a_thread_or_by_looking(monkeypatch, waiting):
+    # Who looks does not make time pass.
+    cupy = installed(monkeypatch, devices=1, clock="real")
+    device = ag.device("cuda:0")
+    assert device.waiting == "thread"
+    with pytest.raises(ValueError, match="'thread' or 'poll'"):
+        device.waiting = "spin"
+    device.waiting = waiting
+
+    async def main():
+        x = ag.ones(3, device=device, requires_grad=True)
+        y = x * 2
+        await y.sum().backward()
+        assert x.grad.tolist() == [2.0] * 3
+        assert await y.sum().item_async() == 6.0
+        cupy.machine.fail(1)
+        with pytest.raises((AcceleratorError, DeviceLostError)):
+            await (x * x).sum().item_async()
+
+    asyncio.run(main())
+
+
+def test_who_does_not_wait_any_more_is_forgotten(monkeypatch):
+    cupy = installed(monkeypatch, devices=1, schedule="manual")
+    device = ag.device("cuda:0")
+    device.waiting = "poll"
+
+    async def main():
+        x = ag.ones(3, device=device)
+        waits = asyncio.ensure_future((x * 2).sum().item_async())
+        await asyncio.sleep(0)
+        assert not waits.done()
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        again = asyncio.ensure_future((x * 2).sum().item_async())
+        await asyncio.sleep(0)
+        while cupy.machine.step():
+            pass
+        assert await again == 6.0
+
+    asyncio.run(main())
+
+
 def test_a_waiter_thread_serves_loops_and_does_not_hold_them(cupy):
     x = ag.ones(3, device="cuda:0")
     before = threading.active_count()
