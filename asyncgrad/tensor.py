@@ -668,9 +668,14 @@ class Tensor(Variable):
         device = self._metadata.device
         values = on_host(self)
         suffixes = [f"device='{device}'"] if device.streamed else []
-        edge = self.grad_fn
-        if edge is not None:
-            suffixes.append(f"grad_fn=<{edge.name()}>")
+        try:
+            node = self.grad_fn
+            name = None if node is None else node.name()
+        except AutogradError:
+            # A view of what has changed in a way that forbids to take it anew.
+            name = "Invalid"
+        if name is not None:
+            suffixes.append(f"grad_fn=<{name}>")
         elif self.requires_grad:
             suffixes.append("requires_grad=True")
         level = current().dual_level

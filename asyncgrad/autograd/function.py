@@ -11,15 +11,15 @@ import functools
 import inspect
 import warnings
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from asyncgrad.autograd.function_jvp import push_function
 from asyncgrad.autograd.function_vmap import apply_to_examples
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import FREED, Edge, Node, as_edge, init_node, refuse_freed
-from asyncgrad.core.saved import SavedTensor, save
+from asyncgrad.core.node import FREED, Edge, Freed, Node, as_edge, init_node, refuse_freed
+from asyncgrad.core.saved import SavedNone, SavedTensor, save
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
@@ -52,6 +52,10 @@ __all__ = [
 ]  # fmt: skip
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+#: What a Function keeps that gives its saved tensors away, when it has.
+ACCESSED: Final = Freed()
 
 
 class FunctionCtx:
@@ -138,13 +142,18 @@ class FunctionNode(FunctionCtx, Node):
         if self.saved_for_forward:
             return self.saved_for_forward
         kept = self._kept
+        if kept is ACCESSED:
+            raise AutogradError(
+                f"{self.name()}: with clear_saved_tensors_on_access, saved tensors can only be "
+                f"accessed once. Keep what ctx.saved_tensors gives in a variable."
+            )
         if kept is FREED:
             refuse_freed(self)
         values = tuple(
             None if one is None else one.unpack(self, self._edge_of(number)) for one, number in kept
         )
         if self._forward_cls.clear_saved_tensors_on_access:
-            self.release_saved()
+            self._kept = ACCESSED
         return values
 
     @property
@@ -159,9 +168,9 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def _raw_saved_tensors(self) -> tuple[Any, ...]:
-        if self._kept is FREED:
+        if self._kept in {FREED, ACCESSED}:
             refuse_freed(self)
-        return tuple(one for one, _ in self._kept)
+        return tuple(SavedNone() if one is None else one for one, _ in self._kept)
 
     @property
     def wants_grad(self) -> tuple[bool, ...]:
@@ -188,7 +197,11 @@ class FunctionNode(FunctionCtx, Node):
     def prefetch(self) -> Generator[Any, Any, None]:
         """Have ready what only coroutine hooks can unpack."""
         kept = self._kept
-        if kept is FREED or not any(one is not None and one.waits for one, _ in kept):
+        if (
+            kept is FREED
+            or kept is ACCESSED
+            or not any(one is not None and one.waits for one, _ in kept)
+        ):
             return
         values: list[Any] = []
         for one, number in kept:
@@ -665,6 +678,9 @@ def _result(
     if not flows:
         if given and not dirty:
             return _looking_at(value, None)
+        view = view_of(value)
+        if view is not None and view.creation == "no_grad" and current().grad:
+            view.creation = "function"
         return value
     edge = ctx._edge_of(number)
     if dirty and given:
@@ -697,7 +713,9 @@ def _looking_at(value: Any, edge: Any) -> Any:
     result._counter = counter
     base = value if view is None else view.base
     if edge is not None:
-        result._autograd = View(base, None, counter.value, "function")
+        node: Any = as_edge(edge).node
+        creation = "function" if node.num_inputs == 1 else "several"
+        result._autograd = View(base, None, counter.value, creation)
         counter.register(result)
     return result
 
@@ -707,11 +725,11 @@ def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
     meta = value._autograd
     view = view_of(value)
     if view is not None and view.creation is not None:
-        refuse_change(view, indirect=False)
+        refuse_change(view, indirect=False, edge=value._edge)
     if view is not None and len(_tensors_of(outputs)) > 1:
         raise AutogradError(
-            "If your Function modifies Tensors that are views of other Tensors in-place, it must "
-            "return only one Tensor. Clone the view before, or split the Function."
+            "If your Function modifies inplace an input that is a view of another Tensor, it can't "
+            "return more than one Tensor. Clone the view before, or split the Function."
         )
     if value._edge is None and meta is not None and meta.requires_grad:
         raise AutogradError(

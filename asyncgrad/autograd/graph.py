@@ -172,11 +172,11 @@ class _Gathered:
         """Find out how many will come."""
         self.gradients: list[Any] = [None] * len(edges)
         nodes = [edge.node for edge in edges]
-        if task.exec_info is not None:
-            self.left = sum(map(task.exec_info.should_execute, nodes))
-        else:
-            self.left = sum(node in reached for reached in [reachable(task.root, nodes)]
-                            for node in nodes)  # fmt: skip
+        info = task.exec_info
+        reached = reachable(task.root, nodes)
+        self.left = sum(
+            node in reached and (info is None or info.should_execute(node)) for node in nodes
+        )
 
 
 def _call(node: Node, gradients: tuple[Any, ...]) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
 from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.anomaly import note_start
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current, refuse_in_transform
 from asyncgrad.core.variable import (
@@ -444,6 +445,8 @@ def _graph_task(
     if modes.observer is not None or modes.anomaly:
         task.observer = modes.observer
         task.careful = True
+        if modes.anomaly:
+            note_start(task)
     if streamed:
         task.enter_streams().begin(task)
     return task

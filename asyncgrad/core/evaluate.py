@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.anomaly import check_nan, report
+from asyncgrad.core.anomaly import check_nan, note_release, report
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, refuse_freed
@@ -178,6 +178,8 @@ def _apply_watched(
     install(modes.replace(node=node))
     try:
         received, fresh = yield from _apply(task, node, gradients)
+        if not task.keep_graph:
+            note_release(node, task)
         if modes.check_nan:
             check_nan(node, received)
     except Exception as error:

@@ -361,4 +361,6 @@ def as_stored(edge: Edge) -> Any:
 
 def refuse_freed(node: Node) -> None:
     """Raise for a node whose saved values are gone."""
-    raise GraphFreedError(node.name())
+    extras = node.extras
+    started = None if extras is None else extras.metadata.get("freed_")
+    raise GraphFreedError(node.name(), started)

@@ -73,6 +73,19 @@ class SavedTensor:
         return self._array if self._variable is None else self._variable._array
 
     @property
+    def data(self) -> Any:
+        """What is kept: what hooks have made of the tensor, or a tensor with its values."""
+        if self._hooks is not None:
+            return self._packed
+        variable = self._variable
+        return wrap(self._array, self._metadata) if variable is None else variable
+
+    @property
+    def unpack_hook(self) -> Callable[[Any], Any] | None:
+        """What unpacks it, None without hooks."""
+        return None if self._hooks is None else self._hooks.unpack
+
+    @property
     def metadata(self) -> Any:
         """The record of the tensor that was saved."""
         return self._metadata
@@ -205,6 +218,25 @@ def save(variable: Variable) -> SavedTensor:
     return SavedTensor(variable, current().saved_hooks)
 
 
+class SavedNone:
+    """Stands for None among a Function's saved tensors."""
+
+    __slots__ = ()
+
+    def register_hooks(
+        self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
+    ) -> None:
+        """Refuse.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise AutogradError(
+            "Calling register_hooks on a saved tensor with value None is forbidden. There is "
+            "nothing to pack."
+        )
+
+
 class RawSaved:
     """One value that a table node keeps, to register hooks for it."""
 
@@ -215,6 +247,29 @@ class RawSaved:
         self._node = node
         self._position = position
 
+    @property
+    def data(self) -> Any:
+        """What is kept: what hooks have made of the tensor, or a tensor with its values."""
+        value = self._value()
+        if value.__class__ is SavedTensor and value.unpack_hook is not None:
+            return value.data
+        rule = self._node.rule
+        assert rule is not None
+        where = dict(rule.arrays)[self._position]
+        edge = None if where < 0 else saved_edge(self._node, where)
+        return restored(value, node_metadata(self._node).F.metadata_of(value), edge)
+
+    @property
+    def unpack_hook(self) -> Callable[[Any], Any] | None:
+        """What unpacks it, None without hooks."""
+        value = self._value()
+        return value.unpack_hook if value.__class__ is SavedTensor else None
+
+    def _value(self) -> Any:
+        if self._node.saved.__class__ is Freed:
+            refuse_freed(self._node)
+        return values_of(self._node)[self._position]
+
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
@@ -224,9 +279,7 @@ class RawSaved:
             RuntimeError: if hooks have been set before, or the value has been released.
         """
         node = self._node
-        if node.saved.__class__ is Freed:
-            refuse_freed(node)
-        value = values_of(node)[self._position]
+        value = self._value()
         if value.__class__ is SavedTensor:
             value.register_hooks(pack_hook, unpack_hook)
         else:

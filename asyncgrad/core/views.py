@@ -149,14 +149,18 @@ def stop_retaining(variable: Variable) -> None:
             del extras.retain[position]
 
 
-def refuse_change(view: View, *, indirect: bool) -> None:
+def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
     """Raise for a view that may not change, nor its base, while recording.
 
     Args:
         view: how it is one.
         indirect: it is the base, or another view of it, that has changed.
+        edge: the view's stored edge, which says of what function it is an output.
     """
     what, mode = _MADE_IN.get(view.creation or "", ("The output of a function is a view", ""))
+    if edge is not None and not mode:
+        node, number = edge if isinstance(edge, tuple) else (edge, 0)
+        what = f"Output {number} of {node.name()} is a view"
     how = (
         "its base or another view of its base has been modified inplace"
         if indirect

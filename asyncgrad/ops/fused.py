@@ -229,7 +229,7 @@ def _runner(
             if first.dtype.itemsize == 2:
                 wide = [part.astype(np.float32) for part in arguments[:arrays]]
                 return run(xp, *wide, *arguments[arrays:]).astype(first.dtype)
-            if not isinstance(first, np.ndarray):
+            if not isinstance(first, (np.ndarray, np.generic)):
                 compiled = xp.compiled.get(name)
                 result = NotImplemented if compiled is None else compiled(*arguments)
                 if result is not NotImplemented:

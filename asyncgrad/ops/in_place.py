@@ -174,7 +174,7 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
     if recorded and modes.grad:
         view = view_of(tensor)
         if view is not None and view.creation is not None:
-            refuse_change(view, indirect=False)
+            refuse_change(view, indirect=False, edge=tensor._edge)
         if meta is not None and meta.requires_grad and tensor._edge is None:
             raise AutogradError(
                 f"{name}: a leaf Variable that requires grad is being used in an in-place "

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
-    "CheckpointError", "CheckpointFunction", "check_backward_validity", "checkpoint",
-    "checkpoint_sequential", "detach_variable", "noop_context_fn", "set_checkpoint_debug_enabled",
-    "set_checkpoint_early_stop",
+    "CheckpointError", "CheckpointFunction", "GraphExecGroup", "check_backward_validity",
+    "checkpoint", "checkpoint_sequential", "detach_variable", "noop_context_fn",
+    "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
 ]  # fmt: skip
 
 _PASS_IT = (
@@ -173,6 +173,8 @@ class _Settings(NamedTuple):
 
     early_stop: bool | None = None
     debug: bool | None = None
+    #: What passes that compute a checkpoint again only once have in common, or None.
+    group: Any = None
 
 
 _UNSET = _Settings()
@@ -194,6 +196,45 @@ class _Setting(Mode):
 
     def _again(self) -> Mode:
         return _Setting(**self._setting)
+
+
+class _Group:
+    """Passes that share what is computed again."""
+
+
+class GraphExecGroup(_Setting):
+    """Passes started within compute each checkpoint again at most once, all of them together.
+
+    They have to be about different parts of the graph: no two may need the same saved tensor, even
+    with `retain_graph=True`. Checkpoints with `use_reentrant=True` take no notice.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad.utils.checkpoint import GraphExecGroup, checkpoint
+        >>> x = ag.tensor(1.0, requires_grad=True)
+        >>> y, z = checkpoint(lambda x: (x.sin(), x.sin().cos()), x, use_reentrant=False)
+        >>> with GraphExecGroup():
+        ...     _ = z.backward()
+        ...     _ = y.backward()
+    """
+
+    def __init__(self) -> None:
+        """Make a group of its own."""
+        super().__init__(group=_Group())
+
+    def __enter__(self) -> Any:
+        """Begin the group.
+
+        Raises:
+            RuntimeError: within another.
+        """
+        settings = current().checkpoints
+        if settings is not None and settings.group is not None:
+            raise AutogradError("GraphExecGroup contexts cannot be nested. Leave the outer one.")
+        return super().__enter__()
+
+    def _again(self) -> Mode:
+        return GraphExecGroup()
 
 
 def set_checkpoint_early_stop(enable: bool) -> Mode:

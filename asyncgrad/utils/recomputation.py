@@ -99,12 +99,16 @@ class Frame:
 
     def unpack(self, holder: Holder) -> Any:
         """The tensor, computed again for the first that is asked for in a pass."""
-        task = current().graph_task
-        run = None if task is None else self._runs.get(task)
+        modes = current()
+        task = modes.graph_task
+        settings = modes.checkpoints
+        #: For whom it is computed again: a pass, or passes that want it only once.
+        whose = task if settings is None or settings.group is None else settings.group
+        run = None if whose is None else self._runs.get(whose)
         if run is None:
             run = Run(self)
-            if task is not None:
-                self._runs[task] = run
+            if whose is not None:
+                self._runs[whose] = run
         if not run.ended:
             if self.later or any(_waits(a) for a in self._args):
                 return self._unpack_later(run, holder, self._repeat_later)
@@ -253,10 +257,18 @@ class Run:
         try:
             return self._values.pop(holder)
         except KeyError:
+            settings = current().checkpoints
+            overlap = ""
+            if settings is not None and settings.group is not None:
+                overlap = (
+                    "Performing two backward calls that overlap (i.e. require the same saved "
+                    "activation in order to compute gradients) is not allowed within "
+                    "GraphExecGroup. "
+                )
             raise CheckpointError(
-                "checkpoint: Unpack is being triggered for a tensor that was already unpacked "
-                "once. If you are calling ctx.saved_tensors in backward, make sure to do so only "
-                "once. Otherwise please open an issue with details on your use case."
+                f"{overlap}checkpoint: Unpack is being triggered for a tensor that was already "
+                f"unpacked once. If you are calling ctx.saved_tensors in backward, make sure to do "
+                f"so only once. Otherwise please open an issue with details on your use case."
             ) from None
 
     def _story(self, frame: Frame) -> str:
@@ -266,7 +278,11 @@ class Run:
                 "\nTip: To see where each tensor was saved, pass debug=True to checkpoint(), or "
                 "use set_checkpoint_debug_enabled(True)."
             )
-        parts = ["\nERROR: Detected non-determinism while running activation checkpointing\n"]
+        parts = [
+            "\nERROR: Detected non-determinism while running activation checkpointing\n"
+            "You are seeing this error because you passed `debug=True` to checkpoint, or used "
+            "set_checkpoint_debug_enabled(True).\n"
+        ]
         for title, facts, places in (
             ("the original forward", frame.facts, frame.places),
             ("recomputation", self._facts, self._places),

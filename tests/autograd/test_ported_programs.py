@@ -321,6 +321,184 @@ def test_data_of_a_leaf_keeps_a_dtype_that_has_gradients(T, log):
     log(x)
 
 
+# -- views, modes and checkpoints ------------------------------------------------------------------
+
+
+def _message(log, part, call):
+    """Note the class of a call's error, and whether its text has a part."""
+    try:
+        call()
+    except Exception as error:
+        log(error, part in str(error))
+    else:
+        log("no error")
+
+
+@both
+def test_refused_changes_name_the_output(T, log):
+    def view(ctx, x):
+        return x[:1]
+
+    def view_and_more(ctx, x):
+        return x[:1], x * 2
+
+    def backward(ctx, g, *more):
+        return g
+
+    x = leaf(T, 1.0, 2.0)
+    plain = T.ones(2, dtype=T.float64)
+    several = "output of a function that returns multiple views"
+    for forward, part in ((view, "created inside a custom Function"), (view_and_more, several)):
+        custom = function(T, forward=forward, backward=backward)
+        for given in (x, x.clone(), plain):
+            out = custom.apply(given)
+            out = out[0] if isinstance(out, tuple) else out
+            if given is plain and forward is view_and_more:
+                continue
+            _message(log, part, lambda out=out: out.add_(x[:1]))
+        with T.no_grad():
+            out = custom.apply(x)
+        out = out[0] if isinstance(out, tuple) else out
+        _message(log, "A view was created in no_grad mode", out.zero_)
+    parts = x.clone().unbind()
+    for number, part in enumerate(parts):
+        _message(log, several, lambda part=part: part.add_(1))
+        _message(log, f"Output {number} of Unbind", lambda part=part: part.add_(1))
+    changed = function(T, forward=lambda ctx, x: (ctx.mark_dirty(x), x.mul_(2), x.clone())[1:],
+                       backward=lambda ctx, g, h: g + h)  # fmt: skip
+    _message(log, "modifies inplace an input that is a view of another Tensor",
+             lambda: changed.apply(x.clone()[:]))  # fmt: skip
+
+
+@both
+def test_a_view_that_became_invalid_can_be_printed(T, log):
+    x = T.ones(1, requires_grad=True)
+    with T.no_grad():
+        view = x[:]
+        view *= 2
+    log(repr(view), repr(x * 2))
+
+
+@both
+def test_what_comparisons_and_indices_make_in_inference_mode(T, log):
+    x = T.ones(3)
+    with T.inference_mode():
+        for y in (
+            x > 0, x == x, x <= 1, x.argmax(), x.argmin(0), x.argsort(), x.sort()[1],
+            x.topk(1)[1], x.max(0)[1], T.nonzero(x), x.any(), x.all(), T.isnan(x), x.sum(), x[0],
+            x.view(3), x.detach(), x.clone(), T.zeros(1),
+        ):  # fmt: skip
+            log(y.is_inference())
+    log((x > 0).is_inference(), x.argmax().is_inference())
+
+
+@both
+def test_saved_tensors_show_what_hooks_have_kept(T, log):
+    def pack(x):
+        return x
+
+    def unpack(x):
+        return x
+
+    x = leaf(T, 2.0)
+    with T.autograd.graph.saved_tensors_hooks(pack, unpack):
+        y = x**2
+    z = y.exp()
+    packed, result = y.grad_fn._raw_saved_self, z.grad_fn._raw_saved_result
+    log(packed.data is x, packed.unpack_hook is unpack)
+    log(result.data is z, result.unpack_hook, result.data)
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x, None)
+        return x * 2
+
+    custom = function(T, forward=forward, backward=lambda ctx, g: (log(ctx.saved_tensors), g)[1])
+    y = custom.apply(x)
+    saved, nothing = y.grad_fn._raw_saved_tensors
+    log(saved.data is x)
+    _message(log, "None is forbidden", lambda: nothing.register_hooks(pack, unpack))
+    saved.register_hooks(pack, unpack)
+    _message(log, "already been set", lambda: saved.register_hooks(pack, unpack))
+    yield y.backward()
+    _message(log, "after they have already been freed", lambda: y.grad_fn._raw_saved_tensors)
+
+
+@both
+def test_saved_tensors_that_can_be_read_once(T, log):
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    def backward(ctx, g):
+        log(ctx.saved_tensors)
+        _message(log, "can only be accessed once", lambda: ctx.saved_tensors)
+        return g
+
+    custom = function(T, forward=forward, backward=backward)
+    custom.clear_saved_tensors_on_access = True
+    yield custom.apply(leaf(T, 1.0)).backward()
+
+
+@both
+def test_hooks_on_several_tensors_wait_for_those_that_can_be_reached(T, log):
+    first, second, third, fourth = (leaf(T, 1.0, 2.0) * 2 for _ in range(4))
+    handle = T.autograd.graph.register_multi_grad_hook(
+        (first, second, third, fourth), lambda grads: log([g is not None for g in grads])
+    )
+    out = (second * third).sum()
+    for inputs in ((second, third), (first, fourth), (first, third)):
+        log("pass")
+        yield out.backward(inputs=inputs, retain_graph=True)
+    handle.remove()
+    yield out.backward()
+
+
+@both
+def test_a_group_of_passes_computes_a_checkpoint_again_once(T, log):
+    checkpoints = T.utils.checkpoint
+    calls = []
+
+    def twice(x):
+        calls.append(x)
+        y = x.sin().cos()
+        return y, y.sin().cos()
+
+    for grouped in (True, False):
+        x = leaf(T, 1.0, 2.0)
+        y, z = checkpoints.checkpoint(twice, x, use_reentrant=False)
+        ones = T.ones(2, dtype=T.float64)
+        group = checkpoints.GraphExecGroup()
+        if grouped:
+            group.__enter__()
+        (by_y,) = yield T.autograd.grad(z, (y,), (ones,))
+        log((yield T.autograd.grad(y, (x,), (by_y,))))
+        if grouped:
+            _message(log, "cannot be nested", checkpoints.GraphExecGroup().__enter__)
+            group.__exit__(None, None, None)
+        log(len(calls))
+        calls.clear()
+    out = checkpoints.checkpoint(lambda x: x.sin().cos(), x, use_reentrant=False).sum()
+    with checkpoints.GraphExecGroup():
+        yield out.backward(retain_graph=True)
+        try:
+            yield out.backward()
+        except RuntimeError as error:
+            log("Performing two backward calls that overlap" in str(error))
+
+
+def test_a_second_pass_is_told_which_call_released_the_graph():
+    x = ag.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    with pytest.warns(UserWarning, match="Anomaly"), ag.autograd.detect_anomaly():
+        y.backward()  # this one
+    with pytest.raises(RuntimeError, match=r"(?s)MulBackward0.*y\.backward\(\)  # this one"):
+        y.backward()
+    y = x.exp()
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="detect_anomaly"):
+        y.sum().backward()
+
+
 def test_a_saved_result_that_was_read_is_still_watched():
     """Reading makes the version counter, which the tensor has to share from then on."""
     x = ag.ones(2, requires_grad=True)

@@ -17,6 +17,7 @@ from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, held, level_of, lift, mapped, shown
 from asyncgrad.ops.functions.shape import broadcast_tensors, expand
+from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, constant, number_category
@@ -840,10 +841,9 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     array = x._array
     found = F.xp.nonzero(array.reshape(array.shape or (1,)))
     if as_tuple:
-        return tuple([wrap(part, F.metadata_of(part)) for part in found])
+        return tuple([leaf("nonzero", part, x._metadata.device) for part in found])
     rows = F.xp.stack(found, axis=-1)
-    rows = rows if array.ndim else rows[:, :0]
-    return wrap(rows, F.metadata_of(rows))
+    return leaf("nonzero", rows if array.ndim else rows[:, :0], x._metadata.device)
 
 
 def embedding(
@@ -980,7 +980,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
             )
     F = x._metadata.F
     rows = x._metadata.device.launching(_hot)(F.xp, array, num_classes)
-    return wrap(rows, F.metadata_of(rows))
+    return leaf("one_hot", rows, x._metadata.device)
 
 
 def _greatest(array: Any) -> int:

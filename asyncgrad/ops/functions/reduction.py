@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.derivatives.reduction import AllAxes
+from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, category, default_dtype
@@ -322,7 +323,7 @@ def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple
     values = F.along(x._array, indices, axis, keepdim)
     out = getattr(R, name)(x, F.as_array(values), indices, axis, keepdim)
     kept = indices if keepdim else F.as_array(indices.squeeze(axis))
-    return out, wrap(kept, F.metadata_of(kept))
+    return out, leaf(name, kept, x._metadata.device)
 
 
 max = _with_index("max")
@@ -353,7 +354,7 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
         if not shape:
             axis, keepdim = None, False
         array = F.as_array(getattr(F.xp, name)(x._array, axis=axis, keepdims=keepdim))
-        return wrap(array, F.metadata_of(array))
+        return leaf(name, array, metadata.device)
 
     greatest = "greatest" if name == "argmax" else "smallest"
     reduce.__name__ = reduce.__qualname__ = name
@@ -389,7 +390,7 @@ def _logical(name: str) -> Callable[..., Any]:
         array = F.as_array(getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim))
         if metadata.dtype == np.uint8:
             array = array.astype(np.uint8)
-        return wrap(array, F.metadata_of(array))
+        return leaf(name, array, metadata.device)
 
     word = "all" if name == "all" else "any"
     reduce.__name__ = reduce.__qualname__ = name

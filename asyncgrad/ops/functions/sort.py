@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from asyncgrad.core.variable import wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.functions.reduction import selected
+from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
 
@@ -55,7 +55,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
     if getattr(input, "_batched", False):
         return _mapped_along(argsort, input, dim, descending)
     x, order, _ = _ordered("argsort", input, dim, descending)
-    return wrap(order, x._metadata.F.metadata_of(order))
+    return leaf("argsort", order, x._metadata.device)
 
 
 def _mapped_along(function: Any, x: Any, dim: Any, descending: bool) -> Any:
