@@ -6,6 +6,7 @@ times a function of few elements; setting the variable itself costs a tenth of t
 
 from __future__ import annotations
 
+import warnings
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -58,3 +59,17 @@ def quiet_swapped(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
             _reset(token)
 
     return silent
+
+
+@quiet
+def silently(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function with NumPy silent.
+
+    Doors call their kernels as they are, for what overflows is rare and silence has its price. A
+    kernel that warns is called again where warnings are errors; elsewhere the filter drops them.
+    """
+    return function(*arguments)
+
+
+# A module of the package is where NumPy's warnings of its kernels seem to come from.
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"asyncgrad\.ops\.")

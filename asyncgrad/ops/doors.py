@@ -15,6 +15,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, max_topological_nr, next_sequence_nr
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_view, wrap
+from asyncgrad.devices.quiet import silently
 from asyncgrad.ops import batching
 from asyncgrad.ops.ambient import in_modes
 from asyncgrad.ops.namespace import metadata_of
@@ -59,7 +60,11 @@ def general_door(entry: Entry) -> Callable[..., Any]:
             if batched is not None:
                 return batched
         first = inputs[0]._metadata
-        array = first.kernels[name](*[x._array for x in inputs], *attributes)
+        try:
+            array = first.kernels[name](*[x._array for x in inputs], *attributes)
+        except RuntimeWarning:
+            arrays = [x._array for x in inputs]
+            array = silently(first.kernels[name], *arrays, *attributes)
         if array.__class__ is not first.F.array_type:
             array = first.F.as_array(array)
         metadata = metadata_of(array, first.device)
@@ -174,7 +179,10 @@ def product_door(entry: Entry, checked: Callable[[Any, Any], Any]) -> Callable[[
         if not current().plain:
             return checked(input, other)
         out = _Tensor()
-        out._array = first.kernels[name](input._array, other._array)
+        try:
+            out._array = first.kernels[name](input._array, other._array)
+        except RuntimeWarning:
+            out._array = silently(first.kernels[name], input._array, other._array)
         out._metadata = seen[0]
         out._counter = None
         out._autograd = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, next_sequence_nr
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, gradient_edge
+from asyncgrad.devices.quiet import silently
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.plan import Plan
 from asyncgrad.ops.promotion import check_broadcast
@@ -66,7 +67,10 @@ def unary_door(
             return general(accept(input))
         if metadata.special or not current().plain:
             return general(accept(input))
-        array = metadata.kernels[name](input._array)
+        try:
+            array = metadata.kernels[name](input._array)
+        except RuntimeWarning:
+            array = silently(metadata.kernels[name], input._array)
         out = _Tensor()
         out._array = array
         out._metadata = metadata
@@ -117,7 +121,10 @@ def number_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any
         metadata = input._metadata
         if metadata.special or number.__class__ is complex or not current().plain:
             return general(input, number)
-        array = metadata.kernels[name](input._array, number)
+        try:
+            array = metadata.kernels[name](input._array, number)
+        except RuntimeWarning:
+            array = silently(metadata.kernels[name], input._array, number)
         out = _Tensor()
         out._array = array
         out._metadata = metadata
@@ -195,7 +202,10 @@ def binary_door(
         second = other._edge
         if second is None and other._autograd is not None:
             second = gradient_edge(other)
-        array = metadata.kernels[name](input._array, other._array)
+        try:
+            array = metadata.kernels[name](input._array, other._array)
+        except RuntimeWarning:
+            array = silently(metadata.kernels[name], input._array, other._array)
         out = _Tensor()
         out._array = array
         out._metadata = metadata
@@ -264,6 +274,8 @@ def pair_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any],
         except ValueError:
             check_broadcast(name, x, y)
             raise
+        except RuntimeWarning:
+            array = silently(known.kernels[name], x._array, y._array)
         if array.__class__ is not known.F.array_type:
             array = known.F.as_array(array)
         shape = array.shape

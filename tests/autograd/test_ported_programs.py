@@ -499,6 +499,28 @@ def test_a_second_pass_is_told_which_call_released_the_graph():
         y.sum().backward()
 
 
+@both
+def test_what_overflows_or_is_undefined_says_nothing(T, log):
+    """Here warnings are errors."""
+    huge, infinite = T.tensor([3e38], requires_grad=True), T.tensor([float("inf")])
+    square = T.full((2, 2), 3e38)
+    for y in (
+        huge * huge, huge * 1e38, huge + huge, huge - -huge, infinite - infinite, infinite * 0,
+        T.cat([huge, huge]).sum(), T.cat([huge, huge]).mean(), square @ square, square.cumsum(0),
+        square.prod(), T.ones(2, 1) * huge * square, huge**2, huge.square(), huge / 1e-38,
+        T.nn.functional.linear(square, square),
+    ):  # fmt: skip
+        log(str(y.tolist()))
+    out = huge * 2.0
+    out += huge
+    out *= huge
+    log(str(out.tolist()))
+    yield (huge * huge + huge * 1e38).backward(T.tensor([3e38]))
+    log(str(huge.grad.tolist()))
+    total = T.zeros(1).index_add(0, T.tensor([0, 0]), T.tensor([3e38, 3e38]))
+    log(str(total.tolist()))
+
+
 def test_a_saved_result_that_was_read_is_still_watched():
     """Reading makes the version counter, which the tensor has to share from then on."""
     x = ag.ones(2, requires_grad=True)

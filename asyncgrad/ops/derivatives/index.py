@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.devices.quiet import quiet
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.rows import Rows
 
@@ -233,7 +234,7 @@ ENTRIES = (
     # These two change the array of their first input; the second has the shape of what is indexed.
     operation(
         "put",
-        _put,
+        quiet(_put),
         "x value",
         "index",
         pulls={
@@ -248,7 +249,7 @@ ENTRIES = (
     ),
     operation(
         "put_add",
-        _put_add,
+        quiet(_put_add),
         "x value",
         "index",
         pulls={"x": lambda F, g: g, "value": lambda F, g, index: F.index(g, index)},
