@@ -131,7 +131,7 @@ def held(length: int) -> list[float]:
             passing = y.sum().backward()
             found = []
             last = time.thread_time()
-            while not passing.done():  # noqa: ASYNC110  turns are what is measured
+            while not passing.done():
                 await asyncio.sleep(0)
                 now = time.thread_time()
                 found.append(now - last)
