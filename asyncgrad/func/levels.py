@@ -40,8 +40,10 @@ class Transform:
     def __init__(self, func: Any, args: tuple[Any, ...], outer: Transform | None) -> None:
         """Find the tensors that the function is seen to hold without having been given them."""
         given = {id(x) for x in args}
+        captured = [x for x in _captured(func) if id(x) not in given]
+        captured += [view.base for x in captured if (view := view_of(x)) is not None]
         #: By identity. The tensors are held, so that nothing else can have it.
-        self._captured = {id(x): x for x in _captured(func) if id(x) not in given}
+        self._captured = {id(x): x for x in captured}
         self._outer = outer
 
     def check_change(self, tensor: Any, name: str) -> None:

@@ -180,7 +180,7 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
                 f"{name}: a leaf Variable that requires grad is being used in an in-place "
                 f"operation. Use the functional form, or put it under asyncgrad.no_grad()."
             )
-        if view is not None and view.base._edge is None and requires_grad(view.base):
+        if view is not None and view.base._edge is None and requires_grad(tensor):
             raise AutogradError(
                 f"{name}: a view of a leaf Variable that requires grad is being used in an "
                 f"in-place operation. Use the functional form, or put it under "

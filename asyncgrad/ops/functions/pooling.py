@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import wrap
+from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.derivatives.pooling import Counts, Window, peak_indices
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.index import gather
@@ -202,6 +203,9 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
     out = R.max_pool(x, window)
     if not return_indices:
         return out, None
+    if x._batched:
+        found: tuple[Any, Any] = by_parts(lambda x: _peaks(name, x, window, True), x)
+        return found
     F = x._metadata.F
     find = x._metadata.device.launching(peak_indices)
     indices = find(F.xp, x._array, out._array, window)

@@ -1,0 +1,140 @@
+"""Every kind of view, changed in every way, in every mode: as in PyTorch.
+
+What can be seen of it are versions, bases, who needs a gradient and which one it is, and errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from plainly import attempted, numbers, plainly
+
+import asyncgrad as ag
+
+VIEWS = {
+    "select": lambda x: x[0],
+    "slice": lambda x: x[:, 1:],
+    "t": lambda x: x.t(),
+    "view": lambda x: x.view(-1),
+    "reshape": lambda x: x.reshape(2, 6),
+    "unsqueeze": lambda x: x.unsqueeze(0),
+    "squeeze": lambda x: x.squeeze(),
+    "narrow": lambda x: x.narrow(0, 0, 2),
+    "diagonal": lambda x: x.diagonal(),
+    "permute": lambda x: x.permute(1, 0),
+    "movedim": lambda x: x.movedim(0, 1),
+    "flatten": lambda x: x.flatten(),
+    "unflatten": lambda x: x.unflatten(1, (2, 2)),
+    "detach": lambda x: x.detach(),
+    "split": lambda x: x.split(2)[0],
+    "chunk": lambda x: x.chunk(2)[1],
+    "unbind": lambda x: x.unbind()[1],
+    "of a view": lambda x: x[1:][0][1:3],
+}
+CHANGES = {
+    "mul": lambda v: v.mul_(2),
+    "zero": lambda v: v.zero_(),
+    "sin": lambda v: v.sin_(),
+    "set": lambda v: v.__setitem__(0, 1.5),
+    "copy": lambda v: v.copy_(v.detach() * 2),
+    "add itself": lambda v: v.add_(v.clone()),
+}
+BASES = {
+    "computed": lambda T, x: x * 1,
+    "leaf": lambda T, x: x,
+    "constant": lambda T, x: numbers(T, 3, 4),
+    "view": lambda T, x: (x * 1)[:],
+}
+#: Whether the view is made, and whether it is changed, with grad mode on.
+MODES = list(itertools.product((True, False), repeat=2))
+
+
+def _facts(T, x, base, view):
+    facts = [view._version, base._version, view._is_view(), view._base is base]
+    facts += [view.requires_grad, base.requires_grad, view.is_leaf, view.grad_fn is None]
+    gradients = [
+        T.autograd.grad((y * y).sum(), x, allow_unused=True, retain_graph=True)
+        for y in (base, view)
+        if y.requires_grad and not base.is_leaf
+    ]
+    return facts, base.detach().clone(), view.detach().clone(), gradients
+
+
+def _view_changed(T, kind, view_of, change, made, changed):
+    x = numbers(T, 3, 4).clone().requires_grad_()
+    base = BASES[kind](T, x)
+    with T.set_grad_enabled(made):
+        view = view_of(base)
+    with T.set_grad_enabled(changed):
+        change(view)
+    return _facts(T, x, base, view)
+
+
+def _changed_views_of(kind):
+    def program(T, log):
+        for view, change, modes in itertools.product(VIEWS.values(), CHANGES.values(), MODES):
+            attempted(log, "", _view_changed, T, kind, view, change, *modes)
+
+    return plainly(program)
+
+
+test_views_of_what_was_computed_are_changed = _changed_views_of("computed")
+test_views_of_leaves_are_changed = _changed_views_of("leaf")
+test_views_of_constants_are_changed = _changed_views_of("constant")
+test_views_of_views_are_changed = _changed_views_of("view")
+
+
+@plainly
+def test_a_base_is_changed_under_its_views(T, log):
+    def program(view_of, change):
+        x = numbers(T, 3, 4).clone().requires_grad_()
+        base = x.clone()
+        view = view_of(base)
+        change(base)
+        return _facts(T, x, base, view)
+
+    for view_of, change in itertools.product(VIEWS.values(), CHANGES.values()):
+        attempted(log, "", program, view_of, change)
+
+
+@plainly
+def test_a_constant_becomes_part_of_a_graph_under_its_views(T, log):
+    def program(view_of):
+        x = numbers(T, 3, 4).clone().requires_grad_()
+        base = numbers(T, 3, 4, seed=3).clone()
+        view, changed = view_of(base), view_of(base)
+        changed.mul_(view_of(x))
+        return _facts(T, x, base, view)
+
+    for view_of in VIEWS.values():
+        attempted(log, "", program, view_of)
+
+
+@plainly
+def test_views_and_inference_mode(T, log):
+    """Views made in it of tensors from outside, outside of tensors from in it, and both."""
+
+    def program(view_of, change, inside, made, changed):
+        x = numbers(T, 3, 4).clone().requires_grad_()
+        with T.inference_mode(inside):
+            base = x * 1
+        with T.inference_mode(made):
+            view = view_of(base)
+        with T.inference_mode(changed):
+            change(view)
+        return view.is_inference(), base.is_inference(), view.requires_grad, base.detach().clone()
+
+    views = [view for name, view in VIEWS.items() if name != "detach"]
+    places = itertools.product((True, False), repeat=3)
+    for view, change, where in itertools.product(views, CHANGES.values(), list(places)):
+        attempted(log, "", program, view, change, *where)
+
+
+def test_a_refused_change_leaves_the_view_as_it_was():
+    base = ag.ones(3, 2, requires_grad=True) * 1
+    view = base.unbind()[0]
+    with pytest.raises(RuntimeError, match="multiple views"):
+        view.mul_(2)
+    assert base.tolist() == [[1.0, 1.0]] * 3
+    assert view._version == base._version == 0
