@@ -6,6 +6,8 @@ import oracle
 import pytest
 from tiers import MUST
 
+import asyncgrad as ag
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
@@ -25,3 +27,17 @@ def test_activation_matches_pytorch_in_half_precision(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name) > 0
+
+
+@pytest.mark.parametrize("name", ["elu", "selu", "celu", "gelu", "silu", "softplus", "leaky_relu"])
+def test_numbers_are_differentiated_twice(name):
+    """What is computed of tensors without dimensions may be NumPy's scalars."""
+    function = getattr(ag.nn.functional, name)
+    x = ag.tensor(-0.5, dtype=ag.float64, requires_grad=True)
+    (first,) = ag.grad(function(x * 1.5), x, create_graph=True)
+    (second,) = ag.grad(first, x)
+    points = ag.tensor([-0.5, 0.5], dtype=ag.float64, requires_grad=True)
+    (expected,) = ag.grad(function(points * 1.5).sum(), points, create_graph=True)
+    assert first.item() == pytest.approx(expected[0].item(), rel=1e-12)
+    (expected,) = ag.grad(expected.sum(), points)
+    assert second.item() == pytest.approx(expected[0].item(), rel=1e-12)

@@ -1,0 +1,299 @@
+"""More activations, and what goes with them, as modules."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.parameter import new_parameter
+
+
+class _InPlace(Module):
+    """What activations share that may overwrite their input."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        """Whether the input is overwritten."""
+        return "inplace=True" if self.inplace else ""
+
+
+class Hardsigmoid(_InPlace):
+    """A line from 0 at -3 to 1 at 3."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.hardsigmoid(input, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Nothing, as PyTorch."""
+        return ""
+
+
+class Hardswish(_InPlace):
+    """The input times its `Hardsigmoid`."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.hardswish(input, self.inplace)
+
+    def extra_repr(self) -> str:
+        """Nothing, as PyTorch."""
+        return ""
+
+
+class Mish(_InPlace):
+    """The input times the hyperbolic tangent of its softplus."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.mish(input, self.inplace)
+
+
+class SELU(_InPlace):
+    """`ELU` with the numbers with which networks keep mean 0 and variance 1."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.selu(input, self.inplace)
+
+
+class CELU(_InPlace):
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.alpha = alpha
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.celu(input, self.alpha, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The number and option."""
+        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+
+
+class Hardtanh(_InPlace):
+    """The input moved between two bounds.
+
+    Args:
+        min_val: the lower bound.
+        max_val: the upper bound.
+        inplace: overwrite the input.
+        min_value: the old name of `min_val`.
+        max_value: the old name of `max_val`.
+    """
+
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        super().__init__(inplace)
+        if min_value is not None or max_value is not None:
+            warnings.warn(
+                "keyword arguments `min_value` and `max_value` are deprecated; use `min_val` and "
+                "`max_val`.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            min_val = min_val if min_value is None else min_value
+            max_val = max_val if max_value is None else max_value
+        if max_val <= min_val:
+            raise AssertionError(f"Hardtanh: max_val has to be above min_val, got {max_val}")
+        self.min_val = min_val
+        self.max_val = max_val
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The bounds and option."""
+        bounds = f"min_val={self.min_val}, max_val={self.max_val}"
+        return bounds + (", inplace=True" if self.inplace else "")
+
+
+class ReLU6(_InPlace):
+    """The input moved between 0 and 6."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.relu6(input, self.inplace)
+
+
+class Softsign(Module):
+    """`x / (1 + |x|)`."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.softsign(input)
+
+
+class Tanhshrink(Module):
+    """`x - tanh(x)`."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.tanhshrink(input)
+
+
+class PReLU(Module):
+    """The input, the negative elements times a learnt slope.
+
+    Args:
+        num_parameters: one slope, or one for each channel.
+        init: what they start from.
+        device: where they are made.
+        dtype: their dtype.
+    """
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.init = init
+        self.weight = new_parameter(num_parameters, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget what was learnt."""
+        init.constant_(self.weight, self.init)
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        """How many slopes there are."""
+        return f"num_parameters={self.num_parameters}"
+
+
+class GLU(Module):
+    """The first half of an axis times the logistic function of the second.
+
+    Args:
+        dim: the axis.
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Any) -> Any:
+        """Half of the input's size along the axis."""
+        return F.glu(input, self.dim)
+
+    def extra_repr(self) -> str:
+        """The axis."""
+        return f"dim={self.dim}"
+
+
+class GroupNorm(Module):
+    """Normalises groups of channels.
+
+    Args:
+        num_groups: in how many groups the channels are.
+        num_channels: how many channels there are.
+        eps: added to the variance.
+        affine: with a learnt scale and shift for each channel.
+        device: where the parameters are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+
+    Raises:
+        ValueError: if the channels can't be shared evenly.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(
+                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
+            )
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            made = new_parameter(num_channels, device=device, dtype=dtype) if wanted else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget what was learnt."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Any) -> Any:
+        """The input, normalised."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The numbers and options."""
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class PixelShuffle(Module):
+    """Channels laid out as squares of pixels.
+
+    Args:
+        upscale_factor: the length of the squares.
+    """
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Any) -> Any:
+        """(..., channels * factor**2, h, w) as (..., channels, h * factor, w * factor)."""
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        """The factor."""
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """`PixelShuffle` undone.
+
+    Args:
+        downscale_factor: the length of the squares.
+    """
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Any) -> Any:
+        """(..., channels, h * factor, w * factor) as (..., channels * factor**2, h, w)."""
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        """The factor."""
+        return f"downscale_factor={self.downscale_factor}"
