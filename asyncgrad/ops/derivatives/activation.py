@@ -369,8 +369,8 @@ ENTRIES = (
         kernel=_logsigmoid_gradient,
         node="LogSigmoidBackward0",
     ),
-    unary("normal_cdf", lambda F, x: F.normal_pdf(x), lambda xp, x: _cdf(xp, None, x)),
-    unary("normal_pdf", lambda F, x, out: -x * out, lambda xp, x: _pdf(xp, None, x)),
+    unary("normal_cdf", lambda F, x: F.normal_pdf(x), elementwise()(_cdf)),
+    unary("normal_pdf", lambda F, x, out: -x * out, elementwise()(_pdf)),
     unary(
         "gelu",
         lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x),
