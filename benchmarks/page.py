@@ -1,6 +1,6 @@
-"""The page of the functions' speed, from saved figures: `python -m benchmarks.page FIGURES.json`.
+"""The page of the functions' speed: `python -m benchmarks.page FIGURES.json ...`.
 
-The figures are those of `python -m benchmarks --only models,small,large --json FIGURES.json`.
+The figures are those saved by `python -m benchmarks --only models,small,large --json FIGURES.json`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ _TITLES = {
 }
 
 
-def page(figures: dict[str, Any]) -> str:
-    """The page, as Markdown."""
-    machine, load = figures["machine"], figures["load"]
+def page(runs: list[dict[str, Any]]) -> str:
+    """The page, as Markdown, from the figures of one run or of several on one machine."""
+    machine = runs[0]["machine"]
+    load = {"before": runs[0]["load"]["before"], "after": runs[-1]["load"]["after"]}
     where = (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python "
         f"{machine['python']}, NumPy {machine['numpy']}, PyTorch {machine['torch']}; load "
@@ -41,7 +42,8 @@ def page(figures: dict[str, Any]) -> str:
     )
     parts = [_HEAD.format(machine=where)]
     for case, title in _TITLES.items():
-        rows = [row for row in figures["rows"] if row["case"] == case and "figure" in row]
+        found = [row for run in runs for row in run["rows"]]
+        rows = [row for row in found if row["case"] == case and "figure" in row]
         if rows:
             parts.append(f"## {title}\n\n{_table(rows)}")
     return "\n".join(parts)
@@ -70,4 +72,5 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(json.loads(Path(sys.argv[1]).read_text("utf-8"))), encoding="utf-8")
+    saved = [json.loads(Path(path).read_text("utf-8")) for path in sys.argv[1:]]
+    PAGE.write_text(page(saved), encoding="utf-8")
