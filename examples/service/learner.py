@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -25,8 +26,9 @@ STEPS, REPEATED = 12, 8
 REHEARSED = 200
 #: Corrections that wait; the next is refused.
 WAITING = 256
-#: Seconds by which a step gives way to requests that are being answered, at most.
-GIVE_WAY = 0.002
+#: How many times as long as the last step took the next one gives way to requests: where they never
+#: end, and on a machine of any speed, learning has a third of the loop.
+GIVE_WAY = 2.0
 #: Seconds between two looks at what other workers have left.
 LOOK = 0.25
 
@@ -62,6 +64,7 @@ class Learner:
         self._batch = batch
         self._rehearse = rehearse
         self._calm = calm or Calm()
+        self._took = 0.0
         self._digits = load_digits()
         self._random = np.random.default_rng(0)
         self._remembered: list[Correction] = []
@@ -174,8 +177,10 @@ class Learner:
         if corrections:
             images = np.concatenate([images, [each.image for each in corrections]])
             labels = np.concatenate([labels, [each.digit for each in corrections]])
-        await self._calm.wait(GIVE_WAY)
+        await self._calm.wait(GIVE_WAY * self._took)
+        start = time.perf_counter()
         loss = await self._trainer.learn(images, labels)
+        self._took = time.perf_counter() - start
         self.step += 1
         return loss
 
