@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
+
 import numpy as np
 
 import asyncgrad as ag
 
 SIZE = 4
+
+
+def mutated(monkeypatch, owner, name, line, instead="pass"):
+    """Have a function run with one statement replaced, which must be there once."""
+    function = inspect.getattr_static(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(line) == 1, (name, line)
+    scope = {}
+    exec(  # the mutant
+        compile(source.replace(line, instead), "<mutant>", "exec"), function.__globals__, scope
+    )
+    monkeypatch.setattr(owner, name, scope[name])
 
 
 def leaf(device="sim:0", value=2.0):
@@ -247,7 +262,58 @@ async def done_when_awaited():
     return x.grad, 3.0
 
 
+async def offloaded():
+    """Saved tensors go to the host in a stream of their own, and come back in it."""
+    x = leaf()
+    side = stream()
+    side.wait_stream(default())
+    with side, ag.autograd.graph.save_on_cpu(pin_memory=True):
+        y = (x * 3).square()
+        y = y.square()
+    default().wait_stream(side)
+    await y.sum().backward()
+    return x.grad, 4 * 3**4 * 2.0**3
+
+
+async def offloaded_is_kept():
+    """What comes back is the copying stream's memory."""
+    x = leaf()
+    with ag.autograd.graph.save_on_cpu(pin_memory=True):
+        y = x
+        for _ in range(4):
+            y = y.square() * 0.5
+    await y.sum().backward()
+    return x.grad, 16.0
+
+
+async def between_devices_directly():
+    """A copy between devices comes after what made it, and before what follows."""
+    x = leaf().detach() * 3
+    side = stream(1)
+    with side:
+        y = x.to("sim:1")
+        z = y * 2
+    x.mul_(0)
+    default(1).wait_stream(side)
+    return z, 12.0
+
+
+async def copy_is_kept():
+    """What is copied to the host behind everybody's back may be dropped at once."""
+    side = stream()
+    x = leaf().detach() * 3
+    side.wait_stream(default())
+    with side:
+        y = x.to("cpu", non_blocking=True)
+    del x
+    held = [ag.full((SIZE,), 7.0, device="sim:0") for _ in range(4)]
+    side.synchronize()
+    assert len(held) == 4
+    return y, 6.0
+
+
 PROGRAMS = (
+    offloaded, offloaded_is_kept, between_devices_directly, copy_is_kept,
     between_streams, from_another_device, to_another_device, between_other_devices,
     through_the_host, to_the_host, root_of_a_side_stream, leaf_of_a_side_stream,
     captured_in_a_side_stream, gradient_is_kept, saved_is_kept, sum_is_kept, accumulated_is_kept,

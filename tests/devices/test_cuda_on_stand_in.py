@@ -8,10 +8,11 @@ import threading
 import numpy as np
 import pytest
 from cupy_stand_in import installed
+from device_programs import mutated
 
 import asyncgrad as ag
 from asyncgrad.devices import cuda as home
-from asyncgrad.errors import AcceleratorError, DeviceLostError
+from asyncgrad.errors import AcceleratorError, DeviceLostError, RaceError
 
 
 @pytest.fixture
@@ -137,6 +138,30 @@ def test_cupys_arrays_become_tensors_after_what_made_them(cupy, make):
     with pytest.raises(ValueError, match="alias"):
         ag.asarray(array, dtype=ag.int32, copy=False)
     assert ag.asarray(array, copy=True)._array is not array
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("lend", "cupy.cuda.get_current_stream().wait_event(event)"),
+        ("borrow", "self.wait(current_stream(self).raw, event)"),
+    ],
+)
+def test_an_exchange_without_order_is_noticed(cupy, monkeypatch, name, line):
+    mutated(monkeypatch, home.CudaDevice, name, line)
+    theirs, ours = cupy.cuda.Stream(), ag.Stream(device="cuda:0")
+
+    def exchange():
+        with ours:
+            x = ag.ones(2, device="cuda:0") * 2
+            with theirs:
+                array = x.cupy()
+                array *= 3
+                y = ag.asarray(array)
+            return y + 1
+
+    with pytest.raises(RaceError):
+        exchange()
 
 
 @pytest.mark.asyncio

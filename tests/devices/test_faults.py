@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+from asyncgrad.devices.simulated.device import SimDevice
+from asyncgrad.devices.simulated.memory import Memory
 from asyncgrad.errors import AcceleratorError, DeviceLostError, OutOfMemoryError
-from asyncgrad.testing import RaceError, simulate
+from asyncgrad.testing import Machine, RaceError, simulate
 
 
 def graph():
@@ -159,3 +161,69 @@ def test_memory_that_a_copy_still_reads_must_not_change():
     copy = pageable.to("sim:0", non_blocking=True)
     pageable.add_(1)
     assert copy.tolist() == [1.0, 1.0, 1.0]
+
+
+class Refusing:
+    """A method that raises at one of its calls, once it is armed."""
+
+    def __init__(self, monkeypatch, owner, name, error):
+        self.calls = 0
+        self.at = None
+        original = getattr(owner, name)
+
+        def method(*args, **kwargs):
+            if self.at is not None:
+                self.calls += 1
+                if self.calls == self.at:
+                    raise error
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, method)
+
+
+CALLS = {
+    "an allocation": (Memory, "take", OutOfMemoryError("no memory is left")),
+    "a launch": (Machine, "launch", AcceleratorError("the launch failed")),
+    "recording an event": (Machine, "record", AcceleratorError("the event failed")),
+    "having a stream wait": (Machine, "wait", AcceleratorError("the wait failed")),
+    "opening an event": (SimDevice, "new_event", AcceleratorError("there is no event")),
+    "a copy to the host": (SimDevice, "to_host", AcceleratorError("the copy failed")),
+    "a copy from the host": (SimDevice, "from_host", AcceleratorError("the copy failed")),
+    "a copy between devices": (SimDevice, "from_peer", AcceleratorError("the copy failed")),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_fails_anywhere_fails_the_pass_and_touches_no_grad(name, monkeypatch):
+    """What the library refuses at once, in the place of what fails later."""
+    owner, method, error = CALLS[name]
+    refusing = Refusing(monkeypatch, owner, method, error)
+
+    async def main(place):
+        loss, leaves = graph()
+        leaves[0].grad = ag.ones_like(leaves[0])
+        before = grads(leaves)
+        for device in ("sim:0", "sim:1"):
+            await ag.accelerator.synchronize_async(device)
+        refusing.calls, refusing.at = 0, place
+        raised = None
+        try:
+            await asyncio.wait_for(loss.backward(), 30)
+        except type(error) as caught:
+            raised = caught
+        refusing.at = None
+        if raised is not None:
+            assert raised is error
+            assert grads(leaves) == before
+        again, others = graph()
+        await again.backward()
+        assert np.isfinite(grads(others)[0]).all()
+        return raised is not None
+
+    place = 0
+    failed = True
+    while failed:
+        place += 1
+        with simulate(devices=2):
+            failed = asyncio.run(main(place))
+    assert place > 1

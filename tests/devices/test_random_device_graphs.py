@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 import asyncgrad as ag
 from asyncgrad.testing import simulate
+from asyncgrad.utils.checkpoint import checkpoint
 
 PLACES = ("cpu", "sim:0", "sim:1", "sim:2")
 STREAMS = 3
-NAMES = ("mul", "add", "exp", "tanh", "sum", "move", "square", "inplace", "split")
+NAMES = (
+    *("mul", "add", "exp", "tanh", "sum", "move", "square", "inplace", "split"),
+    *("view", "view inplace", "hook", "checkpoint", "offload", "matrix"),
+)
 
 Step = tuple[str, int, int, int, int]
 programs = st.lists(
@@ -41,6 +45,28 @@ class Split(ag.autograd.Function):
     @staticmethod
     def backward(ctx, here, there):
         return here * 2 + there.to(ctx.here) * 3, None
+
+
+def changed_through_a_view(x):
+    y = x * 1
+    y[1:3].mul_(2).add_(y[:2].detach())
+    return y
+
+
+def hooked(x):
+    """The gradient is changed on its way, by a hook that awaits nothing."""
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    return y
+
+
+def heavy(x):
+    return ag.tanh(x).exp().sin()
+
+
+def offloaded(x):
+    with ag.autograd.graph.save_on_cpu(pin_memory=True):
+        return heavy(x) * heavy(x * 2)
 
 
 class Runner:
@@ -125,6 +151,12 @@ def build(program, streams):
                 "sum": lambda x: x.sum() * ag.ones_like(x),
                 "square": lambda x: ag.tanh(x) ** 2,
                 "inplace": lambda x: (x * 1).mul_(2),
+                "view": lambda x: x[1:].flip(0).sum() * x.reshape(2, 2).T.reshape(4),
+                "view inplace": changed_through_a_view,
+                "hook": hooked,
+                "checkpoint": lambda x: checkpoint(heavy, x, use_reentrant=False),
+                "offload": offloaded,
+                "matrix": lambda x: (x.reshape(2, 2) @ x.reshape(2, 2)).softmax(0).reshape(4),
             }
             out = runner.run(runner.stream(x.device, choice), [x], functions[name])
         values.append(out)
@@ -175,3 +207,41 @@ def test_random_graphs_over_streams_equal_the_cpu(program, latency, order, end, 
         assert (one is None) == (other is None)
         if one is not None:
             np.testing.assert_allclose(one, other.numpy(), rtol=1e-5)
+
+
+@settings(max_examples=20)
+@given(
+    program=programs,
+    latency=st.sampled_from([0.0, 1e-3]),
+    order=st.one_of(st.none(), st.lists(st.integers(0, 5), min_size=1, max_size=40)),
+)
+def test_second_derivatives_over_streams_equal_the_cpu(program, latency, order):
+    """A pass that records itself does so in the streams of the nodes."""
+    kept = {"split", "checkpoint", "offload"}
+    program = [step for step in program if step[0] not in kept]
+
+    async def twice(streams):
+        leaves, total = build(program, streams)
+        first = await ag.grad(total, leaves, create_graph=True, materialize_grads=True,
+                              allow_unused=True)  # fmt: skip
+        squares = None
+        for g in first:
+            part = (g * g).sum().to("cpu")
+            squares = part if squares is None else squares + part
+        await squares.backward()
+        return [
+            None if leaf.grad is None else (await leaf.grad.to_async("cpu")).numpy()
+            for leaf in leaves
+        ]
+
+    expected = asyncio.run(twice(None))
+    schedule = None
+    if order is not None:
+        choices = itertools.cycle(order)
+        schedule = lambda heads: next(choices)  # noqa: E731
+    with simulate(devices=3, latency=latency, schedule=schedule):
+        found = asyncio.run(twice({}))
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

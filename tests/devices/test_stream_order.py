@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import textwrap
 
 import device_programs as programs
 import numpy as np
 import pytest
 from device_programs import PROGRAMS
 
+from asyncgrad.autograd import saved_on_cpu
 from asyncgrad.core import streams as core_streams
+from asyncgrad.devices.simulated.device import SimDevice
 from asyncgrad.ops import transfer as ops_transfer
 from asyncgrad.ops.functions import transfer as functions_transfer
 from asyncgrad.testing import RaceError, simulate
@@ -45,18 +45,6 @@ def test_where_nobody_awaits(program):
         steps.send(None)
     tensor, expected = stop.value.value
     np.testing.assert_allclose(tensor.cpu().numpy(), np.full(programs.SIZE, expected), rtol=1e-5)
-
-
-def _mutated(monkeypatch, owner, name, line, instead="pass"):
-    """Have a function run with one statement replaced, which must be there once."""
-    function = inspect.getattr_static(owner, name)
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(line) == 1, (name, line)
-    scope = {}
-    exec(  # the mutant
-        compile(source.replace(line, instead), "<mutant>", "exec"), function.__globals__, scope
-    )
-    monkeypatch.setattr(owner, name, scope[name])
 
 
 S = core_streams.PassStreams
@@ -111,6 +99,26 @@ MUTANTS = {
     "copies to the host are waited for": (
         ops_transfer, "moved", "stream.record_event().synchronize()", programs.through_the_host,
     ),
+    "what is offloaded is there": (
+        saved_on_cpu.Offload, "pack", "stream.wait_stream(current_stream(device))",
+        programs.offloaded,
+    ),
+    "what comes back is there": (
+        saved_on_cpu.Offload, "unpack", "here.wait_stream(self._stream(device))",
+        programs.offloaded,
+    ),
+    "what comes back is kept": (
+        saved_on_cpu.Offload, "unpack", "here.keep(array)", programs.offloaded_is_kept,
+    ),
+    "a copy between devices follows what made it": (
+        SimDevice, "from_peer", "here.wait_stream(there)", programs.between_devices_directly,
+    ),
+    "what follows comes after a copy between devices": (
+        SimDevice, "from_peer", "there.wait_stream(here)", programs.between_devices_directly,
+    ),
+    "what is copied is kept": (
+        ops_transfer, "moved", "stream.keep(array, copy)", programs.copy_is_kept,
+    ),
 }  # fmt: skip
 
 
@@ -119,6 +127,6 @@ def test_a_missing_wait_is_noticed(name, monkeypatch):
     owner, function, line, program, *instead = MUTANTS[name]
     with simulate(devices=3, latency=1e-3):
         asyncio.run(right(program))
-    _mutated(monkeypatch, owner, function, line, *instead)
+    programs.mutated(monkeypatch, owner, function, line, *instead)
     with simulate(devices=3, latency=1e-3), pytest.raises((RaceError, AssertionError)):
         asyncio.run(right(program))

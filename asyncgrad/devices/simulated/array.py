@@ -253,7 +253,10 @@ def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) 
         found[id(value._values)] = value
         return value._values
     if isinstance(value, (tuple, list)):
-        return type(value)(_plain(part, device, found, indexing) for part in value)
+        parts = [_plain(part, device, found, indexing) for part in value]
+        # A tuple of another class may be made of more than its parts.
+        same = all(part is given for part, given in zip(parts, value, strict=True))
+        return value if same else type(value)(parts)
     if isinstance(value, np.ndarray) and not indexing:
         raise TypeError(
             f"Unsupported type {type(value)}: a host array is used with arrays of {device}. Copy "

@@ -1,0 +1,94 @@
+"""Every promised function over PyTorch's samples gives on devices what it gives on the CPU.
+
+It runs in another stream than the library's own, and on a library that refuses what CuPy refuses:
+what enters no stream, or asks for what CuPy has not, fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+# The oracle is that of the functions' own tests.
+sys.path.append(str(Path(__file__).parents[1] / "ops"))
+import oracle
+from calls import FUNCTIONS
+from tiers import MUST
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+#: They have no values, are random, or say themselves where their result is.
+_WITHOUT = {"empty_like", "to"}
+NAMES = [
+    name
+    for group, names in MUST.items()
+    if group not in {"not_in_op_db", "random", "creation"}
+    for name in names
+    if name not in _WITHOUT
+]
+
+
+def placed(value, device, known):
+    """Arguments on a device; leaves stay leaves."""
+    if isinstance(value, ag.Tensor):
+        if id(value) not in known:
+            moved = value.detach().to(device)
+            known[id(value)] = moved.requires_grad_() if value.requires_grad else moved
+        return known[id(value)]
+    if isinstance(value, (list, tuple)):
+        return type(value)(placed(part, device, known) for part in value)
+    if isinstance(value, dict):
+        return {key: placed(part, device, known) for key, part in value.items()}
+    return value
+
+
+def derived(function, args, kwargs, leaves):
+    """Values, gradients, and the gradients of a pass that records itself."""
+    found = oracle.tensors_of(function(*args, **kwargs), ag.Tensor)
+    values = [x for x in found if x.requires_grad]
+    found = [x.detach() for x in found]
+    if values and leaves:
+        ones = [ag.ones_like(x) for x in values]
+        for create_graph in (False, True):
+            found += ag.grad(
+                values, leaves, ones, allow_unused=True, retain_graph=True,
+                create_graph=create_graph,
+            )  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients(name, accelerator):
+    function = FUNCTIONS.get(name) or oracle.resolve(name)
+    for op in oracle.infos(name):
+        backward = {oracle.dtype_name(d) for d in op.supported_backward_dtypes("cpu")}
+        dtype = "float64" if backward else "int64"
+        for sample in oracle.first_samples(op, dtype, 1, requires_grad=bool(backward)):
+            twins = oracle.Twins(copy=True)
+            args = twins.of([sample.input, *sample.args])[1]
+            kwargs = twins.of(sample.kwargs)[1]
+            leaves = [ours for _, ours in twins.leaves]
+            known = {}
+            there = [placed(part, accelerator, known) for part in (args, kwargs, leaves)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ag.manual_seed(0)
+                expected = derived(function, args, kwargs, leaves)
+                ag.manual_seed(0)
+                found = derived(function, *there)
+            assert len(found) == len(expected)
+            for one, other in zip(found, expected, strict=True):
+                assert (one is None) == (other is None)
+                if other is not None:
+                    assert one.device is ag.device(accelerator)
+                    assert one.dtype == other.dtype
+                    np.testing.assert_allclose(
+                        one.detach().cpu().numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-12
+                    )
