@@ -119,8 +119,7 @@ class Tensor(Variable):
         view = view_of(self)
         if view is None:
             return 0
-        first = view.base._array.__array_interface__["data"][0]
-        return (self.data_ptr() - int(first)) // self.element_size()
+        return (self.data_ptr() - _address(view.base._array)) // self.element_size()
 
     def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
         """Whether the elements lie in memory one after the other, the last axis first.
@@ -186,9 +185,7 @@ class Tensor(Variable):
 
     def data_ptr(self) -> int:
         """The address of the first element."""
-        array = self._array
-        found = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
-        return int(found["data"][0])
+        return _address(self._array)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a real floating one."""
@@ -868,6 +865,13 @@ class Tensor(Variable):
                 "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor."
             )
         return shaping.transpose(self, -2, -1)
+
+
+def _address(array: Any) -> int:
+    """Where the first element lies."""
+    if isinstance(array, np.ndarray):
+        return int(array.__array_interface__["data"][0])
+    return int(array.data.ptr)
 
 
 def _attach_functions() -> None:

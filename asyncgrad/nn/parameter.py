@@ -6,9 +6,11 @@ from typing import Any
 
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
 from asyncgrad.creation import from_numpy, zeros
+from asyncgrad.devices import CPU
 from asyncgrad.ops.copies import warn_of_hooks
 from asyncgrad.ops.functions.shape import clone
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.transfer import on_host
 from asyncgrad.tensor import Tensor
 
 
@@ -75,12 +77,17 @@ class Parameter(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The values and what the user attached; neither gradient nor hooks."""
         warn_of_hooks(self)
-        return _rebuild, (type(self), self._array, requires_grad(self)), vars(self) or None
+        device = self._metadata.device
+        where = () if device is CPU else (device,)
+        made = type(self), on_host(self), requires_grad(self), *where
+        return _rebuild, made, vars(self) or None
 
 
-def _rebuild(kind: type[Parameter], array: Any, requires_grad: bool) -> Parameter:
-    """A parameter from its pickle."""
-    return kind(from_numpy(array), requires_grad)
+def _rebuild(
+    kind: type[Parameter], array: Any, requires_grad: bool, device: Any = CPU
+) -> Parameter:
+    """A parameter from its pickle, where it was."""
+    return kind(from_numpy(array).to(device), requires_grad)
 
 
 def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Parameter:

@@ -10,6 +10,8 @@ from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, view
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.places import as_device
+from asyncgrad.ops.transfer import moved, on_host
 
 
 def _is_computed(variable: Variable) -> bool:
@@ -22,6 +24,10 @@ def _leaf(array: Any, metadata: Any, requires_grad: bool) -> Any:
     if requires_grad:
         autograd_meta(made).requires_grad = True
     return made
+
+
+def _copied(array: Any) -> Any:
+    return array.copy()
 
 
 def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
@@ -37,7 +43,9 @@ def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol at the moment. Copy its values with .detach().clone()."
         )
-    copied = _leaf(variable._array.copy(), variable._metadata, requires_grad(variable))
+    metadata = variable._metadata
+    array = metadata.device.launching(_copied)(variable._array)
+    copied = _leaf(array, metadata, requires_grad(variable))
     memo[id(variable)] = copied
     meta = variable._autograd
     if meta is not None and meta.grad is not None:
@@ -53,7 +61,9 @@ def shallow_copy(variable: Variable) -> Any:
 def reduced(variable: Variable, protocol: Any) -> Any:
     """What a pickle holds: values and whether a gradient is wanted; neither graph nor gradient."""
     warn_of_hooks(variable)
-    return _rebuilt, (variable._array, requires_grad(variable))
+    device = variable._metadata.device
+    where = () if device is CPU else (device,)
+    return _rebuilt, (on_host(variable), requires_grad(variable), *where)
 
 
 def warn_of_hooks(variable: Variable) -> None:
@@ -68,6 +78,8 @@ def warn_of_hooks(variable: Variable) -> None:
         )
 
 
-def _rebuilt(array: Any, requires_grad: bool) -> Any:
-    """A tensor from its pickle."""
-    return _leaf(array, metadata_of(array, CPU), requires_grad)
+def _rebuilt(array: Any, requires_grad: bool, device: Any = CPU) -> Any:
+    """A tensor from its pickle, where it was."""
+    if device is not CPU:
+        array = moved(array, CPU, as_device("pickle", device))
+    return _leaf(array, metadata_of(array, device), requires_grad)

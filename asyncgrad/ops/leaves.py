@@ -54,8 +54,8 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
 
 def from_host(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
-    """A tensor of an array in host memory, which is taken to the device if that is elsewhere."""
-    if device is not CPU:
+    """A tensor of an array, which is taken to the device unless it is there."""
+    if device is not CPU and isinstance(array, np.ndarray):
         array = device.from_host(array, pinned=False)
     return leaf(name, array, device, requires_grad)
 

@@ -14,6 +14,7 @@ from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED, metadata_of
+from asyncgrad.ops.transfer import to_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,6 +263,26 @@ def check_device(name: str, *tensors: Any) -> None:
             )
 
 
+def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
+    """Tensors on one device: those of the CPU without dimensions go where the others are.
+
+    Raises:
+        RuntimeError: if others are on several devices.
+    """
+    device = next(
+        (x._metadata.device for x in tensors if x._metadata.shape or x._metadata.device is not CPU),
+        CPU,
+    )
+    moved = tuple(
+        to_device(x, device)
+        if x._metadata.device is CPU and device is not CPU and not x._metadata.shape
+        else x
+        for x in tensors
+    )
+    check_device(name, *moved)
+    return moved
+
+
 def meeting(
     name: str,
     pair: Callable[[Any, Any], Any],
@@ -317,7 +338,7 @@ def meeting(
     def meet(x: Any, y: Any) -> Any:
         if isinstance(x, Variable) and isinstance(y, Variable):
             if x._metadata.device is not y._metadata.device:
-                check_device(name, x, y)
+                x, y = beside(name, x, y)
             if check is not None:
                 check(x, y)
             dtype = common_dtype(x, y)

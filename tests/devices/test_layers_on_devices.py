@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -321,3 +323,55 @@ def test_functional_call(accelerator):
         dict(layers.named_parameters()), x.cpu()
     )
     equal(values(found.values()), values(expected.values()))
+
+
+def test_tensors_and_modules_are_copied_and_pickled(accelerator):
+    x = ag.tensor(ROW, device=accelerator, requires_grad=True)
+    layers = model().to(accelerator)
+    for again in (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))):
+        y, others = again(x), again(layers)
+        assert y.device is x.device
+        assert y.requires_grad
+        equal(values([y, *others.parameters()]), values([x, *layers.parameters()]))
+        assert {p.device for p in others.parameters()} == {x.device}
+
+
+def test_numbers_of_the_host_go_where_the_others_are(accelerator):
+    """PyTorch's rule: tensors without dimensions, of the CPU alone."""
+    x = ag.tensor(ROW, device=accelerator, requires_grad=True)
+    number = ag.tensor(2.0, dtype=ag.float64, requires_grad=True)
+    for y in (x * number, number * x, ag.where(x > 0, x, number), x / number, number - x):
+        assert y.device is x.device
+    (x * number).sum().backward()
+    assert number.grad.device is ag.device("cpu")
+    np.testing.assert_allclose(number.grad.item(), ROW.sum())
+    for wrong in (lambda: x * ag.ones(3), lambda: ag.ones(3) * x):
+        with pytest.raises(RuntimeError, match="same device"):
+            wrong()
+
+
+def test_random_numbers_are_drawn_into_tensors_anywhere(accelerator):
+    for draw in ("normal_", "uniform_", "bernoulli_", "exponential_", "random_"):
+        found = []
+        for place in (accelerator, "cpu"):
+            ag.manual_seed(0)
+            found.append(getattr(ag.zeros(5, device=place), draw)())
+        equal(values(found[:1]), values(found[1:]))
+
+
+def test_where_memory_lies(accelerator):
+    x = ag.zeros(4, 3, device=accelerator)
+    y = x[1:, 1]
+    assert y.storage_offset() == 4
+    assert y.data_ptr() == x.data_ptr() + 16
+    assert y.stride() == (3,)
+
+
+def test_numbers_are_taken_from_tensors_of_any_stream(accelerator):
+    side = ag.Stream(device=accelerator)
+    with side:
+        number = ag.ones((), device=accelerator) * 2
+        x = ag.full((2,), number, device=accelerator)
+        assert ag.tensor([number, 1.0]).tolist() == [2.0, 1.0]
+        assert x.tolist() == [2.0, 2.0]
+        assert number.item() == float(number) == 2.0

@@ -7,7 +7,7 @@ operands, and turning an array into NumPy's without saying so.
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +88,7 @@ class SimArray:
     itemsize = property(lambda self: self._values.itemsize)
     strides = property(lambda self: self._values.strides)
     flags = property(lambda self: Flags(self._values.flags))
+    data = property(lambda self: SimpleNamespace(ptr=self._values.__array_interface__["data"][0]))
     T = property(lambda self: launch(self.device, "T", np.transpose, (self,)))
     real = property(lambda self: launch(self.device, "real", np.real, (self,)))
     imag = property(lambda self: launch(self.device, "imag", np.imag, (self,)))

@@ -28,6 +28,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     number_dtype,
 )
+from asyncgrad.ops.transfer import on_host
 
 __all__ = [
     "arange",
@@ -185,7 +186,7 @@ def _fitted(name: str, number: Any, dtype: Any) -> Any:
 def _number(name: str, what: str, value: Any) -> Any:
     """A Python number, or that of a tensor without dimensions."""
     if isinstance(value, Variable) and not value._metadata.shape:
-        return value._array.item()
+        return on_host(value).item()
     number = as_number(value)
     if number is None:
         raise TypeError(f"{name}(): argument '{what}' must be Number, not {type(value).__name__}")

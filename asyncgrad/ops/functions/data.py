@@ -22,6 +22,7 @@ from asyncgrad.ops.promotion import (
     number_dtype,
     promote_dtypes,
 )
+from asyncgrad.ops.transfer import on_host
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "scalar_tensor", "tensor"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -136,7 +137,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
                 f"{data._metadata.shape}. Use asyncgrad.stack()."
             )
         found.add(data._metadata.dtype)
-        return data._array.item()
+        return on_host(data).item()
     if isinstance(data, (np.ndarray, np.generic)):
         _check_numbers(name, data)
         found.add(data.dtype)

@@ -18,6 +18,7 @@ from asyncgrad.ops.out import put, writes
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
+    beside,
     cast,
     category,
     check_broadcast,
@@ -649,6 +650,8 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
     if tensors[0]:
         dtype = x._metadata.dtype
         if tensors[1]:
+            if x._metadata.device is not y._metadata.device:
+                x, y = beside("where", x, y)
             dtype = common_dtype(x, y)
             return cast(x, dtype), cast(y, dtype)
         if y.__class__ is float and dtype.kind == "f":

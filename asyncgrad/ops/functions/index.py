@@ -21,6 +21,7 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, constant, number_category
+from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -249,7 +250,7 @@ def _plain(part: Any) -> Any:
     elif isinstance(part, (np.ndarray, bool, np.bool_)):
         array = np.array(part)
     elif isinstance(part, (list, tuple, range)):
-        array = np.array([p._array.item() if isinstance(p, Variable) else p for p in part])
+        array = np.array([on_host(p).item() if isinstance(p, Variable) else p for p in part])
         if array.dtype.kind == "f":
             array = array.astype(np.int64)
     else:

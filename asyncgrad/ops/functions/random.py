@@ -32,6 +32,7 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     default_dtype,
 )
+from asyncgrad.ops.transfer import on_host
 
 __all__ = [
     "bernoulli",
@@ -324,6 +325,9 @@ def _on_host(x: Any) -> Any:
 def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
     """What was drawn, as an array in the dtype of a tensor and on its device."""
     metadata = x._metadata
+    if metadata.device is not CPU and isinstance(values, metadata.F.array_type):
+        # It is there.
+        return values
     values = np.asarray(values).astype(metadata.dtype if dtype is None else dtype, copy=False)
     return values if metadata.device is CPU else metadata.F.xp.asarray(values)
 
@@ -575,7 +579,7 @@ def _bounds(name: str, names: tuple[str, ...], defaults: Any, args: Any, kwargs:
 def _real(name: str, what: str, value: Any) -> Any:
     """A real number, or that of a tensor without dimensions."""
     if isinstance(value, Variable) and not value._metadata.shape:
-        value = value._array.item()
+        value = on_host(value).item()
     number = as_number(value)
     if number is None or isinstance(number, complex):
         raise TypeError(f"{name}(): argument '{what}' must be float, not {type(value).__name__}")
