@@ -311,6 +311,11 @@ class FunctionNode(FunctionCtx, Node):
                 f"Function {self.name()} returned an invalid gradient at index {place} - expected "
                 f"device {metadata.device} but got {facts.device}"
             )
+        if facts.is_complex and not metadata.is_complex:
+            raise AutogradError(
+                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
+                f"a real dtype like {metadata.dtype} but got {facts.dtype}. Take its real part."
+            )
         if facts.shape != metadata.shape:
             if not _expandable(metadata.shape, facts.shape):
                 raise AutogradError(

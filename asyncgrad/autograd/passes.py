@@ -267,7 +267,10 @@ def grad(
             elif captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
                 if facts in _ones and captured is _ones[facts]:
                     captured = captured.copy()
-                captured = wrap(captured, facts)
+                # What was given and has come through as it was is given back.
+                captured = (
+                    wrap(captured, facts) if given is None else _given(given, captured, facts)
+                )
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
@@ -280,6 +283,7 @@ def grad(
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
+    given = None if grad_outputs is None else _sequence(grad_outputs)
     level = None
     if is_grads_batched:
         gradients, level = _batched(roots, grad_outputs)
@@ -289,6 +293,14 @@ def grad(
         task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
     task.collect = collect
     return _start(task, priority, deadline)
+
+
+def _given(given: tuple[Any, ...], captured: Any, facts: Any) -> Any:
+    """The one of the given gradients that has been captured, or a new tensor."""
+    for gradient in given:
+        if isinstance(gradient, Variable) and gradient._array is captured:
+            return gradient
+    return wrap(captured, facts)
 
 
 async def _grad_of_examples(

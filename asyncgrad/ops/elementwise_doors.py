@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, next_sequence_nr
-from asyncgrad.core.variable import Variable, autograd_meta, counter_of, gradient_edge
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge
 from asyncgrad.devices.quiet import silently
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.plan import Plan
@@ -367,8 +367,6 @@ def comparison_door(
         out._edge = None
         out._counter = None
         out._autograd = None
-        if current().inference:
-            autograd_meta(out).inference = True
         return out
 
     door.__name__ = door.__qualname__ = name

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED, metadata_of
@@ -332,7 +333,10 @@ def meeting(
         if not modular:
             F = x._metadata.F
             array = F.as_array(vars(F)[name](x._array, number))
-            return wrap(array, F.metadata_of(array))
+            out = wrap(array, F.metadata_of(array))
+            if current().inference:
+                autograd_meta(out).inference = True
+            return out
         return pair(constant(number, x), x) if reflected else pair(x, constant(number, x))
 
     def meet(x: Any, y: Any) -> Any:

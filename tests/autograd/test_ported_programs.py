@@ -189,6 +189,32 @@ def test_a_batch_of_gradients_has_to_be_complete(T, log):
             log(error)
 
 
+@both
+def test_a_given_gradient_that_comes_through_is_given_back(T, log):
+    x = leaf(T, 1.0, 2.0)
+    y = x * 2
+    gradient = T.ones(2, dtype=T.float64)
+    for out in (x, y):
+        (found,) = yield T.autograd.grad(out, out, gradient)
+        log(found is gradient, found)
+    (found,) = yield T.autograd.grad((x, x), x, (gradient, gradient))
+    log(found is gradient, found, gradient)
+
+
+@both
+def test_a_real_input_has_no_complex_gradient(T, log):
+    for dtype in (T.int64, T.bool, T.float16, T.complex128):
+        custom = function(
+            T, forward=lambda ctx, x: x.clone(), backward=lambda ctx, g, dtype=dtype: g.to(dtype)
+        )
+        x = leaf(T, 1.0)
+        try:
+            yield custom.apply(x).sum().backward()
+        except RuntimeError as error:
+            log(error)
+        log(x.grad)
+
+
 # -- hooks -----------------------------------------------------------------------------------------
 
 
