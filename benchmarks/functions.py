@@ -137,7 +137,7 @@ def _recurrent(kind: str, **options: Any) -> Callable[..., Any]:
             width = x.shape[-1]
             layers[L] = getattr(L.nn, kind)(width, width, batch_first=True, **options)
             for weight in layers[L].parameters():
-                L.nn.init.constant_(weight, 0.01)
+                L.nn.init.constant_(weight, 0.001)
         return layers[L](x.unsqueeze(0))[0]
 
     return call
