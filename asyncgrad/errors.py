@@ -10,18 +10,14 @@ class AutogradError(RuntimeError):
 class GraphFreedError(AutogradError):
     """A pass met a node whose saved tensors an earlier pass has released."""
 
-    def __init__(self, node: str, started: list[str] | None = None) -> None:
+    def __init__(self, node: str, origin: object | None) -> None:
         """Name the node, and the call that started the pass, if it is known."""
-        where = (
-            " In a pass within detect_anomaly() the error says which call that was."
-            if started is None
-            else f" That call was made here:\n{''.join(started[-4:])}"
-        )
+        where = "" if origin is None else f" at {origin}"
         super().__init__(
             f"Trying to backward through the graph a second time (or directly access saved tensors "
             f"after they have already been freed): the saved values of {node} were released by an "
-            f"earlier backward() or grad(). Specify retain_graph=True in that earlier call if you "
-            f"need a second pass, or run the forward again.{where}"
+            f"earlier backward() or grad(){where}. Specify retain_graph=True in that earlier call "
+            f"if you need a second pass, or run the forward again."
         )
 
 

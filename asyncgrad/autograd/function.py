@@ -18,7 +18,7 @@ from asyncgrad.autograd.function_vmap import apply_to_examples
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import FREED, Edge, Freed, Node, as_edge, init_node, refuse_freed
+from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.saved import SavedNone, SavedTensor, save
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
@@ -113,7 +113,7 @@ class FunctionNode(FunctionCtx, Node):
     _materialize_non_diff_grads = True
     #: The numbers of the outputs that are not differentiable.
     _flat: frozenset[int] = frozenset()
-    #: What was saved, each with the number of the output it is, or -1; `FREED` once released.
+    #: What was saved, each with the number of the output it is, or -1; then what is `Freed`.
     _kept: Any = ()
     #: Saved tensors that had to be awaited, while the node runs.
     _at_hand: tuple[Any, ...] | None = None
@@ -147,8 +147,8 @@ class FunctionNode(FunctionCtx, Node):
                 f"{self.name()}: with clear_saved_tensors_on_access, saved tensors can only be "
                 f"accessed once. Keep what ctx.saved_tensors gives in a variable."
             )
-        if kept is FREED:
-            refuse_freed(self)
+        if kept.__class__ is Freed:
+            refuse_freed(self, kept)
         values = tuple(
             None if one is None else one.unpack(self, self._edge_of(number)) for one, number in kept
         )
@@ -168,8 +168,8 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def _raw_saved_tensors(self) -> tuple[Any, ...]:
-        if self._kept in {FREED, ACCESSED}:
-            refuse_freed(self)
+        if self._kept.__class__ is Freed:
+            refuse_freed(self, self._kept)
         return tuple(SavedNone() if one is None else one for one, _ in self._kept)
 
     @property
@@ -197,11 +197,7 @@ class FunctionNode(FunctionCtx, Node):
     def prefetch(self) -> Generator[Any, Any, None]:
         """Have ready what only coroutine hooks can unpack."""
         kept = self._kept
-        if (
-            kept is FREED
-            or kept is ACCESSED
-            or not any(one is not None and one.waits for one, _ in kept)
-        ):
+        if kept.__class__ is Freed or not any(one is not None and one.waits for one, _ in kept):
             return
         values: list[Any] = []
         for one, number in kept:
@@ -331,9 +327,9 @@ class FunctionNode(FunctionCtx, Node):
             value = RECORDED.to(value, dtype)
         return value if recorded else value._array
 
-    def release_saved(self) -> None:
+    def release_saved(self, freed: Freed) -> None:
         """Give up what was saved for backward; a node that has saved nothing can run again."""
-        self._kept = FREED
+        self._kept = freed
 
 
 #: PyTorch's name of the class that all nodes of Functions share.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function import FunctionNode
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.node import FREED, Node, as_edge
+from asyncgrad.core.node import Freed, Node, as_edge
 from asyncgrad.core.saved import SavedTensor, kept_by
 from asyncgrad.core.variable import Variable, gradient_edge
 from asyncgrad.errors import AutogradError
@@ -72,7 +72,7 @@ def _kept(node: Node) -> list[tuple[str, Any, Any]]:
         variable = node.variable
         found.append(("variable", variable._array, variable._metadata))
     elif isinstance(node, FunctionNode):
-        if node._kept is not FREED:
+        if node._kept.__class__ is not Freed:
             for number, (saved, _) in enumerate(node._kept):
                 if saved is not None:
                     found.append((f"saved_tensors[{number}]", saved.array, saved.metadata))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.anomaly import note_start
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current, refuse_in_transform
+from asyncgrad.core.origin import Origin
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -453,12 +453,11 @@ def _graph_task(
         recorded=recorded,
         context=copy_context(),
         parent=modes.graph_task,
+        origin=Origin(),
     )
     if modes.observer is not None or modes.anomaly:
         task.observer = modes.observer
         task.careful = True
-        if modes.anomaly:
-            note_start(task)
     if streamed:
         task.enter_streams().begin(task)
     return task

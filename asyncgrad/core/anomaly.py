@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 import warnings
-import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.node import Node, extras_of
+from asyncgrad.core.origin import PACKAGE
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.modes import Modes
-
-
-#: Where the package's own frames come from.
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 def users_stack() -> list[str]:
     """The call that is going on, as far as it is the user's: the package's own part is left out."""
     stack = traceback.extract_stack()
-    while stack and stack[-1].filename.startswith(_PACKAGE):
+    while stack and stack[-1].filename.startswith(PACKAGE):
         stack.pop()
     return traceback.format_list(stack)
 
@@ -41,22 +35,6 @@ def remember(node: Node, modes: Modes) -> None:
     metadata["traceback_"] = users_stack()
     if modes.node is not None:
         metadata["parent_"] = modes.node
-
-
-#: Where passes were started.
-_started: weakref.WeakKeyDictionary[GraphTask, list[str]] = weakref.WeakKeyDictionary()
-
-
-def note_start(task: GraphTask) -> None:
-    """Note where a pass is started."""
-    _started[task] = users_stack()
-
-
-def note_release(node: Node, task: GraphTask) -> None:
-    """Note on a node that a pass has released what it had saved."""
-    started = _started.get(task)
-    if started is not None:
-        extras_of(node).metadata["freed_"] = started
 
 
 def check_nan(node: Node, received: Any) -> None:

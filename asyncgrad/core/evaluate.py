@@ -11,7 +11,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.anomaly import check_nan, note_release, report
+from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, refuse_freed
@@ -134,7 +134,7 @@ def _apply(
         received = yield from awaited(node.apply(tuple(gradients), task))
         received = node.conclude(received, task)
         if not task.keep_graph:
-            node.release_saved()
+            node.release_saved(task.freed)
         return received, node.fresh
     following = node.following
     single = following.__class__ is not tuple
@@ -144,7 +144,7 @@ def _apply(
     if gradient is None or (gradient is gradients and not any(g is not None for g in gradients)):
         return (None,) * (1 if single else len(following)), False
     if rule.saves and node.saved.__class__ is Freed:
-        refuse_freed(node)
+        refuse_freed(node, node.saved)
     if node.guard is not None:
         check_version(node)
     F = task.recorded
@@ -166,7 +166,7 @@ def _apply(
         if single:
             received = (received,)
     if not task.keep_graph:
-        node.release_saved()
+        node.release_saved(task.freed)
     return received, rule.fresh
 
 
@@ -178,8 +178,6 @@ def _apply_watched(
     install(modes.replace(node=node))
     try:
         received, fresh = yield from _apply(task, node, gradients)
-        if not task.keep_graph:
-            note_release(node, task)
         if modes.check_nan:
             check_nan(node, received)
     except Exception as error:
@@ -216,7 +214,7 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
         checked: tuple[Any, ...] = (None,) * rule.arity
         return checked
     if rule.saves and node.saved.__class__ is Freed:
-        refuse_freed(node)
+        refuse_freed(node, node.saved)
     if node.guard is not None:
         check_version(node)
     saved = node.saved if rule.unpack is None else values_as_tensors(node)

@@ -28,7 +28,6 @@ from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
-    FREED,
     Callbacks,
     Devices,
     Edge,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextvars import Context
 
+    from asyncgrad.core.origin import Origin
     from asyncgrad.core.sharing import Crew
 
 
@@ -125,6 +125,7 @@ class GraphTask:
         "ending",
         "error",
         "exec_info",
+        "freed",
         "future",
         "inbox",
         "keep_graph",
@@ -166,6 +167,7 @@ class GraphTask:
         recorded: Any = None,
         context: Context | None = None,
         parent: GraphTask | None = None,
+        origin: Origin | None = None,
         collect: Callable[[GraphTask], Any] | None = None,
     ) -> None:
         """Prepare a pass.
@@ -182,6 +184,7 @@ class GraphTask:
                 pass that records itself or pushes tangents.
             context: what hooks and Functions run in.
             parent: the pass whose node started this one.
+            origin: where the pass was started.
             collect: makes the result of the pass once its gradients are committed.
         """
         gradient: Any
@@ -233,6 +236,8 @@ class GraphTask:
         self.recorded = recorded
         self.context = context
         self.parent = parent
+        #: Takes the place of what nodes have saved.
+        self.freed = Freed(origin)
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.priority = 0
         self.deadline: float | None = None
@@ -373,6 +378,7 @@ class GraphTask:
         careful = self.careful
         trimmed = None if self.exec_info is None else self.exec_info.trimmed or None
         keep = self.keep_graph
+        freed = self.freed
         running = State.RUNNING
         node: Any = None
         gradient: Any = None
@@ -439,7 +445,7 @@ class GraphTask:
                     saved = node.saved
                     guard = node.guard
                     if saved.__class__ is Freed:
-                        refuse_freed(node)
+                        refuse_freed(node, saved)
                     if guard is not None and (
                         guard.__class__ is not VersionCounter or guard.value != node.version
                     ):
@@ -447,10 +453,10 @@ class GraphTask:
                     received = rule.run(node.output_metadata.F, gradient, saved)
                     if not keep:
                         if rule.attributes is None:
-                            node.saved = FREED
+                            node.saved = freed
                             node.guard = None
                         else:
-                            node.release_saved()
+                            node.release_saved(freed)
                 else:
                     received = rule.run(node.output_metadata.F, gradient, node.saved)
             except BaseException as error:
@@ -576,7 +582,7 @@ class GraphTask:
         """Compute a table node's gradients for those inputs alone that this pass needs."""
         rule = node.rule
         if node.saved.__class__ is Freed:
-            refuse_freed(node)
+            refuse_freed(node, node.saved)
         if node.guard is not None:
             check_version(node)
         F = node.output_metadata.F
@@ -590,7 +596,7 @@ class GraphTask:
                 target = edge.node if edge.__class__ is Edge else edge
                 received.append(pull(F, gradient, saved) if target in dependencies else None)
         if not self.keep_graph:
-            node.release_saved()
+            node.release_saved(self.freed)
         return received
 
     def _capture(self, node: Any, gradient: Any) -> bool:

@@ -16,6 +16,7 @@ from asyncgrad.errors import GraphFreedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from asyncgrad.core.origin import Origin
     from asyncgrad.core.rule import Rule
 
 _N = TypeVar("_N", bound="Node | None")
@@ -44,14 +45,14 @@ NO_EDGE: Final = Edge(None, 0)
 class Freed:
     """What stands where saved values were, once a pass has released them."""
 
-    __slots__ = ("attributes",)
+    __slots__ = ("attributes", "origin")
 
-    def __init__(self, attributes: dict[str, Any] | None = None) -> None:
-        """Keep what is no array: a node's metadata outlives its saved tensors."""
+    def __init__(
+        self, origin: Origin | None = None, attributes: dict[str, Any] | None = None
+    ) -> None:
+        """Keep where the pass was started, and what is no array: that outlives saved tensors."""
+        self.origin = origin
         self.attributes = attributes
-
-
-FREED: Final = Freed()
 
 
 #: Reads what a node has saved, by name; bound by `saved`.
@@ -99,7 +100,7 @@ class Node:
     rule: Rule | None
     #: Where gradients go next: a stored edge, or a tuple of them.
     following: Any
-    #: What the rule saved: one value, or a tuple, or `FREED`.
+    #: What the rule saved: one value, or a tuple, or what stands for it once it is `Freed`.
     saved: Any
     #: The version counter (or a tuple of them, or packed values) to look at before `saved` is used.
     guard: Any
@@ -174,11 +175,17 @@ class Node:
         """
         raise NotImplementedError
 
-    def release_saved(self) -> None:
-        """Give up what was saved for backward; the node can't run again if it saved anything."""
+    def release_saved(self, freed: Freed) -> None:
+        """Give up what was saved for backward; the node can't run again if it saved anything.
+
+        Args:
+            freed: the pass's own, which takes its place.
+        """
         rule = self.rule
         if rule is not None and rule.saves:
-            self.saved = FREED if rule.attributes is None else Freed(rule.attributes(self.saved))
+            if rule.attributes is not None:
+                freed = Freed(freed.origin, rule.attributes(self.saved))
+            self.saved = freed
             self.guard = None
 
     def conclude(self, received: Any, task: Any) -> Any:
@@ -359,8 +366,6 @@ def as_stored(edge: Edge) -> Any:
     return edge.node if edge.input_nr == 0 else edge
 
 
-def refuse_freed(node: Node) -> None:
+def refuse_freed(node: Node, freed: Freed) -> None:
     """Raise for a node whose saved values are gone."""
-    extras = node.extras
-    started = None if extras is None else extras.metadata.get("freed_")
-    raise GraphFreedError(node.name(), started)
+    raise GraphFreedError(node.name(), freed.origin)

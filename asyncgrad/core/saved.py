@@ -267,7 +267,7 @@ class RawSaved:
 
     def _value(self) -> Any:
         if self._node.saved.__class__ is Freed:
-            refuse_freed(self._node)
+            refuse_freed(self._node, self._node.saved)
         return values_of(self._node)[self._position]
 
     def register_hooks(
@@ -462,7 +462,7 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     if saved.__class__ is Freed:
         if where is None and saved.attributes is not None:
             return saved.attributes[key]
-        refuse_freed(node)
+        refuse_freed(node, saved)
     value = values_of(node)[position]
     F = node_metadata(node).F
     if where is None:

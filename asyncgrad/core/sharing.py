@@ -69,7 +69,7 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, l
         F = node.output_metadata.F
         received = crew.together([partial(pull, F, gradient, node.saved) for pull in rule.pulls])
         if not task.keep_graph:
-            node.release_saved()
+            node.release_saved(task.freed)
     except BaseException as error:
         task.fail(error, node)
         # The traceback holds this frame: it must not hold the graph.
@@ -96,7 +96,7 @@ def _check(node: Any) -> None:
     """Raise unless what a node has saved is there and as it was."""
     if node.rule.saves:
         if node.saved.__class__ is Freed:
-            refuse_freed(node)
+            refuse_freed(node, node.saved)
         if node.guard is not None:
             check_version(node)
 
@@ -112,7 +112,7 @@ def _run_lent(task: GraphTask, entry: Any, running: Any) -> None:
             _check(node)
             received = rule.run(node.output_metadata.F, gradient, node.saved)
             if not task.keep_graph:
-                node.release_saved()
+                node.release_saved(task.freed)
         fresh = rule.fresh
         if following.__class__ is not tuple:
             received = (received,)

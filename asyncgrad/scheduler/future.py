@@ -8,8 +8,6 @@ after the result.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import warnings
 from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
@@ -24,12 +22,6 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.scheduler.engine import Engine
 
-#: Where the package's own frames come from.
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-#: At least so many of them lie between a user's call and the construction of its future.
-_DEPTH = 5
-
-
 _initialise = asyncio.Future.__init__
 _wait = asyncio.Future.__await__
 
@@ -39,11 +31,10 @@ class BackwardFuture(asyncio.Future[Any]):
 
     __slots__ = (
         "_cancel_text",
-        "_code",
         "_engine",
-        "_instruction",
         "_notes",
         "_observed",
+        "_origin",
         "_starter",
         "_task",
     )
@@ -63,11 +54,7 @@ class BackwardFuture(asyncio.Future[Any]):
         self._starter = starter
         self._observed = False
         self._cancel_text: Any = None
-        # Where the pass was started, for the warning: the line number is found only if needed.
-        frame = sys._getframe(_DEPTH)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-            frame = frame.f_back
-        self._code, self._instruction = frame.f_code, frame.f_lasti
+        self._origin = task.freed.origin
         unobserved = engine.unobserved
         unobserved[starter] = unobserved.get(starter, 0) + 1
 
@@ -189,16 +176,8 @@ class BackwardFuture(asyncio.Future[Any]):
         """Warn if nobody ever looked at the outcome."""
         if not self._observed:
             self._engine.observation.note_lost(self._starter)
-            line = next(
-                (
-                    number
-                    for start, end, number in self._code.co_lines()
-                    if start <= self._instruction < end
-                ),
-                None,
-            )
             warnings.warn(
-                f"a backward pass started at {self._code.co_filename}:{line} was never awaited",
+                f"a backward pass started at {self._origin} was never awaited",
                 RuntimeWarning,
                 stacklevel=2,
                 source=self,

@@ -1,0 +1,32 @@
+"""Where a pass was started, for messages: the line number is found only if it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+#: Where the package's own frames come from.
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+#: At least so many of them lie between a user's call and the construction of an origin.
+_DEPTH = 3
+
+
+class Origin:
+    """The user's line that is being run."""
+
+    __slots__ = ("_code", "_instruction")
+
+    def __init__(self) -> None:
+        """Remember it, without what its frame holds."""
+        frame = sys._getframe(_DEPTH)
+        code = frame.f_code
+        while code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+            frame = frame.f_back
+            code = frame.f_code
+        self._code, self._instruction = code, frame.f_lasti
+
+    def __str__(self) -> str:
+        """The file and the line."""
+        lines = self._code.co_lines()
+        line = next((n for start, end, n in lines if start <= self._instruction < end), None)
+        return f"{self._code.co_filename}:{line}"
