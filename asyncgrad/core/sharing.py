@@ -39,6 +39,11 @@ class Crew(Protocol):
         """Run calls side by side, the first here, and wait for all."""
 
 
+#: Threads that have nothing to do where a node is split: one helps, and the core of another is left
+#: to the event loop, which would be late all the time of a pass that has nothing else to share.
+_ROOM = 2
+
+
 def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, least: int) -> bool:
     """Hand the other ready nodes that are expensive out, or split the only one.
 
@@ -59,7 +64,12 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, l
         entry = task.launch()
         crew.lend(partial(_run_lent, task, entry, running))
         room -= 1
-    if not room or not crew.splits or node.cost < 2 * least or not _is_plain(task, node, gradient):
+    if (
+        room < _ROOM
+        or not crew.splits
+        or node.cost < 2 * least
+        or not _is_plain(task, node, gradient)
+    ):
         return False
     rule = node.rule
     if not rule.apart:

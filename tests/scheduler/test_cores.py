@@ -83,13 +83,25 @@ class TestAtTheSameTime:
         assert all(name.startswith("asyncgrad") for name in meeting.threads)
         await assert_nothing_runs()
 
-    async def test_the_pulls_of_one_node_do(self) -> None:
-        if not blas.single():
-            pytest.skip("products of matrices use all cores by themselves")
+    async def test_the_pulls_of_one_node_do_where_a_core_is_left_to_the_loop(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(blas, "CORES", 3)
+        monkeypatch.setattr(blas, "single", lambda: True)
         x, meeting = leaf(), Meeting(2)
         await heavy(x, meeting, meeting).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
         assert len(set(meeting.threads)) == 2
+
+    async def test_on_two_cores_they_run_one_after_the_other(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(blas, "CORES", 2)
+        monkeypatch.setattr(blas, "single", lambda: True)
+        x, meeting = leaf(), Meeting(1)
+        await heavy(x, meeting, meeting).sum().backward()
+        assert x.grad.tolist() == [4.0] * 3
+        assert len(set(meeting.threads)) == 1
 
     @pytest.mark.parametrize("kind", [ValueError, MemoryError, StopIteration])
     @pytest.mark.parametrize("failing", [0, 1])
