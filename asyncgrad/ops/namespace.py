@@ -213,7 +213,7 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             device,
             small if array.nbytes < device.large else large,
             size=size,
-            cost=1_200 + int(size * device.element_cost),
+            cost=1_350 + int(size * device.element_cost),
             is_complex=is_complex,
             is_float=array.dtype.kind == "f",
         )
