@@ -133,7 +133,9 @@ def main() -> None:
     parser.add_argument("--learn", action="store_true")
     parser.add_argument("--batch", type=int, default=BATCH)
     args = parser.parse_args()
-    settings = Settings(args.weights, first_steps=100, batch=args.batch, rehearse=args.learn)
+    settings = Settings(
+        args.weights, first_steps=100, batch=args.batch, rehearse=args.learn, freeze=True
+    )
     listening = socket.create_server(("127.0.0.1", 0), backlog=1_000)
     print(listening.getsockname()[1], flush=True)
     config = uvicorn.Config(
