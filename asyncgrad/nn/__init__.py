@@ -35,7 +35,6 @@ from asyncgrad.nn.curves import (
     CELU,
     GLU,
     SELU,
-    GroupNorm,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
@@ -70,7 +69,7 @@ from asyncgrad.nn.loss import (
     SmoothL1Loss,
 )
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm, RMSNorm
+from asyncgrad.nn.norm import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.nn.pooling import (
     AdaptiveAvgPool1d,

@@ -199,66 +199,6 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-class GroupNorm(Module):
-    """Normalises groups of channels.
-
-    Args:
-        num_groups: in how many groups the channels are.
-        num_channels: how many channels there are.
-        eps: added to the variance.
-        affine: with a learnt scale and shift for each channel.
-        device: where the parameters are made.
-        dtype: their dtype.
-        bias: with a learnt shift.
-
-    Raises:
-        ValueError: if the channels can't be shared evenly.
-    """
-
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        if num_channels % num_groups:
-            raise ValueError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
-            )
-        self.num_groups = num_groups
-        self.num_channels = num_channels
-        self.eps = eps
-        self.affine = affine
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            made = new_parameter(num_channels, device=device, dtype=dtype) if wanted else None
-            self.register_parameter(name, made)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Forget what was learnt."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
-
-    def forward(self, input: Any) -> Any:
-        """The input, normalised."""
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        """The numbers and options."""
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-            f"bias={self.bias is not None}"
-        )
-
-
 class PixelShuffle(Module):
     """Channels laid out as squares of pixels.
 

@@ -156,7 +156,27 @@ class BatchNorm2d(_BatchNorm):
     _axes = (4,)
 
 
-class LayerNorm(Module):
+class _Scaled(Module):
+    """What norms share that end with a learnt scale and shift."""
+
+    def _add_parameters(
+        self, shape: tuple[int, ...], affine: bool, bias: bool, device: Any, dtype: Any
+    ) -> None:
+        """Make both, or None in the place of what is not wanted."""
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            made = new_parameter(*shape, device=device, dtype=dtype) if wanted else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Forget what was learnt."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class LayerNorm(_Scaled):
     """Normalises over the last axes.
 
     Args:
@@ -181,21 +201,7 @@ class LayerNorm(Module):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            self.register_parameter(
-                name,
-                new_parameter(*self.normalized_shape, device=device, dtype=dtype)
-                if wanted
-                else None,
-            )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Forget what was learnt."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        self._add_parameters(self.normalized_shape, elementwise_affine, bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
         """The input, normalised."""
@@ -206,6 +212,56 @@ class LayerNorm(Module):
         return (
             f"{self.normalized_shape}, eps={self.eps}, "
             f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        )
+
+
+class GroupNorm(_Scaled):
+    """Normalises groups of channels.
+
+    Args:
+        num_groups: in how many groups the channels are.
+        num_channels: how many channels there are.
+        eps: added to the variance.
+        affine: with a learnt scale and shift for each channel.
+        device: where the parameters are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+
+    Raises:
+        ValueError: if the channels can't be shared evenly.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(
+                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
+            )
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
+        self._add_parameters((num_channels,), affine, bias, device, dtype)
+
+    def forward(self, input: Any) -> Any:
+        """The input, normalised."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The numbers and options."""
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
         )
 
 
