@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import re
 
 import numpy as np
@@ -49,7 +50,12 @@ def attempt(log, function, *args, **kwargs):
 @functools.lru_cache
 def _theirs(program):
     notes = []
-    _drive(program(torch, _logger(notes)))
+    try:
+        _drive(program(torch, _logger(notes)))
+    finally:
+        # PyTorch's record of a checkpoint leaves this off, and pytest listens to loggers that do
+        # not propagate: it can't format what the next record has for it.
+        logging.getLogger("LoggingTensor").propagate = True
     return notes
 
 
