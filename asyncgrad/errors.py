@@ -10,14 +10,13 @@ class AutogradError(RuntimeError):
 class GraphFreedError(AutogradError):
     """A pass met a node whose saved tensors an earlier pass has released."""
 
-    def __init__(self, node: str, origin: object | None) -> None:
-        """Name the node, and the call that started the pass, if it is known."""
-        where = "" if origin is None else f" at {origin}"
+    def __init__(self, node: str, origin: object) -> None:
+        """Name the node, and the call that started the pass."""
         super().__init__(
             f"Trying to backward through the graph a second time (or directly access saved tensors "
             f"after they have already been freed): the saved values of {node} were released by an "
-            f"earlier backward() or grad(){where}. Specify retain_graph=True in that earlier call "
-            f"if you need a second pass, or run the forward again."
+            f"earlier backward() or grad() at {origin}. Specify retain_graph=True in that earlier "
+            f"call if you need a second pass, or run the forward again."
         )
 
 

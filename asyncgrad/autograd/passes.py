@@ -11,7 +11,6 @@ from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current, refuse_in_transform
-from asyncgrad.core.origin import Origin
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -435,12 +434,12 @@ def _graph_task(
             array = _ones.get(metadata)
             if array is None:
                 array = _one(metadata)
+                streamed = streamed or metadata.device.streamed
             gradients.append(array if recorded is None else wrap(array, metadata))
         else:
             gradients.append(gradient._array if recorded is None else gradient)
+            streamed = streamed or metadata.device.streamed
         edges.append(edge)
-        if metadata.device.streamed:
-            streamed = True
     if create_graph and not grad:
         _warn_of_cycle()
     task = GraphTask(
@@ -453,7 +452,6 @@ def _graph_task(
         recorded=recorded,
         context=copy_context(),
         parent=modes.graph_task,
-        origin=Origin(),
     )
     if modes.observer is not None or modes.anomaly:
         task.observer = modes.observer

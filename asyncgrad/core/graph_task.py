@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextvars import Context
 
-    from asyncgrad.core.origin import Origin
     from asyncgrad.core.sharing import Crew
 
 
@@ -73,6 +72,11 @@ class Outcome(Enum):
     HEAVY = "heavy"
     #: Nodes are handed out, and nothing else is ready.
     WAITING = "waiting"
+
+
+#: As names of the module: Python looks a member of a class up each time.
+NEW, RUNNING, DRAINING, DONE, FAILED, CANCELLED = State
+FINISHED, MORE, _HEAVY, WAITING = Outcome
 
 
 class Ready(NamedTuple):
@@ -167,7 +171,6 @@ class GraphTask:
         recorded: Any = None,
         context: Context | None = None,
         parent: GraphTask | None = None,
-        origin: Origin | None = None,
         collect: Callable[[GraphTask], Any] | None = None,
     ) -> None:
         """Prepare a pass.
@@ -184,7 +187,6 @@ class GraphTask:
                 pass that records itself or pushes tangents.
             context: what hooks and Functions run in.
             parent: the pass whose node started this one.
-            origin: where the pass was started.
             collect: makes the result of the pass once its gradients are committed.
         """
         gradient: Any
@@ -203,7 +205,7 @@ class GraphTask:
             gradient = [None] * node.num_inputs
             ready_owned = [False] * len(gradient)
             gradient[position], ready_owned[position] = gradients[0], owned
-        self.state = State.NEW
+        self.state = NEW
         #: Nodes that wait, with the number of edges over which nothing has come yet.
         self.dependencies: dict[Node, int] = {}
         #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
@@ -221,7 +223,7 @@ class GraphTask:
         self.exec_info: ExecInfo | None = None
         #: Where in `captured` the inputs of a node go.
         self.captures: dict[Any, list[tuple[int, int]]] | None = None
-        self.captured: list[Any] = []
+        self.captured: Any = ()
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
         self.callbacks: list[Callable[[], Any]] = []
@@ -230,14 +232,14 @@ class GraphTask:
         self.streams: PassStreams | None = None
         self.wait_enqueued = False
         self.error: BaseException | None = None
-        self.later_errors: list[BaseException] = []
+        self.later_errors: tuple[BaseException, ...] = ()
         self.keep_graph = keep_graph
         self.create_graph = create_graph
         self.recorded = recorded
         self.context = context
         self.parent = parent
         #: Takes the place of what nodes have saved.
-        self.freed = Freed(origin)
+        self.freed = Freed()
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.priority = 0
         self.deadline: float | None = None
@@ -283,8 +285,8 @@ class GraphTask:
         if not plan(-1 if steps is None else steps):
             return False
         self.walk = None
-        if self.state is State.NEW:
-            self.state = State.RUNNING
+        if self.state is NEW:
+            self.state = RUNNING
         return True
 
     def _plan(self, steps: int) -> bool:
@@ -379,7 +381,7 @@ class GraphTask:
         trimmed = None if self.exec_info is None else self.exec_info.trimmed or None
         keep = self.keep_graph
         freed = self.freed
-        running = State.RUNNING
+        running = RUNNING
         node: Any = None
         gradient: Any = None
         owned: Any = False
@@ -412,15 +414,15 @@ class GraphTask:
                 if not thread:
                     heavy = node.cost
                     self._put_back(node, gradient, owned)
-                    return Outcome.HEAVY if heavy > HEAVY else Outcome.MORE
+                    return _HEAVY if heavy > HEAVY else MORE
                 if node.cost < CHEAP:
                     self._put_back(node, gradient, owned)
-                    return Outcome.MORE
+                    return MORE
                 budget = CHEAP_RUN
                 if crew is not None:
                     if crew.gives_way(node.cost):
                         self._put_back(node, gradient, owned)
-                        return Outcome.HEAVY
+                        return _HEAVY
                     if share(self, crew, node, gradient, running, HEAVY):
                         node = None
                         continue
@@ -450,7 +452,8 @@ class GraphTask:
                         guard.__class__ is not VersionCounter or guard.value != node.version
                     ):
                         check_version(node)
-                    received = rule.run(node.output_metadata.F, gradient, saved)
+                    run = rule.run
+                    received = run(node.output_metadata.F, gradient, saved)
                     if not keep:
                         if rule.attributes is None:
                             node.saved = freed
@@ -458,7 +461,9 @@ class GraphTask:
                         else:
                             node.release_saved(freed)
                 else:
-                    received = rule.run(node.output_metadata.F, gradient, node.saved)
+                    # In two steps: Python is slower at methods that are values of a slot.
+                    run = rule.run
+                    received = run(node.output_metadata.F, gradient, node.saved)
             except BaseException as error:
                 self.fail(error, node)
                 # The traceback holds this frame: it must not hold the graph.
@@ -556,7 +561,7 @@ class GraphTask:
         streams = self.streams
         assert streams is not None
         ready = self.ready
-        while self.state is State.RUNNING:
+        while self.state is RUNNING:
             if self.inbox:
                 self.drain()
                 continue
@@ -567,11 +572,11 @@ class GraphTask:
             cost = node.cost if stream is None else stream.device.launch_cost
             budget -= cost
             if budget < 0 and not thread:
-                return Outcome.HEAVY if cost > HEAVY else Outcome.MORE
+                return _HEAVY if cost > HEAVY else MORE
             _, _, node, gradient, owned = heappop(ready)
             self._resume(node, streams.evaluate(self, node, gradient, owned), None)
             if budget < 0:
-                return Outcome.MORE
+                return MORE
         return self.outcome()
 
     def _within(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -622,7 +627,7 @@ class GraphTask:
             waiting = step(result) if self.context is None else self.context.run(step, result)
         except StopIteration as stop:
             self.launched.pop(node, None)
-            if stop.value is not None and self.state is State.RUNNING:
+            if stop.value is not None and self.state is RUNNING:
                 received, fresh = stop.value
                 following = node.following
                 if following.__class__ is not tuple:
@@ -645,11 +650,11 @@ class GraphTask:
 
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
         """Take the report of what a suspended node waited for, and go on with the node."""
-        if self.state is not State.RUNNING:
+        if self.state is not RUNNING:
             self.launched.pop(node, None)
             evaluation.close()
             if error is not None:
-                self.later_errors.append(error)
+                self.later_errors += (error,)
         elif error is not None:
             self._resume(node, evaluation, error, throw=True)
             # The error's traceback holds this frame.
@@ -666,7 +671,7 @@ class GraphTask:
         if node not in self.launched:
             raise ValueError(f"{node!r} was not handed out by this pass, or has reported already")
         del self.launched[node]
-        if self.state is not State.RUNNING:
+        if self.state is not RUNNING:
             self.outcome()
             return []
         before = self.order
@@ -679,7 +684,7 @@ class GraphTask:
 
     def launch(self) -> Ready | None:
         """Hand out the next ready node, None if there is none."""
-        if self.state is not State.RUNNING or not self.ready:
+        if self.state is not RUNNING or not self.ready:
             return None
         entry = Ready(*heappop(self.ready))
         self.launched[entry.node] = entry.node.sequence_nr
@@ -759,14 +764,14 @@ class GraphTask:
         self.drain()
         if self.state in _ENDED:
             return
-        if self.error is None and self.state is not State.DRAINING:
+        if self.error is None and self.state is not DRAINING:
             self.error = error
             if node is not None:
                 note_failure(error, node)
-            self.state = State.DRAINING
+            self.state = DRAINING
             self._forget()
         elif error is not self.error:
-            self.later_errors.append(error)
+            self.later_errors += (error,)
 
     def cancel(self) -> bool:
         """Ask the pass to end; False if it has ended.
@@ -775,8 +780,8 @@ class GraphTask:
         """
         if self.state in _ENDED:
             return False
-        if self.state is not State.DRAINING:
-            self.state = State.DRAINING
+        if self.state is not DRAINING:
+            self.state = DRAINING
             self._forget()
         return True
 
@@ -786,7 +791,7 @@ class GraphTask:
         self.not_ready.clear()
         self.dependencies.clear()
         self.staged.clear()
-        self.captured.clear()
+        self.captured = ()
         self.callbacks.clear()
 
     def drain(self) -> None:
@@ -797,18 +802,18 @@ class GraphTask:
     def outcome(self) -> Outcome:
         """Why the slice is over; settles the state when nothing is left to come."""
         if self.launched:
-            return Outcome.WAITING
-        if self.state is State.DRAINING:
-            self.state = State.CANCELLED if self.error is None else State.FAILED
+            return WAITING
+        if self.state is DRAINING:
+            self.state = CANCELLED if self.error is None else FAILED
         elif self.ready:
-            return Outcome.MORE
+            return MORE
         elif self.streams is not None and not self.streams.settled:
             self._resume(_DEVICES, self.streams.settle(self), None)
             return self.outcome()
         elif self.callbacks:
             self._resume(_CALLBACKS, conclude(self), None)
             return self.outcome()
-        return Outcome.FINISHED
+        return FINISHED
 
     def commit(self, *, wait: bool) -> bool:
         """Add what was staged to every `.grad`, or to none.
@@ -835,12 +840,12 @@ class GraphTask:
         """Note that the gradients are committed."""
         if self.collect is not None:
             self.result = self.collect(self)
-        self.state = State.DONE
+        self.state = DONE
 
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""
         self.error = error
-        self.state = State.FAILED
+        self.state = FAILED
 
     def release(self) -> None:
         """Let go of the graph and the context: whoever holds an error must not hold the pass."""
@@ -858,7 +863,7 @@ class GraphTask:
         self.streams = None
         self.result = None
         self.error = None
-        self.later_errors = []
+        self.later_errors = ()
         self.inbox.clear()
 
     def validate(self) -> None:
@@ -871,11 +876,11 @@ class GraphTask:
         assert not set(ready) & waiting.keys(), "a node is ready and waits"
         assert not set(ready) & self.launched.keys(), "a node is ready and handed out"
         assert not self.launched.keys() & waiting.keys(), "a node is handed out and waits"
-        if self.state in _ENDED or self.state is State.DRAINING:
+        if self.state in _ENDED or self.state is DRAINING:
             assert not ready, "a pass that ends has ready nodes"
         if self.state in _ENDED:
             assert not self.launched, "a pass has ended while nodes run"
-        if self.state is State.RUNNING and not ready and not self.launched and not self.walk:
+        if self.state is RUNNING and not ready and not self.launched and not self.walk:
             assert not waiting, "nodes wait for what never comes"
 
 
@@ -890,4 +895,4 @@ def _nothing() -> None:
 
 #: What a pass that has ended holds in the place of its graph.
 _NO_ROOT = GraphRoot((), ())
-_ENDED = frozenset({State.DONE, State.FAILED, State.CANCELLED})
+_ENDED = frozenset({DONE, FAILED, CANCELLED})

@@ -11,12 +11,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
+from asyncgrad.core.origin import Origin
 from asyncgrad.errors import GraphFreedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from asyncgrad.core.origin import Origin
     from asyncgrad.core.rule import Rule
 
 _N = TypeVar("_N", bound="Node | None")
@@ -42,17 +42,10 @@ class Edge(NamedTuple):
 NO_EDGE: Final = Edge(None, 0)
 
 
-class Freed:
-    """What stands where saved values were, once a pass has released them."""
+class Freed(Origin):
+    """What stands where saved values were, once a pass has released them: where it was started."""
 
-    __slots__ = ("attributes", "origin")
-
-    def __init__(
-        self, origin: Origin | None = None, attributes: dict[str, Any] | None = None
-    ) -> None:
-        """Keep where the pass was started, and what is no array: that outlives saved tensors."""
-        self.origin = origin
-        self.attributes = attributes
+    __slots__ = ()
 
 
 #: Reads what a node has saved, by name; bound by `saved`.
@@ -102,7 +95,8 @@ class Node:
     following: Any
     #: What the rule saved: one value, or a tuple, or what stands for it once it is `Freed`.
     saved: Any
-    #: The version counter (or a tuple of them, or packed values) to look at before `saved` is used.
+    #: The version counter (or a tuple of them, or packed values) to look at before `saved` is used;
+    #: what is no array among what was saved, by name, once that is `Freed`.
     guard: Any
     #: What the counter must still say.
     version: Any
@@ -160,7 +154,7 @@ class Node:
             return rule.name
         saved = self.saved
         if saved.__class__ is Freed:
-            kept = saved.attributes
+            kept = self.guard
         else:
             kept = None if rule.attributes is None else rule.attributes(saved)
         return rule.name if kept is None else rule.variant(kept)
@@ -183,10 +177,9 @@ class Node:
         """
         rule = self.rule
         if rule is not None and rule.saves:
-            if rule.attributes is not None:
-                freed = Freed(freed.origin, rule.attributes(self.saved))
+            # What is no array outlives saved tensors.
+            self.guard = None if rule.attributes is None else rule.attributes(self.saved)
             self.saved = freed
-            self.guard = None
 
     def conclude(self, received: Any, task: Any) -> Any:
         """What `apply` has returned, or what its coroutine has, as a tuple of gradients."""
@@ -225,16 +218,6 @@ class Node:
         """The gradients of the node's inputs from those of its outputs, outside of a pass."""
         return _caller[0](self, gradients)
 
-    def __getattr__(self, name: str) -> Any:
-        """What is saved, as `_saved_*`; only reached for what is no attribute."""
-        if name.startswith(("_saved_", "_raw_saved_")):
-            return _reader[0](self, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __dir__(self) -> list[str]:
-        """The attributes, among them what is saved."""
-        return [*super().__dir__(), *_lister[0](self)]
-
     @property
     def _input_metadata(self) -> tuple[Any, ...]:
         metadata = self.output_metadata
@@ -257,8 +240,25 @@ class OpNode(Node):
     __slots__ = ()
 
 
+class ShownNode(OpNode):
+    """A node of the table that somebody has looked at: shows what it has saved."""
+
+    __slots__ = ()
+
+    # Not in `Node`: Python does not specialise reading attributes where a class has this.
+    def __getattr__(self, name: str) -> Any:
+        """What is saved, as `_saved_*`; only reached for what is no attribute."""
+        if name.startswith(("_saved_", "_raw_saved_")):
+            return _reader[0](self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        """The attributes, among them what is saved."""
+        return [*super().__dir__(), *_lister[0](self)]
+
+
 #: The classes of table nodes by their names.
-_classes: dict[str, type[OpNode]] = {}
+_classes: dict[str, type[ShownNode]] = {}
 
 
 def shown(node: _N) -> _N:
@@ -271,7 +271,7 @@ def shown(node: _N) -> _N:
         name = node.name()
         face = _classes.get(name)
         if face is None:
-            face = _classes[name] = type(name, (OpNode,), {"__slots__": (), "__doc__": None})
+            face = _classes[name] = type(name, (ShownNode,), {"__slots__": (), "__doc__": None})
         node.__class__ = face  # type: ignore[assignment]
     return node
 
@@ -368,4 +368,4 @@ def as_stored(edge: Edge) -> Any:
 
 def refuse_freed(node: Node, freed: Freed) -> None:
     """Raise for a node whose saved values are gone."""
-    raise GraphFreedError(node.name(), freed.origin)
+    raise GraphFreedError(node.name(), freed)

@@ -7,8 +7,8 @@ import sys
 
 #: Where the package's own frames come from.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-#: At least so many of them lie between a user's call and the construction of an origin.
-_DEPTH = 3
+#: At least so many of them lie between a user's call and an origin made for its pass.
+_DEPTH = 4
 
 
 class Origin:

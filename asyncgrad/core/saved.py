@@ -460,8 +460,8 @@ def saved_names(node: Node) -> list[str]:
 def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     saved = node.saved
     if saved.__class__ is Freed:
-        if where is None and saved.attributes is not None:
-            return saved.attributes[key]
+        if where is None and node.guard is not None:
+            return node.guard[key]
         refuse_freed(node, saved)
     value = values_of(node)[position]
     F = node_metadata(node).F

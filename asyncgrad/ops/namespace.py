@@ -40,9 +40,10 @@ class Recorded:
     chain: Any = None
     mh: Any = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Only reached for what the table lacks."""
-        raise AttributeError(f"the table of derivatives has no function {name!r}")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The functions of the table."""
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
         """The sum of two gradients, a new tensor."""
@@ -65,9 +66,10 @@ class Raw:
         #: A gradient through a local derivative: the gradient times its conjugate.
         self.chain: Any = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Only reached for what the table lacks."""
-        raise AttributeError(f"the table of derivatives has no function {name!r}")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The functions of the table."""
 
     def as_array(self, value: Any) -> Any:
         """NumPy answers 0-d arrays with scalars: make them arrays again."""

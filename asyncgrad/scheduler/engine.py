@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import Outcome, State
+from asyncgrad.core.graph_task import DONE, DRAINING, FINISHED, MORE, RUNNING, Outcome
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import blas
@@ -242,7 +242,7 @@ class Engine:
             unhush(token)
             del token
         task.running = False
-        if outcome is Outcome.FINISHED and not task.suspended:
+        if outcome is FINISHED and not task.suspended:
             self._finish(task)
         else:
             # What the slice was worth, and not what the clock says: a collector's or the system's
@@ -265,7 +265,7 @@ class Engine:
 
     def _after(self, task: GraphTask, outcome: Outcome) -> None:
         """Go on with a pass whose slice or segment has ended."""
-        if task.state is State.DRAINING:
+        if task.state is DRAINING:
             self.nodes.stop(self, task)
             while task.suspended:
                 suspended = task.suspended.pop()
@@ -274,9 +274,9 @@ class Engine:
             outcome = task.outcome()
         elif task.suspended:
             self.nodes.launch(self, task)
-        if outcome is Outcome.FINISHED:
+        if outcome is FINISHED:
             self._finish(task)
-        elif outcome is Outcome.MORE:
+        elif outcome is MORE:
             self.enqueue(task)
         elif outcome is Outcome.HEAVY:
             self.away.send(self, task)
@@ -301,7 +301,7 @@ class Engine:
             self._complete(task)
             return
         task.drain()
-        if error is not None or task.state is not State.RUNNING:
+        if error is not None or task.state is not RUNNING:
             self._after(task, task.outcome())
         else:
             self._after(task, outcome)
@@ -341,7 +341,7 @@ class Engine:
         """Commit a pass that has run, or tell its future why not."""
         if task.ending:
             return
-        if task.state is not State.RUNNING:
+        if task.state is not RUNNING:
             self._complete(task)
             return
         task.ending = True
@@ -362,7 +362,7 @@ class Engine:
     def _goes_on(task: GraphTask) -> bool:
         """Whether a pass is still to succeed when the last reports have been read."""
         task.drain()
-        return task.state is State.RUNNING
+        return task.state is RUNNING
 
     def _complete(self, task: GraphTask) -> None:
         """End the future of a pass."""
@@ -379,7 +379,7 @@ class Engine:
             if self.emptied is not None and not live and not self.emptied.done():
                 self.emptied.set_result(None)
         state = task.state
-        if state is State.DONE:
+        if state is DONE:
             future._task = None
             future.set_result(task.result)
             task.context = None

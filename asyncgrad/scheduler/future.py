@@ -54,7 +54,7 @@ class BackwardFuture(asyncio.Future[Any]):
         self._starter = starter
         self._observed = False
         self._cancel_text: Any = None
-        self._origin = task.freed.origin
+        self._origin = task.freed
         unobserved = engine.unobserved
         unobserved[starter] = unobserved.get(starter, 0) + 1
 

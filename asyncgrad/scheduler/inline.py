@@ -16,7 +16,7 @@ from threading import Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import Outcome, State
+from asyncgrad.core.graph_task import FINISHED, RUNNING
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack
@@ -57,7 +57,7 @@ def _run(task: GraphTask) -> Any:
     token = hush()
     try:
         task.start()
-        while task.run(_UNLIMITED) is not Outcome.FINISHED:
+        while task.run(_UNLIMITED) is not FINISHED:
             _await_nodes(task, started)
     finally:
         unhush(token)
@@ -67,12 +67,13 @@ def _run(task: GraphTask) -> Any:
         for running in started:
             # This thread was interrupted.
             running.end()
-    if task.state is State.RUNNING:
+    if task.state is RUNNING:
         end_pass(task, wait=True)
-    error, result = task.error, task.result
-    task.release()
+    error = task.error
     if error is None:
-        return result
+        task.context = None
+        return task.result
+    task.release()
     try:
         raise as_failure(error)
     finally:
@@ -97,14 +98,14 @@ def _await_nodes(task: GraphTask, started: deque[OnPortal]) -> None:
                 "which could only run on that loop: use await"
             )
         )
-    if task.state is not State.RUNNING:
+    if task.state is not RUNNING:
         for suspended in waiting:
             discard(suspended)
             task.resume(suspended.node, suspended.evaluation, None, None)
         return
     for place, suspended in enumerate(waiting):
         node, evaluation, _ = suspended
-        if task.state is State.RUNNING:
+        if task.state is RUNNING:
             for following in waiting[place + len(started) : place + LIMIT]:
                 started.append(OnPortal(wait_for_node(following.waiting), _context_of(task)))
         _cancel_if_over(task, started)
@@ -131,7 +132,7 @@ def _await_nodes(task: GraphTask, started: deque[OnPortal]) -> None:
 def _cancel_if_over(task: GraphTask, started: deque[OnPortal]) -> None:
     """Cancel the coroutines of a pass that has failed."""
     task.drain()
-    if task.state is not State.RUNNING:
+    if task.state is not RUNNING:
         for running in started:
             running.cancel()
 

@@ -157,7 +157,7 @@ def test_a_pass_run_in_one_go_is_the_reference(graph: Graph) -> None:
     task.validate()
     assert task.run(ENDLESS) is Outcome.FINISHED
     task.validate()
-    assert (staged(task), task.captured) == reference(graph)
+    assert (staged(task), list(task.captured)) == reference(graph)
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -291,7 +291,7 @@ class Interleavings(RuleBasedStateMachine):
             self.task.validate()
             if self.task.state not in {State.NEW, State.RUNNING}:
                 assert self.task.staged == []
-                assert self.task.captured == []
+                assert not self.task.captured
 
     def teardown(self) -> None:
         """Bring the pass to its end, and compare."""
@@ -315,14 +315,14 @@ class Interleavings(RuleBasedStateMachine):
         if self.errors:
             event("failed")
             assert (task.state, task.error) == (State.FAILED, self.errors[0])
-            assert task.later_errors == self.errors[1:]
+            assert list(task.later_errors) == self.errors[1:]
         elif self.cancelled:
             event("cancelled")
             assert (task.state, task.error) == (State.CANCELLED, None)
         else:
             event("succeeded")
             assert task.state is State.RUNNING
-            assert (staged(task), task.captured) == reference(self.graph)
+            assert (staged(task), list(task.captured)) == reference(self.graph)
 
 
 class _Last:
