@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class Admission:
         self._limit = limit
         self._max_waiting = max_waiting
         self._order = count()
-        #: (minus priority, order, what is set when it is one's turn).
+        #: (minus priority, order, what is set when it is one's turn), sorted.
         self._line: list[tuple[int, int, anyio.Event]] = []
         self._inside = self._admitted = self._refused = self._expired = 0
 
@@ -102,7 +102,7 @@ class Admission:
                     f"served. Try again later, or raise max_waiting."
                 )
             turn = (-priority, next(self._order), anyio.Event())
-            heappush(self._line, turn)
+            insort(self._line, turn)
             try:
                 await turn[2].wait()
             except BaseException:
@@ -110,15 +110,14 @@ class Admission:
                 if turn[2].is_set():
                     self._leave()
                 else:
-                    self._line.remove(turn)
-                    heapify(self._line)
+                    del self._line[bisect_left(self._line, turn)]
                 raise
         self._admitted += 1
 
     def _leave(self) -> None:
         """Give one's place to the most urgent who waits."""
         if self._line:
-            heappop(self._line)[2].set()
+            self._line.pop(0)[2].set()
         else:
             self._inside -= 1
 

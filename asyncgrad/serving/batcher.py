@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -35,13 +35,24 @@ class BatcherStatistics:
 
 
 @dataclass(slots=True)
+class _Batch:
+    """What is being computed."""
+
+    #: How many still wait for it.
+    wanted: int
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+@dataclass(slots=True)
 class _Entry:
-    """A request in the line."""
+    """A request."""
 
     item: Any
+    #: The loop's time when it came.
+    came: float
     answered: anyio.Event = field(default_factory=anyio.Event)
-    #: Nobody waits for the answer any more.
-    gone: bool = False
+    #: None while it is in the line.
+    batch: _Batch | None = None
     result: Any = None
     error: BaseException | None = None
 
@@ -49,14 +60,15 @@ class _Entry:
 class Batcher(Generic[_Item, _Result]):
     """Computes requests in batches: one forward pass for many, a result for each.
 
-    An asynchronous context manager. A batch is closed when it is full, or when the first of it has
-    waited long enough. While one is computed the next fills up. A request whose task is cancelled
-    leaves the line; one that is being computed is, with its batch, and its result is dropped.
+    An asynchronous context manager. A batch is closed when it is full, or when somebody has waited
+    long enough. While one is computed the next fills up. A request whose task is cancelled leaves
+    the line; one that is being computed is, with its batch, and its result is dropped. A batch that
+    nobody waits for any more is cancelled, passes and all.
 
     Args:
         compute: an asynchronous function of a list of items that gives a result for each.
         max_size: how many items a batch has at most.
-        max_delay: seconds that the first of a batch waits for others.
+        max_delay: seconds that a request waits for others, if there is room to compute it.
         max_waiting: how many may wait; the next is refused at once.
         concurrent: how many batches are computed at once.
 
@@ -94,43 +106,54 @@ class Batcher(Generic[_Item, _Result]):
         self._max_waiting = max_waiting
         self._concurrent = concurrent
         self._order = count()
+        #: Those who wait: (minus priority, order, entry), sorted.
         self._line: list[tuple[int, int, _Entry]] = []
-        self._waiting = 0
-        self._came: anyio.Event
-        self._full: anyio.Event
+        #: Set and replaced when a batch may have to be closed earlier than it seemed.
+        self._news: anyio.Event
         self._open = False
         self._batches = self._requests = self._refused = 0
         self._life: AbstractAsyncContextManager[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Begin to take requests."""
+        if self._life is not None:
+            raise RuntimeError("the batcher is open already: one `async with` at a time")
         self._life = self._living()
         await self._life.__aenter__()
         return self
 
     async def __aexit__(self, *facts: Any) -> bool | None:
-        """Answer those who wait, and end; after an error, cancel them."""
+        """Answer those who wait, and end; after an error, refuse them."""
         assert self._life is not None
-        return await self._life.__aexit__(*facts)
+        try:
+            return await self._life.__aexit__(*facts)
+        finally:
+            self._life = None
 
     @asynccontextmanager
     async def _living(self) -> Any:
-        self._came, self._full = anyio.Event(), anyio.Event()
+        self._news = anyio.Event()
         failed: list[Exception] = []
-        async with anyio.create_task_group() as group:
-            self._open = True
-            for _ in range(self._concurrent):
-                group.start_soon(self._serve)
-            try:
-                yield
-            except Exception as error:
-                # The caller's own, and no matter of the group's.
-                failed.append(error)
-                group.cancel_scope.cancel()
-            finally:
-                self._open = False
-                self._came.set()
-                self._full.set()
+        try:
+            async with anyio.create_task_group() as group:
+                self._open = True
+                for _ in range(self._concurrent):
+                    group.start_soon(self._serve)
+                try:
+                    yield
+                except Exception as error:
+                    # The caller's own, and no matter of the group's.
+                    failed.append(error)
+                    group.cancel_scope.cancel()
+                finally:
+                    self._open = False
+                    self._tell()
+        finally:
+            # Nobody is left to compute them.
+            for *_, entry in self._line:
+                entry.error = RuntimeError("the batcher was stopped before it came to this request")
+                entry.answered.set()
+            self._line.clear()
         if failed:
             try:
                 raise failed[0]
@@ -151,82 +174,89 @@ class Batcher(Generic[_Item, _Result]):
         """
         if not self._open:
             raise RuntimeError("the batcher is not open: use it within `async with batcher:`")
-        if self._waiting >= self._max_waiting:
+        if len(self._line) >= self._max_waiting:
             self._refused += 1
-            raise Overloaded(f"{self._waiting} requests wait already. Try again later.")
-        entry = _Entry(item)
-        heappush(self._line, (-priority, next(self._order), entry))
-        self._waiting += 1
-        self._came.set()
-        if self._waiting >= self._max_size:
-            self._full.set()
+            raise Overloaded(f"{len(self._line)} requests wait already. Try again later.")
+        entry = _Entry(item, anyio.current_time())
+        place = (-priority, next(self._order), entry)
+        insort(self._line, place)
+        if len(self._line) in {1, self._max_size}:
+            self._tell()
         try:
             await entry.answered.wait()
         except BaseException:
-            if not entry.gone and not entry.answered.is_set():
-                entry.gone = True
-                self._waiting -= 1
+            if entry.batch is not None:
+                entry.batch.wanted -= 1
+                if not entry.batch.wanted:
+                    entry.batch.scope.cancel()
+            elif not entry.answered.is_set():
+                del self._line[bisect_left(self._line, place)]
             raise
         if entry.error is not None:
             try:
                 raise entry.error
             finally:
-                del entry
+                del entry, place
         return entry.result  # type: ignore[no-any-return]
+
+    def _tell(self) -> None:
+        """Let those who serve look again at who waits."""
+        news, self._news = self._news, anyio.Event()
+        news.set()
 
     async def _serve(self) -> None:
         """Compute one batch after the other until the batcher is closed and nobody waits."""
-        while True:
-            if not self._waiting:
-                if not self._open:
-                    return
-                self._came = anyio.Event()
-                await self._came.wait()
-                continue
-            if self._waiting < self._max_size and self._open:
-                self._full = anyio.Event()
-                with anyio.move_on_after(self._max_delay if self._max_delay > 0 else -math.inf):
-                    await self._full.wait()
-            batch = self._take()
-            if batch:
-                await self._answer(batch)
+        while self._line or self._open:
+            pause = self._pause()
+            if pause > 0:
+                with anyio.move_on_after(pause) as waiting:
+                    await self._news.wait()
+                if not waiting.cancelled_caught:
+                    continue
+            entries = [entry for *_, entry in self._line[: self._max_size]]
+            del self._line[: self._max_size]
+            if entries:
+                await self._answer(entries)
+                # Answers go out before the next batch, even if nothing was awaited for this one.
+                await anyio.lowlevel.checkpoint()
 
-    def _take(self) -> list[_Entry]:
-        """The most urgent of those who wait."""
-        batch: list[_Entry] = []
-        while self._line and len(batch) < self._max_size:
-            entry = heappop(self._line)[2]
-            if not entry.gone:
-                # From here on it is not in the line any more, whatever becomes of its task.
-                entry.gone = True
-                self._waiting -= 1
-                batch.append(entry)
-        return batch
+    def _pause(self) -> float:
+        """Seconds until a batch is closed, if there is no news before."""
+        if not self._line:
+            return math.inf
+        if len(self._line) >= self._max_size or not self._open:
+            return 0.0
+        first = min(entry.came for *_, entry in self._line)
+        return first + self._max_delay - anyio.current_time()
 
-    async def _answer(self, batch: list[_Entry]) -> None:
+    async def _answer(self, entries: list[_Entry]) -> None:
         """Compute a batch; an error of it is everybody's in it, and nobody else's."""
         self._batches += 1
-        self._requests += len(batch)
+        self._requests += len(entries)
+        batch = _Batch(len(entries))
+        for entry in entries:
+            entry.batch = batch
         try:
-            results = await self._compute([entry.item for entry in batch])
-            if len(results) != len(batch):
-                raise ValueError(
-                    f"Batcher: compute was given {len(batch)} items and has returned "
-                    f"{len(results)} results"
-                )
-            for entry, result in zip(batch, results, strict=True):
-                entry.result = result
+            with batch.scope:
+                results = await self._compute([entry.item for entry in entries])
+                if len(results) != len(entries):
+                    raise ValueError(
+                        f"Batcher: compute was given {len(entries)} items and has returned "
+                        f"{len(results)} results"
+                    )
+                for entry, result in zip(entries, results, strict=True):
+                    entry.result = result
         except Exception as error:
-            for entry in batch:
+            for entry in entries:
                 entry.error = error
         except BaseException as error:
-            for entry in batch:
+            for entry in entries:
                 entry.error = RuntimeError(f"the batcher was stopped by {type(error).__name__}")
             raise
         finally:
-            for entry in batch:
+            for entry in entries:
                 entry.answered.set()
 
     def statistics(self) -> BatcherStatistics:
         """What has been done so far."""
-        return BatcherStatistics(self._waiting, self._batches, self._requests, self._refused)
+        return BatcherStatistics(len(self._line), self._batches, self._requests, self._refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -156,3 +157,115 @@ async def test_one_pass_gives_every_request_its_own_gradient():
         results = await asyncio.gather(*map(batcher, rows))
     for row, gradient in zip(rows, results, strict=True):
         assert np.allclose(gradient, 2 * row * np.array([1, 2, 3]))
+
+
+async def test_several_batches_are_computed_at_once_where_that_is_wanted():
+    model = Model()
+    async with Batcher(model, max_size=1, max_delay=NEVER, concurrent=2) as batcher:
+        requests = [asyncio.ensure_future(batcher(n)) for n in (1, 2, 3)]
+        await settle()
+        assert model.batches == [[1], [2]]
+        model.go.set()
+        assert await asyncio.gather(*requests) == [10, 20, 30]
+        # With nothing to do, they sleep, and wake for what comes then.
+        await settle()
+        model.go.clear()
+        requests = [asyncio.ensure_future(batcher(n)) for n in (4, 5)]
+        await settle()
+        assert model.batches[3:] == [[4], [5]]
+        model.go.set()
+        assert await asyncio.gather(*requests) == [40, 50]
+
+
+async def test_a_delay_counts_from_when_a_request_came_not_from_when_there_was_room(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("anyio.current_time", lambda: now)
+    model = Model()
+    async with Batcher(model, max_size=2, max_delay=NEVER) as batcher:
+        first = [asyncio.ensure_future(batcher(n)) for n in (1, 2)]
+        await settle()
+        late = asyncio.ensure_future(batcher(3))
+        await settle()
+        now = NEVER + 1.0
+        model.go.set()
+        assert await asyncio.gather(*first, late) == [10, 20, 30]
+    assert model.batches == [[1, 2], [3]]
+
+
+async def test_a_batch_that_nobody_waits_for_any_more_is_cancelled():
+    ended = []
+
+    class Endless(Model):
+        async def __call__(self, items):
+            try:
+                return await super().__call__(items)
+            finally:
+                ended.append(items)
+
+    model = Endless()
+    async with Batcher(model, max_size=2, max_delay=NEVER) as batcher:
+        requests = [asyncio.ensure_future(batcher(n)) for n in (1, 2)]
+        await settle()
+        requests[0].cancel()
+        await settle()
+        assert not ended
+        requests[1].cancel()
+        await settle()
+        assert ended == [[1, 2]]
+        # And the next one is computed as if nothing had been.
+        model.go.set()
+        assert await asyncio.gather(batcher(3), batcher(4)) == [30, 40]
+
+
+async def test_whoever_still_waits_when_the_batcher_is_stopped_is_told():
+    async def one(batcher, item):
+        with pytest.raises(RuntimeError, match="the batcher was stopped"):
+            await batcher(item)
+
+    batcher, others = Batcher(Model(), max_size=1, max_delay=NEVER), []
+
+    async def stop():
+        async with batcher:
+            others.extend(asyncio.ensure_future(one(batcher, n)) for n in range(3))
+            await settle()
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await stop()
+    await asyncio.gather(*others)
+    assert batcher.statistics().waiting == 0
+
+
+async def test_a_batcher_is_opened_once_at_a_time_and_again_later():
+    model = Model()
+    model.go.set()
+    batcher = Batcher(model, max_size=1)
+    async with batcher:
+        with pytest.raises(RuntimeError, match="open already"):
+            async with batcher:
+                pass
+        assert await batcher(1) == 10
+    async with batcher:
+        assert await batcher(2) == 20
+
+
+async def test_others_have_turns_between_batches_even_if_nothing_is_awaited_for_them():
+    turns = 0
+
+    async def bystander():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    seen = []
+
+    async def compute(items):
+        seen.append(turns)
+        return items
+
+    async with Batcher(compute, max_size=1, max_delay=NEVER) as batcher:
+        beside = asyncio.ensure_future(bystander())
+        await asyncio.gather(*map(batcher, range(8)))
+        beside.cancel()
+    assert all(later > earlier for earlier, later in pairwise(seen))
