@@ -83,6 +83,8 @@ class Tenants:
     """All tenants, found by their tokens."""
 
     def __init__(self, plans: dict[str, Plan]) -> None:
+        if len({plan.token for plan in plans.values()}) < len(plans):
+            raise ValueError("two tenants have the same token")
         base = Base()
         self._by_token = [(plan.token.encode(), Tenant(n, plan, base)) for n, plan in plans.items()]
 
