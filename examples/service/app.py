@@ -244,6 +244,8 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.get("/healthz")
     async def alive() -> dict[str, bool]:
+        if ready and not learner.alive:
+            raise HTTPException(503, "the learner has died; start this process anew")
         return {"alive": True}
 
     @app.get("/readyz")

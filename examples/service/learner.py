@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +17,7 @@ from examples.service.calm import Calm
 from examples.service.spool import Correction, Spool, lead
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from examples.service.trainer import Trainer
@@ -31,6 +33,10 @@ WAITING = 256
 GIVE_WAY = 2.0
 #: Seconds between two looks at what other workers have left.
 LOOK = 0.25
+#: Seconds until it tries again what the disk did not let it do.
+RETRY = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class Learner:
@@ -99,8 +105,8 @@ class Learner:
             await self._publish()
         else:
             self.published, self.step = found, found.step
-        run = self._run if self.leads else self._follow
-        self._task = asyncio.create_task(run(), name="learner")
+        once = self._lead_on if self.leads else self._follow
+        self._task = asyncio.create_task(self._ever(once), name="learner")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -130,18 +136,31 @@ class Learner:
         finally:
             self._watchers.discard(events)
 
-    async def _run(self) -> None:
-        """Learn from one correction after the other."""
+    @property
+    def alive(self) -> bool:
+        """Whether it still does what it is there for."""
+        return not self._task.done()
+
+    async def _ever(self, once: Callable[[], Awaitable[None]]) -> None:
+        """Do something again and again, whatever becomes of the disk."""
         while True:
-            self._came.clear()
-            correction, self.waiting = await ag.offload(self._spool.first)
-            if correction is not None:
-                await self._take_in(correction)
-            elif self._rehearse:
-                await self._practise()
-            else:
-                with anyio.move_on_after(LOOK):
-                    await self._came.wait()
+            try:
+                await once()
+            except OSError:
+                log.exception("the disk does not take part; the next try is in %s seconds", RETRY)
+                await asyncio.sleep(RETRY)
+
+    async def _lead_on(self) -> None:
+        """Learn from a correction, or wait for one."""
+        self._came.clear()
+        correction, self.waiting = await ag.offload(self._spool.first)
+        if correction is not None:
+            await self._take_in(correction)
+        elif self._rehearse:
+            await self._practise()
+        else:
+            with anyio.move_on_after(LOOK):
+                await self._came.wait()
 
     async def _take_in(self, correction: Correction) -> None:
         """Some steps on a correction; it is learnt when the weights that know it are kept."""
@@ -163,12 +182,11 @@ class Learner:
 
     async def _follow(self) -> None:
         """Answer with what the process that learns has published last."""
-        while True:
-            await asyncio.sleep(LOOK)
-            if await ag.offload(self._trainer.kept_step, self._path) != self.step:
-                self.published = await self._trainer.load(self._path)
-                self.step = self.published.step
-                self._tell({"step": self.step, "published": True, "waiting": self.waiting})
+        await asyncio.sleep(LOOK)
+        if await ag.offload(self._trainer.kept_step, self._path) != self.step:
+            self.published = await self._trainer.load(self._path)
+            self.step = self.published.step
+            self._tell({"step": self.step, "published": True, "waiting": self.waiting})
 
     async def _learn(self, corrections: list[Correction]) -> float:
         """One step on a batch of the digits, with some corrections among them."""

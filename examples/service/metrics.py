@@ -63,7 +63,12 @@ class Metrics:
         """Everything, in Prometheus' format."""
         self._set(
             "digits_learner",
-            {"step": learner.step, "waiting": learner.waiting, "leads": learner.leads},
+            {
+                "step": learner.step,
+                "waiting": learner.waiting,
+                "leads": learner.leads,
+                "alive": learner.alive,
+            },
         )
         self._set("digits_admission", asdict(admission.statistics()))
         self._set("digits_batcher", asdict(batcher.statistics()))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from examples.service.model import DIGITS, PIXELS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -56,18 +58,27 @@ class Spool:
             raise Full(f"{waiting} corrections wait already; send it again later")
         name = f"{time.time_ns():020}-{os.getpid()}-{next(self._order)}"
         part = self._folder / f"{name}.part"
-        part.write_text(json.dumps({"pixels": image.tolist(), "digit": digit}))
+        with part.open("w") as file:
+            json.dump({"pixels": image.tolist(), "digit": digit}, file)
+            file.flush()
+            os.fsync(file.fileno())
         part.rename(part.with_suffix(".json"))
         return waiting + 1
 
     def first(self) -> tuple[Correction | None, int]:
-        """The one that has waited longest, if any does, and how many others wait."""
+        """The one that has waited longest, if any does, and how many others wait.
+
+        What can't be read is set aside, for a person to look at.
+        """
         files = self._files()
-        if not files:
-            return None, 0
-        facts = json.loads(files[0].read_text())
-        image = np.array(facts["pixels"], np.float32)
-        return Correction(image, facts["digit"], files[0]), len(files) - 1
+        for left, file in zip(range(len(files) - 1, -1, -1), files, strict=True):
+            try:
+                facts = json.loads(file.read_text())
+                image = np.array(facts["pixels"], np.float32).reshape(PIXELS)
+                return Correction(image, int(facts["digit"]) % DIGITS, file), left
+            except (ValueError, TypeError, KeyError):
+                file.rename(file.with_suffix(".unreadable"))
+        return None, 0
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.json"))

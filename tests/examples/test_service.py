@@ -245,7 +245,7 @@ def test_one_command_starts_it_and_a_signal_ends_it(tmp_path):
         with httpx.stream("GET", f"http://127.0.0.1:{port}/events") as events:
             assert next(events.iter_lines()).startswith("data: ")
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=100)
         assert process.returncode in (0, -signal.SIGTERM)
         assert "Traceback" not in said
     assert (tmp_path / "w.safetensors").exists()
@@ -272,6 +272,9 @@ def test_of_several_workers_one_learns_and_all_answer_with_what_it_has_learnt(tm
             # Nobody goes back for long: those that follow look for what is new.
             new = new + 1 if now["step"] == old + 12 else 0
         assert now["digit"] == wrong
+        # It is removed just after its weights have been published.
+        while list((tmp_path / "w.safetensors.corrections").glob("*.json")):
+            asked(port, "predict", pixels=strange)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=100)
         assert "Traceback" not in said
@@ -324,6 +327,58 @@ def test_a_kill_while_it_learns_loses_no_correction(tmp_path):
         after = asked(port, "predict", pixels=strange)
     assert after["digit"] == wrong
     assert after["step"] - before["step"] in (120, 132)
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be_read_or_kept_stops_no_learning(tmp_path, monkeypatch, caplog):
+    strange = np.eye(8, dtype=np.float32).reshape(-1).tolist()
+    corrections = tmp_path / "w.safetensors.corrections"
+    corrections.mkdir()
+    for number, text in enumerate(("", "[]", '{"pixels": [1], "digit": 2}', '{"digit": 2}')):
+        (corrections / f"{number}.json").write_text(text)
+    monkeypatch.setattr("examples.service.learner.RETRY", 0.0)
+    async with serving(tmp_path, first_steps=5) as (app, client):
+        save, refused = checkpoint.save, 0
+
+        def full(*args):
+            nonlocal refused
+            if refused < 2:
+                refused += 1
+                raise OSError(28, "No space left on device")
+            save(*args)
+
+        monkeypatch.setattr(checkpoint, "save", full)
+        with app.state.learner.watching() as events:
+            await client.post("/correct", json={"pixels": strange, "digit": 3})
+            while not (await events.get()).get("published"):
+                assert (await client.get("/healthz")).status_code == 200
+        assert refused == 2
+        while list(corrections.glob("*.json")):
+            await client.get("/healthz")
+        assert (await client.post("/predict", json={"pixels": strange})).json()["digit"] == 3
+    assert sorted(file.name for file in corrections.iterdir()) == [
+        f"{number}.unreadable" for number in range(4)
+    ]
+    assert caplog.text.count("the disk does not take part") == 2
+
+
+@pytest.mark.asyncio
+async def test_the_health_check_says_that_the_learner_has_died(tmp_path, monkeypatch):
+    async def serve():
+        async with serving(tmp_path, first_steps=5) as (app, client):
+            assert (await client.get("/healthz")).status_code == 200
+            monkeypatch.setattr(checkpoint, "save", lambda *args: 1 / 0)
+            await client.post("/correct", json={"pixels": picture(), "digit": 3})
+            await asyncio.wait([app.state.learner._task])
+            answer = await client.get("/healthz")
+            assert answer.status_code == 503
+            assert "learner has died" in answer.text
+            assert "digits_learner_alive 0.0" in (await client.get("/metrics")).text
+            assert (await client.post("/predict", json={"pixels": picture()})).status_code == 200
+
+    # What it died of is raised where it is waited for: at the end.
+    with pytest.raises(ZeroDivisionError):
+        await serve()
 
 
 def test_a_correction_too_many_is_refused_and_the_first_to_come_is_the_first_out(tmp_path):
