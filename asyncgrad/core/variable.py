@@ -137,10 +137,11 @@ def gradient_edge(variable: Variable) -> Any:
     if not meta.requires_grad:
         return None if meta.view is None else _renewed_edge(variable, meta.view)
     reference = meta.accumulator
-    accumulator = None if reference is None else reference()
-    if accumulator is None:
-        return _new_accumulator(variable, autograd_meta(variable))
-    return accumulator
+    if reference is not None:
+        accumulator = reference()
+        if accumulator is not None:
+            return accumulator
+    return _new_accumulator(variable, meta)
 
 
 #: The stored edge of a view, made anew from its base; bound by `ops.in_place`.
@@ -192,14 +193,16 @@ def note_view(
     if held is not array and (held is None or held is not array.base):
         # The function had to copy.
         return
-    if is_inference(source):
-        if variable._edge is None:
-            autograd_meta(variable).inference = True
-        return
+    meta = source._autograd
+    parent = None
+    if meta is not None:
+        if meta.inference:
+            if variable._edge is None:
+                autograd_meta(variable).inference = True
+            return
+        parent = meta.view
     counter = source._counter or counter_of(source)
     variable._counter = counter
-    meta = source._autograd
-    parent = None if meta is None else meta.view
     if parent is None:
         view = View(source, (None, name, attributes), counter.value, creation)
     else:

@@ -13,6 +13,9 @@ from asyncgrad.core.variable import Variable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_index = operator.index
+_WHATEVER = (-1,)
+
 
 def one_dim(name: str, dim: Any, ndim: int) -> int:
     """An axis counted from the front.
@@ -38,12 +41,14 @@ def one_dim(name: str, dim: Any, ndim: int) -> int:
 
 def many_dims(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front, each once; None or an empty sequence means all."""
+    if dims.__class__ is int and -ndim <= dims < ndim:
+        return (dims + ndim if dims < 0 else dims,)
     if dims is None:
         return tuple(range(ndim))
     if isinstance(dims, (tuple, list)):
         if not dims:
             return tuple(range(ndim))
-        axes = tuple(one_dim(name, dim, ndim) for dim in dims)
+        axes = tuple([one_dim(name, dim, ndim) for dim in dims])
         if len(set(axes)) < len(axes):
             raise RuntimeError(f"{name}: dim appears multiple times in the list of dims {dims}")
         return axes if ndim else ()
@@ -54,9 +59,9 @@ def many_dims(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
 def one_shape(name: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as one sequence or as several numbers."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
+        (sizes,) = sizes
     try:
-        return tuple(map(operator.index, sizes))
+        return tuple(map(_index, sizes))
     except TypeError:
         raise TypeError(f"{name}(): a shape must be made of ints, got {sizes!r}") from None
 
@@ -67,8 +72,10 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
     Raises:
         RuntimeError: if the elements do not fit.
     """
+    if shape == _WHATEVER:
+        return (size,)
     total = prod(shape)
-    if total == size and min(shape, default=0) >= 0:
+    if total == size and (not shape or min(shape) >= 0):
         return shape
     if total < 0 and min(shape) == -1 and shape.count(-1) == 1 and not size % total:
         place = shape.index(-1)

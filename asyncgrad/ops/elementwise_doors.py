@@ -339,31 +339,35 @@ def comparison_door(
         numbers: the second operand may be a number.
     """
     name = entry.name
-    #: By the operands' record that of the result, which has their shape.
-    known: dict[Any, Any] = {}
+    trusting = getattr(entry.forward, "trusting", None)
+    #: By the operands' record that of the result, which has their shape, and the function.
+    known: dict[Any, tuple[Any, Any]] = {}
 
     def door(input: Any, other: Any) -> Any:
         kind = other.__class__
         try:
             metadata = input._metadata
+            seen = known.get(metadata)
             if not current().plain:
                 return meet(input, other)
+            kernel = metadata.kernels[name] if seen is None else seen[1]
             if numbers and (kind is float or kind is int) and not metadata.special:
-                array = metadata.kernels[name](input._array, other)
+                array = kernel(input._array, other)
             elif other._metadata is metadata and not metadata.scalar:
-                array = metadata.kernels[name](input._array, other._array)
+                array = kernel(input._array, other._array)
             else:
                 return meet(input, other)
-        except AttributeError:
+        except (AttributeError, RuntimeWarning):
             return meet(input, other)
-        made = known.get(metadata)
-        if made is None:
+        if seen is None:
             if len(known) >= _CACHE_LIMIT:
                 known.clear()
-            made = known[metadata] = metadata_of(array, metadata.device)
+            if trusting is not None and not metadata.device.streamed:
+                kernel = getattr(metadata.F.xp, trusting)
+            seen = known[metadata] = (metadata_of(array, metadata.device), kernel)
         out = _Tensor()
         out._array = array
-        out._metadata = made
+        out._metadata = seen[0]
         out._edge = None
         out._counter = None
         out._autograd = None

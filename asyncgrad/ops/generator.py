@@ -177,6 +177,8 @@ class Generator:
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
         many = prod(shape)
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            return self.draw("random", shape, dtype, many=many)
         if dtype.name in _BITS:
             # Rounding float32 would make some of them 1.
             bits = _BITS[dtype.name]
@@ -184,9 +186,7 @@ class Generator:
             return (numbers.astype(np.float32) / (1 << bits)).astype(dtype)
         if dtype.kind == "c":
             return self._both_parts(self.uniform, shape, dtype)
-        if dtype.kind != "f":
-            raise NotImplementedError(f"uniform: not implemented for {dtype}: it is not floating")
-        return self.draw("random", shape, dtype, many=many)
+        raise NotImplementedError(f"uniform: not implemented for {dtype}: it is not floating")
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Standard normal numbers; complex ones have this variance in both parts together.
@@ -195,15 +195,15 @@ class Generator:
             NotImplementedError: for a dtype that is neither floating nor complex.
         """
         many = prod(shape)
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            return self.draw("standard_normal", shape, dtype, many=many)
         if dtype.name in _BITS:
             return self.draw("standard_normal", shape, np.float32, many=many).astype(dtype)
         if dtype.kind == "c":
             values = self._both_parts(self.normal, shape, dtype)
             values *= 0.5**0.5
             return values
-        if dtype.kind != "f":
-            raise NotImplementedError(f"normal: not implemented for {dtype}: it is not floating")
-        return self.draw("standard_normal", shape, dtype, many=many)
+        raise NotImplementedError(f"normal: not implemented for {dtype}: it is not floating")
 
     def _both_parts(self, one: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         real = np.dtype(f"f{dtype.itemsize // 2}")

@@ -74,7 +74,7 @@ def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int,
     elif not sizes:
         raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
     shape = one_shape(name, sizes)
-    if any(n < 0 for n in shape):
+    if shape and min(shape) < 0:
         raise RuntimeError(
             f"{name}: Trying to create tensor with negative dimension {min(shape)}: {list(shape)}"
         )

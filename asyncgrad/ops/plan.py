@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Plan:
     """How calls of an entry are recorded when just the inputs in `wanted` require grad."""
 
-    __slots__ = ("arrays", "guarded", "names", "pick", "places", "rule", "sources")
+    __slots__ = ("arrays", "guarded", "names", "pick", "places", "plain", "rule", "sources")
 
     def __init__(self, entry: Entry, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
         """Read the rules.
@@ -48,6 +48,9 @@ class Plan:
             for position, (kind, where) in enumerate(self.sources)
             if kind in {"input", "out"}
         )
+        #: The others: (name, position).
+        taken = {position for position, _ in self.arrays}
+        self.plain = tuple([(name, i) for i, name in enumerate(names) if i not in taken])
         #: The inputs whose values are saved.
         self.guarded = tuple(where for _, where in self.arrays if where >= 0)
         #: Takes what is saved out of what `save` lays out flat.
@@ -93,23 +96,33 @@ class Plan:
         if self.pick is None:
             node.saved = None
             return
-        flat: list[Any] = []
-        for x in inputs:
-            metadata = x._metadata
-            flat += (x._array, metadata.shape, metadata.dtype)
-        flat += (out._array, out._metadata.shape)
-        flat += attributes
-        node.saved = self.pick(flat)
-        if not self.guarded:
+        array, shape = out._array, out._metadata.shape
+        if len(inputs) == 1:
+            (x,) = inputs
+            known = x._metadata
+            node.saved = self.pick((x._array, known.shape, known.dtype, array, shape, *attributes))
+        else:
+            flat: list[Any] = []
+            for x in inputs:
+                known = x._metadata
+                flat += (x._array, known.shape, known.dtype)
+            node.saved = self.pick((*flat, array, shape, *attributes))
+        guarded = self.guarded
+        if not guarded:
             # The output's counter, should it ever get one, finds its way to the node.
             return
-        counters = [counter_of(inputs[where]) for where in self.guarded]
-        if len(counters) < len(self.arrays):
-            out._counter = VersionCounter()
-            counters.append(out._counter)
-        if len(counters) == 1:
-            node.guard, node.version = counters[0], counters[0].value
+        x = inputs[guarded[0]]
+        counter = x._counter or counter_of(x)
+        if len(self.arrays) == 1:
+            node.guard, node.version = counter, counter.value
+        elif len(guarded) == 1:
+            out._counter = own = VersionCounter()
+            node.guard, node.version = (counter, own), (counter.value, 0)
         else:
+            counters = [x._counter or counter_of(x) for x in map(inputs.__getitem__, guarded)]
+            if len(counters) < len(self.arrays):
+                out._counter = VersionCounter()
+                counters.append(out._counter)
             node.guard = tuple(counters)
             node.version = tuple([counter.value for counter in counters])
 
@@ -142,8 +155,7 @@ class Plan:
     def attributes(self, saved: Any) -> dict[str, Any]:
         """The saved values that are no arrays, by name."""
         values = (saved,) if len(self.sources) == 1 else saved
-        taken = {position for position, _ in self.arrays}
-        return {name: values[i] for i, name in enumerate(self.names) if i not in taken}
+        return {name: values[position] for name, position in self.plain}
 
 
 def _variant(entry: Entry, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:

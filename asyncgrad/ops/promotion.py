@@ -68,7 +68,10 @@ def number_category(value: Any) -> int:
 
 def number_dtype(value: Any) -> Any:
     """The dtype that a Python number alone would have."""
-    return (_BOOL, _INT64, default_dtype(), default_complex_dtype())[number_category(value)]
+    kind = number_category(value)
+    if kind == 2:
+        return _default[0]
+    return default_complex_dtype() if kind == 3 else (_BOOL, _INT64)[kind]
 
 
 def result_dtype(*operands: Any) -> Any:

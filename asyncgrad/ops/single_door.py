@@ -34,6 +34,7 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
         general: its general door.
     """
     name = entry.name
+    view = entry.view
     cost = entry.cost
     plan = Plan(entry, (0,), ()) if entry.pulls else None
     sources = None if plan is None else plan.sources
@@ -60,10 +61,12 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
         out._counter = None
         out._autograd = None
         edge = input._edge
-        if edge is None and input._autograd is not None:
-            edge = gradient_edge(input)
-        if edge is None or plan is None:
+        if plan is None or (
+            edge is None and (input._autograd is None or (edge := gradient_edge(input)) is None)
+        ):
             out._edge = None
+            if view:
+                note_view(out, input, name, attributes)
             return out
         node = OpNode()
         node.rule = plan.rule
@@ -87,19 +90,16 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
         node.extras = None
         node.output_metadata = metadata
         # The gradient has the input's size, however small the output is.
-        node.cost = max(known.cost, metadata.cost) if cost is None else cost(input, *attributes)
+        if cost is not None:
+            node.cost = cost(input, *attributes)
+        else:
+            node.cost = known.cost if known.cost > metadata.cost else metadata.cost
         node.sequence_nr = next_sequence_nr()
         node.topological_nr = edge.topological_nr + 1
         out._edge = node
+        if view:
+            note_view(out, input, name, attributes)
         return out
 
-    def view_door(input: Any, *attributes: Any) -> Any:
-        if not current().plain:
-            return general(input, *attributes)
-        out = door(input, *attributes)
-        note_view(out, input, name, attributes)
-        return out
-
-    made = view_door if entry.view else door
-    made.__name__ = made.__qualname__ = name
-    return made
+    door.__name__ = door.__qualname__ = name
+    return door

@@ -36,7 +36,10 @@ def refuse(name: str, dtype: Any) -> None:
 
 
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
-    """A library's function, silent, that refuses all dtypes but those of some kinds."""
+    """A library's function, silent, that refuses all dtypes but those of some kinds.
+
+    `trusting` is the library's name of it: whoever knows that a dtype is of these kinds calls that.
+    """
     function = function or name
     # The kind of bfloat16, which is no less floating than the others.
     kinds = f"{kinds}V" if "f" in kinds else kinds
@@ -50,6 +53,7 @@ def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
         finally:
             unhush(token)
 
+    call.trusting = function  # type: ignore[attr-defined]
     return call
 
 

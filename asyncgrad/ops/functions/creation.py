@@ -52,6 +52,8 @@ METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
 IN_PLACE = ()
 
 _INT64 = np.dtype("int64")
+_WITHIN = float(np.finfo(np.float32).max) / 2
+_WITHIN_INT64 = 1 << 63
 
 
 def _dtype(name: str, dtype: Any) -> Any:
@@ -91,7 +93,8 @@ def ones(
 ) -> Any:  # fmt: skip
     """A tensor of ones; see `zeros`."""
     place = place_of("ones", device)
-    array = place.xp.ones(new_shape("ones", sizes, size), dtype=_dtype("ones", dtype))
+    array = place.xp.empty(new_shape("ones", sizes, size), dtype=_dtype("ones", dtype))
+    place.launching(operator.setitem)(array, ..., 1)
     return leaf("ones", array, place, requires_grad)
 
 
@@ -169,15 +172,21 @@ def _filled(
     wanted = number_dtype(number) if dtype is None else as_dtype(name, dtype)
     fitted = _fitted(name, number, wanted)
     if like is None:
-        array = place.xp.full(shape, fitted, dtype=wanted)
+        array = place.xp.empty(shape, dtype=wanted)
     else:
         array = place.xp.empty_like(like, dtype=wanted)
-        place.launching(operator.setitem)(array, ..., fitted)
+    place.launching(operator.setitem)(array, ..., fitted)
     return leaf(name, array, place, requires_grad)
 
 
 def _fitted(name: str, number: Any, dtype: Any) -> Any:
-    """A number as an array without dimensions of a dtype."""
+    """A number as a dtype takes it: an array without dimensions, or itself if there is no doubt."""
+    if number.__class__ is float and dtype.kind == "f" and dtype.itemsize > 2:
+        # Half as much as there is room for: no other number fails this.
+        if -_WITHIN < number < _WITHIN:
+            return number
+    elif number.__class__ is int and dtype is _INT64 and -_WITHIN_INT64 <= number < _WITHIN_INT64:
+        return number
     if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
         number = float(number)
     return fitting(name, np.asarray(number), dtype)
@@ -355,6 +364,9 @@ def arange(
         RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
         NotImplementedError: for booleans and complex numbers.
     """
+    if len(bounds) == 1 and bounds[0].__class__ is int and dtype is start is end is step is None:
+        array = _steps(0, bounds[0], 1, _INT64)
+        return from_host("arange", array, place_of("arange", device), requires_grad)
     if len(bounds) > 3:
         raise TypeError(f"arange() received an invalid combination of arguments: {bounds}")
     names = ("end",) if len(bounds) == 1 and end is None else ("start", "end", "step")
@@ -381,7 +393,7 @@ def arange(
 
 
 def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
-    if not all(map(math.isfinite, (start, end))):
+    if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
     if step == 0:
         raise RuntimeError("arange: step must be nonzero")
@@ -391,7 +403,7 @@ def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
             f"{end} by {step}"
         )
     whole = int(start), int(end), int(step)
-    if category(dtype) == 1 and not whole[2]:
+    if not whole[2] and category(dtype) == 1:
         raise ValueError(f"arange: step must be nonzero in {dtype}")
     if dtype == _INT64:
         # As PyTorch: what is behind the point counts in other integers, though the numbers have
