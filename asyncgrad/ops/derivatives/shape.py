@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,10 @@ def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
 
 def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     """The shape after a reduction over `dims` that keeps them as ones."""
-    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    kept = list(shape)
+    for i in dims:
+        kept[i] = 1
+    return tuple(kept)
 
 
 class Named(tuple[int, ...]):
@@ -51,6 +55,7 @@ class Named(tuple[int, ...]):
         return named
 
 
+@lru_cache(1024)
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     """The permutation that undoes one."""
     back = [0] * len(order)

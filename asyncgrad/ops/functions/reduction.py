@@ -51,11 +51,15 @@ _PLAIN = frozenset({int, float})
 
 def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of a reduction; None or an empty sequence means all."""
-    return _ALL[len(shape)] if dim is None else many_dims(name, dim, len(shape))
+    if dim is None:
+        return _ALL[len(shape)]
+    if dim.__class__ is int and 0 <= dim < len(shape):
+        return (dim,)
+    return many_dims(name, dim, len(shape))
 
 
 def _check_keepdim(name: str, keepdim: Any) -> None:
-    if keepdim.__class__ is not bool and not isinstance(keepdim, np.bool_):
+    if not isinstance(keepdim, (bool, np.bool_)):
         raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
 
 
@@ -81,7 +85,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
         RuntimeError: if an axis is named twice.
     """
     x = as_tensor_operand(input, "sum", 1)
-    _check_keepdim("sum", keepdim)
+    if keepdim.__class__ is not bool:
+        _check_keepdim("sum", keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -103,7 +108,8 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "mean", 1)
-    _check_keepdim("mean", keepdim)
+    if keepdim.__class__ is not bool:
+        _check_keepdim("mean", keepdim)
     if dtype is not None:
         x = cast(x, np.dtype(dtype))
     metadata = x._metadata
@@ -164,7 +170,8 @@ def _spread_of(
     x = as_tensor_operand(input, name, 1)
     if dim.__class__ is bool:
         dim, unbiased = None, dim
-    _check_keepdim(name, keepdim)
+    if keepdim.__class__ is not bool:
+        _check_keepdim(name, keepdim)
     if correction is None:
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:
@@ -207,7 +214,8 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
         TypeError: if `dim` is no integer.
     """
     x = as_tensor_operand(input, "prod", 1)
-    _check_keepdim("prod", keepdim)
+    if keepdim.__class__ is not bool:
+        _check_keepdim("prod", keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -231,7 +239,8 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
 def _extreme(name: str) -> Callable[..., Any]:
     def reduce(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+        if keepdim.__class__ is not bool:
+            _check_keepdim(name, keepdim)
         metadata = x._metadata
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
@@ -281,7 +290,8 @@ def _with_index(name: str) -> Callable[..., Any]:
             return getattr(R, name)(x)
         if isinstance(dim, Variable) or other is not None:
             return getattr(R, f"{name}imum")(x, dim if other is None else other)
-        _check_keepdim(name, keepdim)
+        if keepdim.__class__ is not bool:
+            _check_keepdim(name, keepdim)
         if metadata.is_complex:
             raise RuntimeError(f"{name}(): does not support complex input")
         shape = metadata.shape
@@ -353,7 +363,10 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
         F = metadata.F
         if not shape:
             axis, keepdim = None, False
-        array = F.as_array(getattr(F.xp, name)(x._array, axis=axis, keepdims=keepdim))
+        if keepdim or F.array_type is not np.ndarray:
+            array = F.as_array(getattr(F.xp, name)(x._array, axis=axis, keepdims=keepdim))
+        else:
+            array = F.as_array(getattr(x._array, name)(axis))
         return leaf(name, array, metadata.device)
 
     greatest = "greatest" if name == "argmax" else "smallest"
@@ -377,17 +390,23 @@ argmin = _arg_extreme("argmin")
 
 
 def _logical(name: str) -> Callable[..., Any]:
+    ufunc = np.logical_and if name == "all" else np.logical_or
+
     def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
         metadata = x._metadata
         F = metadata.F
         # An empty sequence is no axis at all here, as in PyTorch.
-        empty = isinstance(dim, (tuple, list)) and not dim
+        empty = dim is not None and isinstance(dim, (tuple, list)) and not dim
         dims = () if empty else _axes(name, dim, metadata.shape)
         if x._batched:
             shifted = tuple(axis + 1 for axis in dims)
             return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
-        array = F.as_array(getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim))
+        if F.array_type is np.ndarray:
+            # What NumPy's function does in the end.
+            array = F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim))
+        else:
+            array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
         if metadata.dtype == np.uint8:
             array = array.astype(np.uint8)
         return leaf(name, array, metadata.device)

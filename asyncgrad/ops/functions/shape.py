@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,6 +84,9 @@ METHODS = (
 )
 IN_PLACE = ("tril", "triu")
 
+#: Calls whose checked arguments are remembered.
+_CACHE_LIMIT = 1024
+
 
 # -- the same elements in other axes --------------------------------------------------------------
 
@@ -98,6 +102,9 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Any:
     return R.reshape(x, filled_shape("reshape", wanted, x._metadata.size))
 
 
+_DTYPES = (np.dtype, type)
+
+
 def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Any:
     """The same memory in another shape; or, given a dtype, its bits as that.
 
@@ -107,8 +114,8 @@ def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Any:
     x = as_tensor_operand(input, "view", 1)
     if size is not None:
         shape = (size,)
-    if len(shape) == 1 and isinstance(shape[0], (np.dtype, type)):
-        dtype = shape[0]
+    if len(shape) == 1 and isinstance(shape[0], _DTYPES):
+        (dtype,) = shape
     if dtype is not None:
         return _reinterpreted(x, np.dtype(dtype))
     sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
@@ -152,6 +159,8 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """
     x = as_tensor_operand(input, "flatten", 1)
     shape = x._metadata.shape
+    if end_dim == -1 and len(shape) > 1 and start_dim == 0 and start_dim.__class__ is int:
+        return R.reshape(x, (x._metadata.size,))
     first = one_dim("flatten", start_dim, len(shape))
     last = one_dim("flatten", end_dim, len(shape))
     if first > last:
@@ -213,21 +222,33 @@ def permute(input: Any, *order: Any, dims: Any = None) -> Any:
             f"permute: number of dimensions in the tensor input does not match the length of the "
             f"desired ordering of dimensions: {ndim} axes, order {order}"
         )
-    axes = tuple([one_dim("permute", dim, ndim) for dim in order])
-    if len(set(axes)) < ndim:
+    return R.permute(x, _permuted(order))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
+    """An order of axes, counted from the front."""
+    axes = tuple([one_dim("permute", dim, len(order)) for dim in order])
+    if len(set(axes)) < len(axes):
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
-    return R.permute(x, axes)
+    return axes
 
 
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
     """Two axes exchanged."""
     x = as_tensor_operand(input, "transpose", 1)
-    ndim = len(x._metadata.shape)
+    exchanged = _exchanged if dim0.__class__ is dim1.__class__ is int else _exchanged.__wrapped__
+    return R.permute(x, exchanged(len(x._metadata.shape), dim0, dim1))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
+    """The order of axes with two exchanged."""
     first, second = one_dim("transpose", dim0, ndim), one_dim("transpose", dim1, ndim)
     order = list(range(ndim))
     if ndim:
         order[first], order[second] = order[second], order[first]
-    return R.permute(x, Named(order, "TransposeBackward0"))
+    return Named(order, "TransposeBackward0")
 
 
 #: What `t()` does with so many axes.
@@ -257,7 +278,13 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "movedim", 1)
-    ndim = len(x._metadata.shape)
+    moved = _moved if source.__class__ is destination.__class__ is int else _moved.__wrapped__
+    return R.permute(x, moved(len(x._metadata.shape), source, destination))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _moved(ndim: int, source: Any, destination: Any) -> tuple[int, ...]:
+    """The order of axes with some of them moved."""
     sources, targets = (
         [
             one_dim("movedim", dim, ndim)
@@ -274,11 +301,11 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
         if len(set(dims)) < len(dims):
             raise RuntimeError(f"movedim: repeated dim in `{what}` ({dims})")
     if not ndim:
-        return R.permute(x, ())
+        return ()
     order = [axis for axis in range(ndim) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
-    return R.permute(x, tuple(order))
+    return tuple(order)
 
 
 @spelled
@@ -296,10 +323,16 @@ def squeeze(input: Any, *dims: Any, dim: Any = None) -> Any:
     x = as_tensor_operand(input, "squeeze", 1)
     if dims:
         dim = dims[0] if len(dims) == 1 else dims
-    shape = x._metadata.shape
+    dropped = _dropped if dim.__class__ is int or dim is None else _dropped.__wrapped__
+    return R.squeeze(x, dropped(x._metadata.shape, dim))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
+    """The axes of one, all of them or those in `dim`."""
     chosen = many_dims("squeeze", dim, len(shape)) if dim != () else ()
     node = f"SqueezeBackward{0 if dim is None else 1 + isinstance(dim, (tuple, list))}"
-    return R.squeeze(x, Named([i for i in chosen if shape[i] == 1], node))
+    return Named([i for i in chosen if shape[i] == 1], node)
 
 
 def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Any:
@@ -309,8 +342,13 @@ def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) ->
         RuntimeError: if the shapes do not fit.
     """
     x = as_tensor_operand(input, "expand", 1)
-    shape = x._metadata.shape
     wanted = one_shape("expand", sizes if size is None else (size,))
+    return R.expand(x, _expanded(x._metadata.shape, wanted))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that one is expanded to."""
     lead = len(wanted) - len(shape)
     full = tuple([shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted)])
     fits = lead >= 0 and all(m in {1, n} for m, n in zip(shape, full[lead:], strict=True))
@@ -319,7 +357,7 @@ def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) ->
             f"expand: the expanded size {list(wanted)} must match the existing size "
             f"{list(shape)} at non-singleton dimensions"
         )
-    return R.expand(x, full)
+    return full
 
 
 def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Any:
