@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _index = operator.index
 _WHATEVER = (-1,)
+_SEQUENCES = (tuple, list)
 
 
 def one_dim(name: str, dim: Any, ndim: int) -> int:
@@ -58,7 +59,7 @@ def many_dims(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
 
 def one_shape(name: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as one sequence or as several numbers."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+    if len(sizes) == 1 and isinstance(sizes[0], _SEQUENCES):
         (sizes,) = sizes
     try:
         return tuple(map(_index, sizes))

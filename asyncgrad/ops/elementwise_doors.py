@@ -396,3 +396,43 @@ def reflected_door(
 
     door.__name__ = door.__qualname__ = f"__r{entry.name}__"
     return door
+
+
+def test_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any], Any]:
+    """The function of an elementwise entry of one tensor that has no derivative.
+
+    Args:
+        entry: the entry.
+        general: its function for any tensor.
+    """
+    name = entry.name
+    trusting = getattr(entry.forward, "trusting", None)
+    #: By the operand's record that of the result, which has its shape, and the function.
+    known: dict[Any, tuple[Any, Any]] = {}
+
+    def door(input: Any) -> Any:
+        metadata = input._metadata
+        if metadata.scalar or not current().plain:
+            return general(input)
+        seen = known.get(metadata)
+        kernel = metadata.kernels[name] if seen is None else seen[1]
+        try:
+            array = kernel(input._array)
+        except RuntimeWarning:
+            return general(input)
+        if seen is None:
+            if len(known) >= _CACHE_LIMIT:
+                known.clear()
+            if trusting is not None and not metadata.device.streamed:
+                kernel = getattr(metadata.F.xp, trusting)
+            seen = known[metadata] = (metadata_of(array, metadata.device), kernel)
+        out = _Tensor()
+        out._array = array
+        out._metadata = seen[0]
+        out._edge = None
+        out._counter = None
+        out._autograd = None
+        return out
+
+    door.__name__ = door.__qualname__ = name
+    return door

@@ -178,6 +178,9 @@ class Generator:
         """
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
+            if many < _LARGE:
+                with self._lock:
+                    return self._random.random(shape, dtype)
             return self.draw("random", shape, dtype, many=many)
         if dtype.name in _BITS:
             # Rounding float32 would make some of them 1.
@@ -196,6 +199,9 @@ class Generator:
         """
         many = prod(shape)
         if dtype.kind == "f" and dtype.itemsize > 2:
+            if many < _LARGE:
+                with self._lock:
+                    return self._random.standard_normal(shape, dtype)
             return self.draw("standard_normal", shape, dtype, many=many)
         if dtype.name in _BITS:
             return self.draw("standard_normal", shape, np.float32, many=many).astype(dtype)

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 class Plan:
     """How calls of an entry are recorded when just the inputs in `wanted` require grad."""
 
-    __slots__ = ("arrays", "guarded", "names", "pick", "places", "plain", "rule", "sources")
+    __slots__ = (
+        "arrays",
+        "guarded",
+        "names",
+        "pick",
+        "pick_plain",
+        "places",
+        "plain",
+        "rule",
+        "sources",
+    )
 
     def __init__(self, entry: Entry, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
         """Read the rules.
@@ -48,9 +58,11 @@ class Plan:
             for position, (kind, where) in enumerate(self.sources)
             if kind in {"input", "out"}
         )
-        #: The others: (name, position).
+        #: The names of the others, and what takes them out of several saved values.
         taken = {position for position, _ in self.arrays}
-        self.plain = tuple([(name, i) for i, name in enumerate(names) if i not in taken])
+        plain = [position for position in range(len(names)) if position not in taken]
+        self.plain = tuple([names[position] for position in plain])
+        self.pick_plain = itemgetter(*plain) if plain and len(names) > 1 else None
         #: The inputs whose values are saved.
         self.guarded = tuple(where for _, where in self.arrays if where >= 0)
         #: Takes what is saved out of what `save` lays out flat.
@@ -101,6 +113,11 @@ class Plan:
             (x,) = inputs
             known = x._metadata
             node.saved = self.pick((x._array, known.shape, known.dtype, array, shape, *attributes))
+        elif len(inputs) == 2:
+            x, y = inputs
+            known, other = x._metadata, y._metadata
+            of_x, of_y = (x._array, known.shape, known.dtype), (y._array, other.shape, other.dtype)
+            node.saved = self.pick((*of_x, *of_y, array, shape, *attributes))
         else:
             flat: list[Any] = []
             for x in inputs:
@@ -118,6 +135,10 @@ class Plan:
         elif len(guarded) == 1:
             out._counter = own = VersionCounter()
             node.guard, node.version = (counter, own), (counter.value, 0)
+        elif len(self.arrays) == 2:
+            y = inputs[guarded[1]]
+            other = y._counter or counter_of(y)
+            node.guard, node.version = (counter, other), (counter.value, other.value)
         else:
             counters = [x._counter or counter_of(x) for x in map(inputs.__getitem__, guarded)]
             if len(counters) < len(self.arrays):
@@ -154,8 +175,12 @@ class Plan:
 
     def attributes(self, saved: Any) -> dict[str, Any]:
         """The saved values that are no arrays, by name."""
-        values = (saved,) if len(self.sources) == 1 else saved
-        return {name: values[position] for name, position in self.plain}
+        names = self.plain
+        if self.pick_plain is None:
+            return {names[0]: saved}
+        if len(names) == 1:
+            return {names[0]: self.pick_plain(saved)}
+        return dict(zip(names, self.pick_plain(saved), strict=True))
 
 
 def _variant(entry: Entry, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:

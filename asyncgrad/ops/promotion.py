@@ -59,6 +59,8 @@ def category(dtype: Any) -> int:
 
 def number_category(value: Any) -> int:
     """The category of a Python number."""
+    if value.__class__ is float:
+        return 2
     if isinstance(value, bool):
         return 0
     if isinstance(value, int):

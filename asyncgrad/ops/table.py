@@ -29,6 +29,7 @@ from asyncgrad.ops.elementwise_doors import (
     number_door,
     pair_door,
     reflected_door,
+    test_door,
     unary_door,
 )
 from asyncgrad.ops.namespace import RECORDED, add_raw_function, add_raw_namespaces
@@ -121,7 +122,9 @@ def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
     single = single_door(entry, general)
     if name.endswith("_scalar"):
         return number_door(entry, single)
-    if entry.attributes or entry.cost is not None or entry.view or not entry.pulls:
+    if not entry.pulls and not entry.attributes and entry.cost is None and not entry.view:
+        return test_door(entry, single)
+    if entry.attributes or entry.cost is not None or entry.view:
         return single
     if name in {"abs", "imag", "real"}:
         # Real for complex numbers.

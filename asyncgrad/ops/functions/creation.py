@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
+from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import for_each, mapped
 from asyncgrad.ops.leaves import (
     fitting,
@@ -93,8 +94,7 @@ def ones(
 ) -> Any:  # fmt: skip
     """A tensor of ones; see `zeros`."""
     place = place_of("ones", device)
-    array = place.xp.empty(new_shape("ones", sizes, size), dtype=_dtype("ones", dtype))
-    place.launching(operator.setitem)(array, ..., 1)
+    array = _constant(place, new_shape("ones", sizes, size), 1, _dtype("ones", dtype))
     return leaf("ones", array, place, requires_grad)
 
 
@@ -162,21 +162,21 @@ def full(
             require them.
     """
     place = place_of("full", device)
-    return _filled("full", sequence_shape("full", size), fill_value, dtype, place, requires_grad)
+    shape = sequence_shape("full", size)
+    number = _number("full", "fill_value", fill_value)
+    wanted = number_dtype(number) if dtype is None else as_dtype("full", dtype)
+    array = _constant(place, shape, _fitted("full", number, wanted), wanted)
+    return leaf("full", array, place, requires_grad)
 
 
-def _filled(
-    name: str, shape: Any, value: Any, dtype: Any, place: Any, requires_grad: bool, like: Any = None
-) -> Any:
-    number = _number(name, "fill_value", value)
-    wanted = number_dtype(number) if dtype is None else as_dtype(name, dtype)
-    fitted = _fitted(name, number, wanted)
-    if like is None:
-        array = place.xp.empty(shape, dtype=wanted)
-    else:
-        array = place.xp.empty_like(like, dtype=wanted)
-    place.launching(operator.setitem)(array, ..., fitted)
-    return leaf(name, array, place, requires_grad)
+def _constant(place: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
+    """An array with one value everywhere."""
+    if place is not CPU:
+        return place.xp.full(shape, value, dtype=dtype)
+    # What NumPy's function does in the end.
+    array = np.empty(shape, dtype)
+    array.fill(value)
+    return array
 
 
 def _fitted(name: str, number: Any, dtype: Any) -> Any:
@@ -194,6 +194,8 @@ def _fitted(name: str, number: Any, dtype: Any) -> Any:
 
 def _number(name: str, what: str, value: Any) -> Any:
     """A Python number, or that of a tensor without dimensions."""
+    if value.__class__ is float or value.__class__ is int:
+        return value
     if isinstance(value, Variable) and not value._metadata.shape:
         return on_host(value).item()
     number = as_number(value)
@@ -522,7 +524,12 @@ def eye(
     rows = _count("eye", "n", n)
     columns = rows if m is None else _count("eye", "m", m)
     place = place_of("eye", device)
-    array = place.xp.eye(rows, columns, dtype=_dtype("eye", dtype))
+    wanted = _dtype("eye", dtype)
+    if place is CPU:
+        array = np.zeros((rows, columns), wanted)
+        array.reshape(-1)[: min(rows, columns) * columns : columns + 1] = 1
+    else:
+        array = place.xp.eye(rows, columns, dtype=wanted)
     return leaf("eye", array, place, requires_grad)
 
 

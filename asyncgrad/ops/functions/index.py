@@ -968,9 +968,10 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         if num_classes == -1:
             num_classes = 1 + x._metadata.device.launching(_greatest)(array)
     else:
-        if int(array.min()) < 0:
+        # Negative ones become huge: one look finds both.
+        top = int(array.view(np.uint64).max())
+        if top >= 1 << 63:
             raise RuntimeError("one_hot: Class values must be non-negative.")
-        top = int(array.max())
         if num_classes == -1:
             num_classes = top + 1
         elif num_classes < 1:
