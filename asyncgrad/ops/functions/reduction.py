@@ -59,7 +59,7 @@ def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _check_keepdim(name: str, keepdim: Any) -> None:
-    if not isinstance(keepdim, (bool, np.bool_)):
+    if keepdim.__class__ is not bool and not isinstance(keepdim, np.bool_):
         raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
 
 
@@ -85,8 +85,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
         RuntimeError: if an axis is named twice.
     """
     x = as_tensor_operand(input, "sum", 1)
-    if keepdim.__class__ is not bool:
-        _check_keepdim("sum", keepdim)
+    _check_keepdim("sum", keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -108,8 +107,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "mean", 1)
-    if keepdim.__class__ is not bool:
-        _check_keepdim("mean", keepdim)
+    _check_keepdim("mean", keepdim)
     if dtype is not None:
         x = cast(x, np.dtype(dtype))
     metadata = x._metadata
@@ -170,8 +168,7 @@ def _spread_of(
     x = as_tensor_operand(input, name, 1)
     if dim.__class__ is bool:
         dim, unbiased = None, dim
-    if keepdim.__class__ is not bool:
-        _check_keepdim(name, keepdim)
+    _check_keepdim(name, keepdim)
     if correction is None:
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:
@@ -214,8 +211,7 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
         TypeError: if `dim` is no integer.
     """
     x = as_tensor_operand(input, "prod", 1)
-    if keepdim.__class__ is not bool:
-        _check_keepdim("prod", keepdim)
+    _check_keepdim("prod", keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -239,8 +235,7 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
 def _extreme(name: str) -> Callable[..., Any]:
     def reduce(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
-        if keepdim.__class__ is not bool:
-            _check_keepdim(name, keepdim)
+        _check_keepdim(name, keepdim)
         metadata = x._metadata
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
@@ -290,8 +285,7 @@ def _with_index(name: str) -> Callable[..., Any]:
             return getattr(R, name)(x)
         if isinstance(dim, Variable) or other is not None:
             return getattr(R, f"{name}imum")(x, dim if other is None else other)
-        if keepdim.__class__ is not bool:
-            _check_keepdim(name, keepdim)
+        _check_keepdim(name, keepdim)
         if metadata.is_complex:
             raise RuntimeError(f"{name}(): does not support complex input")
         shape = metadata.shape
@@ -390,7 +384,7 @@ argmin = _arg_extreme("argmin")
 
 
 def _logical(name: str) -> Callable[..., Any]:
-    ufunc = np.logical_and if name == "all" else np.logical_or
+    ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
     def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
