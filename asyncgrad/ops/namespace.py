@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet, quiet_swapped
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.fused import assign
 from asyncgrad.ops.rows import Rows
 
@@ -146,7 +147,8 @@ class Raw:
 #: What a pass asks of a namespace beside the table's functions, and what computes there.
 _HELPERS = ("accumulate", "add_into", "as_array", "in_dtype", "keep_gradient", "assign")
 RECORDED = Recorded()
-_raw: dict[Device, tuple[Raw, Raw, Raw]] = {}
+_raw: dict[Device, tuple[Raw, Raw, Raw, Raw]] = {}
+_WIDER = ("float32", "float64")
 _records: dict[Any, Metadata] = {}
 
 
@@ -156,10 +158,11 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
         Raw(device, device.xp, is_complex=False),
         Raw(device, device.pooled_xp, is_complex=False),
         Raw(device, device.xp, is_complex=True),
+        Raw(device, device.xp, is_complex=False),
     )
     for F in spaces:
         for name, function in functions.items():
-            setattr(F, name, _bound(function, F.xp))
+            setattr(F, name, _bound(name, function, F, spaces[-1]))
         if F.fused:
             # Real numbers: nothing to conjugate, nothing to ask.
             F.adjoint = methodcaller("swapaxes", -1, -2)
@@ -178,18 +181,30 @@ def add_raw_function(name: str, function: Any) -> None:
     """Bind one more raw function to the libraries of all devices."""
     for spaces in _raw.values():
         for F in spaces:
-            bound = _bound(function, F.xp)
+            bound = _bound(name, function, F, spaces[-1])
             setattr(F, name, F.device.launching(bound) if F.device.streamed else bound)
 
 
-def _bound(function: Any, xp: Any) -> Any:
+def _bound(name: str, function: Any, F: Raw, narrow: Raw) -> Any:
     """A raw function of a library: the library's own of a name, or one that is given it."""
     if isinstance(function, str):
-        return getattr(xp, function)
-    if isinstance(function, Quiet):
+        bound = getattr(F.xp, function)
+    elif isinstance(function, Quiet):
         silence = quiet_swapped if function.swapped else quiet
-        return silence(getattr(xp, function.name))
-    return partial(function, xp)
+        bound = silence(getattr(F.xp, function.name))
+    else:
+        bound = partial(function, F.xp)
+    return _narrowed(bound) if F is narrow and name != "to" else bound
+
+
+def _narrowed(function: Any) -> Any:
+    """The function, whose result is bfloat16 again where a Python float made it wider."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        return out.astype(BFLOAT16) if getattr(out, "dtype", None) in _WIDER else out
+
+    return call
 
 
 def is_known(device: Device) -> bool:
@@ -204,10 +219,13 @@ def metadata_of(array: Any, device: Device) -> Metadata:
     if record is None:
         if len(_records) >= _CACHE_LIMIT:
             _records.clear()
-        small, large, of_complex = _raw[device]
-        is_complex = array.dtype.kind == "c"
+        small, large, of_complex, narrow = _raw[device]
+        kind = array.dtype.kind
+        is_complex = kind == "c"
         if is_complex:
             small = large = of_complex
+        elif kind == "V":
+            small = large = narrow
         size = int(array.size)
         record = _records[key] = Metadata(
             array.shape,
@@ -217,6 +235,6 @@ def metadata_of(array: Any, device: Device) -> Metadata:
             size=size,
             cost=1_350 + int(size * device.element_cost),
             is_complex=is_complex,
-            is_float=array.dtype.kind == "f",
+            is_float=kind == "f",
         )
     return record

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound="Callable[..., Any]")
 #: Functions whose result has to have the dtype of `out`; others convert within their category.
 _EXACT = frozenset({
-    "abs", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "bmm", "ceil",
-    "clamp", "clamp_max", "clamp_min", "diag", "dot", "floor", "gather", "index_add",
-    "index_select", "inner", "log_softmax", "masked_select", "matmul", "mm", "mv", "neg", "nonzero",
-    "norm", "round", "scatter", "scatter_add", "sgn", "sign", "softmax", "sort", "take_along_dim",
-    "tensordot", "topk", "tril", "triu", "trunc", "vector_norm", "where",
+    "abs", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "avg_pool2d",
+    "bmm", "ceil", "clamp", "clamp_max", "clamp_min", "complex", "diag", "dot", "floor", "gather",
+    "gelu", "index_add", "index_select", "inner", "linear", "log_softmax", "logsigmoid",
+    "masked_select", "matmul", "mm", "mv", "neg", "nonzero", "norm", "polar", "round", "scatter",
+    "scatter_add", "sgn", "sign", "softmax", "softplus", "sort", "take_along_dim", "tensordot",
+    "topk", "tril", "triu", "trunc", "vector_norm", "where",
 })  # fmt: skip
 #: Those that compute in the dtype of `out` unless another one is given.
 _ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})

@@ -106,3 +106,35 @@ def test_a_layer_trains_in_bfloat16():
     assert layer.weight.dtype == ag.bfloat16
     assert np.isfinite(layer(x).float().square().sum().item())
     assert layer(x).float().square().sum().item() != before
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_numbers_leave_halves_what_they_are(dtype):
+    """NumPy makes float32 of bfloat16 and a Python float."""
+    functions = (
+        lambda m, x: x * 2.3,
+        lambda m, x: 1.3 - x,
+        lambda m, x: 1.7 / x,
+        lambda m, x: x**1.5,
+        lambda m, x: x.clamp(0.3, 0.9),
+        lambda m, x: m.add(x, x, alpha=0.3),
+        lambda m, x: m.lerp(x, x, 0.3),
+        lambda m, x: x.masked_fill(x > 1, 0.1),
+        lambda m, x: m.where(x > 1, x, 0.1),
+        lambda m, x: x.var(correction=1.3),
+        lambda m, x: m.einsum("aij,ajk->aik", x[None, None], x[None, :, None]),
+        lambda m, x: m.nn.functional.dropout(x, 1.0),
+        lambda m, x: m.nn.functional.threshold(x, 0.1, 0.2),
+        lambda m, x: x.nan_to_num(),
+        lambda m, x: x.norm(),
+        lambda m, x: x.clone().mul_(0.3),
+    )
+    for function in functions:
+        found = []
+        for m in (torch, ag):
+            x = m.tensor([0.5, 1.25, 2.0], dtype=getattr(m, dtype), requires_grad=True)
+            y = function(m, x)
+            (g,) = m.autograd.grad((y * y).sum(), x)
+            found.append((y, g))
+        for theirs, ours in zip(*found, strict=True):
+            oracle.compare(theirs, ours, tolerance=2e-2)

@@ -47,3 +47,21 @@ def test_in_place_form_matches_pytorch(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     oracle.check_errors(name, FUNCTIONS.get(name))
+
+
+def test_what_arrays_pick_lies_in_memory_as_with_pytorch():
+    """Axes stay in their place in memory, so that what is picked can be viewed as one axis."""
+
+    def picks(m):
+        x, i = m.arange(120).reshape(2, 3, 4, 5), m.tensor([0, 1, 1])
+        mask = m.tensor([True, False, True])
+        part = x[:, :, ::2, 1:]
+        yield from (x[:, i], x[:, :, i], x[..., i], x[:, i, i], x[:, i, :, i], x[:, mask])
+        yield from (x[:, i, None, :2], part[:, i], part[..., i], x.index_select(2, i))
+        yield from (x[i[:2], :, i[:2]], x[:, i[None]], x[0, :, i])
+        yield from (m.nn.functional.pad(x * 1.0, (1, 2, 0, 1), "reflect"), x.topk(2, 2).indices)
+        yield from (x.topk(2, 1).values, x.masked_select(x > 3))
+
+    for theirs, ours in zip(picks(torch), picks(ag), strict=True):
+        assert ours.stride() == theirs.stride()
+        assert ours.view(-1).tolist() == theirs.view(-1).tolist()

@@ -24,3 +24,12 @@ def test_product_matches_pytorch(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name, FUNCTIONS.get(name)) > 0
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
+def test_einsum_of_one_integer_tensor_counts_in_int64(dtype):
+    for equation in ("ij->", "ij->j", "ij->ji", "ii->i", "ii"):
+        theirs, ours = (
+            m.einsum(equation, m.ones((3, 3), dtype=getattr(m, dtype))) for m in (torch, ag)
+        )
+        oracle.compare(theirs, ours)

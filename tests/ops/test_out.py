@@ -39,7 +39,10 @@ CALLS = {
     "cat": ([_X, _X], 1), "stack": ([_X, _X],), "index_select": (_X, 0, _I[0]),
     "gather": (_X, 0, _I), "take_along_dim": (_X, _I, 0), "index_add": (_X, 0, _I[0], _X),
     "scatter": (_X, 0, _I, _X), "scatter_add": (_X, 0, _I, _X), "masked_select": (_X, _X > 1),
-    "linalg.vector_norm": (_X, 3),
+    "linalg.vector_norm": (_X, 3), "complex": (_X, _X), "polar": (_X, _X),
+    "nn.functional.linear": (_X, _X, _X[0]), "nn.functional.avg_pool2d": (_X[None], 2, 1),
+    "nn.functional.gelu": (_X,), "nn.functional.softplus": (_X,),
+    "nn.functional.logsigmoid": (_X,),
     "zeros": (2, 3), "ones": ((2, 3),), "full": ((2,), 1.5), "empty": (0,), "eye": (2, 3),
     "arange": (1, 4), "linspace": (0, 1, 5), "logspace": (0, 1, 5),
 }  # fmt: skip

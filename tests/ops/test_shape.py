@@ -109,3 +109,10 @@ def test_hooks_and_retained_gradients_of_parts():
     (first * 2 + second).sum().backward()
     assert first.grad.tolist() == [2, 2]
     assert x.grad.tolist() == [2, 2, 10, 10]
+
+
+def test_nothing_joined_gets_no_gradient_but_a_place_in_the_graph():
+    for m in (ag, torch):
+        nothing, x = m.ones(0, requires_grad=True), m.ones(2, 3)
+        m.cat([nothing, x], 1).sum().backward()
+        assert tuple(nothing.grad.shape) == (0,)

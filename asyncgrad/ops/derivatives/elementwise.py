@@ -105,11 +105,14 @@ def sgn(xp: Any, out: Any, x: Any) -> Any:
     return signs
 
 
+def _sgn(xp: Any, x: Any) -> Any:
+    return x.copy() if x.dtype.kind == "b" else sgn(xp, x)
+
+
 def _sign(xp: Any, x: Any) -> Any:
-    kind = x.dtype.kind
-    if kind == "c":
+    if x.dtype.kind == "c":
         refuse("sign", x.dtype)
-    return x.copy() if kind == "b" else sgn(xp, x)
+    return _sgn(xp, x)
 
 
 def _rsqrt(xp: Any, x: Any) -> Any:
@@ -452,7 +455,7 @@ ENTRIES = (
         pulls={"x": lambda F, g, x: g * F.sgn(x)},
         pushes={"x": _signed},
     ),
-    operation("sgn", sgn, "x", pulls={"x": _sgn_pull}, pushes={"x": _sgn_pull}),
+    operation("sgn", _sgn, "x", pulls={"x": _sgn_pull}, pushes={"x": _sgn_pull}),
     unary("reciprocal", lambda F, out: -(out * out), Quiet("reciprocal")),
     unary("square", lambda F, x: 2 * x, Quiet("square"), node="PowBackward0"),
     unary("sqrt", lambda F, out: F.div(0.5, out), Quiet("sqrt")),

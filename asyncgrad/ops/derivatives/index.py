@@ -21,9 +21,25 @@ _LONG = 256
 
 
 def _pick(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
-    """A copy of the elements at an index of arrays and full slices."""
+    """A copy of the elements at an index of arrays and full slices, in order where `x` is."""
     numbers = _flat_numbers(x, index)
-    return x[index] if numbers is None else x.reshape(-1).take(numbers)
+    if numbers is not None:
+        return x.reshape(-1).take(numbers)
+    if index[0].__class__ is slice and _in_memory_order(x):
+        axis = next(axis for axis, part in enumerate(index) if part.__class__ is not slice)
+        if index[axis].dtype.kind != "b" and {p.__class__ for p in index[axis + 1 :]} <= {slice}:
+            return x.take(index[axis], axis)
+    out = x[index]
+    if out.flags.c_contiguous or not _steps_fall(x):
+        return out
+    # The library puts the axes of the indices first in memory, PyTorch leaves them in their place.
+    return xp.ascontiguousarray(out)
+
+
+def _steps_fall(x: Any) -> bool:
+    """Whether no axis of an array takes a longer step than one before it, as in a slice."""
+    steps = [step for step, n in zip(x.strides, x.shape, strict=True) if n > 1]
+    return steps == sorted(steps, reverse=True)
 
 
 def _flat_numbers(x: Any, index: tuple[Any, ...]) -> Any:

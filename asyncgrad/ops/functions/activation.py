@@ -51,7 +51,7 @@ def elu(input: Any, alpha: float = 1.0) -> Any:
     return R.elu(x, alpha) if alpha > 0 else R.elu_by_input(x, alpha)
 
 
-def gelu(input: Any, *, approximate: str = "none") -> Any:
+def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Any:
     """The elements times the normal distribution's cdf.
 
     Args:
@@ -62,6 +62,8 @@ def gelu(input: Any, *, approximate: str = "none") -> Any:
         RuntimeError: for another approximation.
         ImportError: in double precision where SciPy is not installed.
     """
+    if out is not None:
+        return put(out, "gelu", gelu(input, approximate=approximate))
     x = _floating(input, "gelu")
     if approximate == "none":
         return R.gelu(x)
@@ -77,13 +79,17 @@ def silu(input: Any) -> Any:
     return R.silu(_floating(input, "silu", "fVc"))
 
 
-def softplus(input: Any, beta: float = 1, threshold: float = 20) -> Any:
+def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Any:
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
+    if out is not None:
+        return put(out, "softplus", softplus(input, beta, threshold))
     return R.softplus(_floating(input, "softplus"), beta, threshold)
 
 
-def logsigmoid(input: Any) -> Any:
+def logsigmoid(input: Any, *, out: Any = None) -> Any:
     """The logarithm of the logistic function."""
+    if out is not None:
+        return put(out, "logsigmoid", logsigmoid(input))
     return R.logsigmoid(_floating(input, "logsigmoid"))
 
 

@@ -11,6 +11,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.elementwise import add, isnan, where
 from asyncgrad.ops.functions.linalg import bmm, dot, mv, outer
 from asyncgrad.ops.functions.reduction import amax, amin, mean, norm, prod, std, sum, var
@@ -281,7 +282,7 @@ def nan_to_num(
     if x._metadata.is_complex:
         parts = [nan_to_num(part, nan, posinf, neginf) for part in (R.real(x), R.imag(x))]
         return R.complex(*parts)
-    limits = np.finfo(x._metadata.dtype)
+    limits = floating_info(x._metadata.dtype)
     high = float(limits.max) if posinf is None else posinf
     low = float(limits.min) if neginf is None else neginf
     x = where(isnan(x), 0.0 if nan is None else nan, x)
@@ -347,10 +348,10 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     if n < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     axis = one_dim("diff", dim, x.ndim)
-    parts = [part for part in (prepend, x, append) if part is not None]
-    x = cat(parts, axis) if len(parts) > 1 else x
     if n == 0:
         return R.clone(x)
+    parts = [part for part in (prepend, x, append) if part is not None]
+    x = cat(parts, axis) if len(parts) > 1 else x
     for _ in range(min(n, x.shape[axis])):
         length = max(x.shape[axis] - 1, 0)
         low, high = narrow(x, axis, 0, length), narrow(x, axis, x.shape[axis] - length, length)

@@ -6,12 +6,20 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.doors import product_door
 from asyncgrad.ops.functions.shape import squeeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put, writes
-from asyncgrad.ops.promotion import as_tensor_operand, cast, check_broadcast, result_dtype
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    check_broadcast,
+    result_dtype,
+)
 from asyncgrad.ops.table import ENTRIES
 
 if TYPE_CHECKING:
@@ -295,7 +303,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
     return R.addmm(bias, x, y, beta, alpha)
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any:
     """`input @ weight.T + bias`.
 
     Args:
@@ -306,6 +314,8 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     Raises:
         RuntimeError: if shapes or dtypes do not fit.
     """
+    if out is not None:
+        return put(out, "linear", linear(input, weight, bias))
     x = as_tensor_operand(input, "linear", 1)
     w = as_tensor_operand(weight, "linear", 2)
     a, b = x._metadata.shape, w._metadata.shape
@@ -385,6 +395,8 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     return R.contract(x, y, tuple(x_labels), tuple(y_labels), tuple(kept))
 
 
+_INT64 = np.dtype("int64")
+
 # -- einsum ---------------------------------------------------------------------------------------
 
 #: Labels of the axes that "..." stands for count down from here, from the last to the first.
@@ -428,7 +440,11 @@ def einsum(*args: Any) -> Any:
         if dropped:
             shape = x._metadata.shape
             x = R.reshape(x, tuple(n for i, n in enumerate(shape) if i not in dropped))
-        tensors[place] = R.sum(x, summed, False) if summed else x
+        if summed:
+            # The sum of a tensor alone counts in int64, as `sum` does; products keep their dtype.
+            alone = len(tensors) == 1 and category(x._metadata.dtype) < 2
+            x = R.sum(cast(x, _INT64) if alone else x, summed, False)
+        tensors[place] = x
     out = tensors[0]
     for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)

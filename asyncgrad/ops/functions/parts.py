@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
 
 __all__ = ["complex", "polar"]
@@ -35,6 +36,7 @@ def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
     return x, y
 
 
+@writes
 def complex(real: Any, imag: Any) -> Any:
     """Complex numbers of their parts.
 
@@ -48,6 +50,7 @@ def complex(real: Any, imag: Any) -> Any:
     return R.complex(*_checked("complex", real, imag))
 
 
+@writes
 def polar(abs: Any, angle: Any) -> Any:
     """Complex numbers of their absolute values and angles.
 

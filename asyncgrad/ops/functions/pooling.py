@@ -16,6 +16,7 @@ from asyncgrad.ops.functions.index import gather
 from asyncgrad.ops.functions.reduction import mean
 from asyncgrad.ops.functions.shape import cat, flatten
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, category
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ def avg_pool1d(
     return _as_lines(_means(name, x, window, Counts(count_include_pad, None)))
 
 
+@writes
 def avg_pool2d(
     input: Any,
     kernel_size: Any,

@@ -646,16 +646,15 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
         TypeError: if they come as anything but a tuple or list.
     """
     parts = _joined("cat", tensors)
-    # Tensors of shape (0,) count as nothing, for historical reasons.
     shapes = [part._metadata.shape for part in parts]
-    kept = [part for part, shape in zip(parts, shapes, strict=True) if shape != (0,)]
+    kept = [shape for shape in shapes if shape != (0,)]
     for place, shape in enumerate(shapes):
         if not shape:
             raise RuntimeError(
                 f"cat: zero-dimensional tensor (at position {place}) cannot be concatenated. Use "
                 f"stack()."
             )
-    first = kept[0]._metadata.shape if kept else (0,)
+    first = kept[0] if kept else (0,)
     axis = one_dim("cat", dim, len(first))
     for place, shape in enumerate(shapes):
         if shape == first or shape == (0,):
@@ -667,7 +666,11 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
                 f"cat: Sizes of tensors must match except in dimension {axis}. Tensor {place} has "
                 f"shape {shape}, the first {first}."
             )
-    return R.cat(kept or parts, axis)
+    if len(first) > 1 and (0,) in shapes:
+        # Tensors of shape (0,) count as nothing, for historical reasons.
+        nothing = (*first[:axis], 0, *first[axis + 1 :])
+        parts = [x if x._metadata.shape != (0,) else R.reshape(x, nothing) for x in parts]
+    return R.cat(parts, axis)
 
 
 def _joined(name: str, tensors: Any) -> list[Any]:
