@@ -16,13 +16,7 @@ from asyncgrad.nn.activation import (
 )
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
-from asyncgrad.nn.containers import (
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
+from asyncgrad.nn.containers import ModuleDict, ModuleList, Sequential
 from asyncgrad.nn.conv import (
     Conv1d,
     Conv2d,
@@ -71,6 +65,7 @@ from asyncgrad.nn.loss import (
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter_containers import ParameterDict, ParameterList
 from asyncgrad.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,

@@ -9,7 +9,6 @@ from operator import index as as_index
 from typing import Any, Self
 
 from asyncgrad.nn.module import Module
-from asyncgrad.nn.parameter import Parameter
 
 
 class Sequential(Module):
@@ -44,13 +43,35 @@ class Sequential(Module):
         """A module, or for a slice a sequence of the same modules."""
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return self._modules[_key(self, index)]
+        return self._modules[member_name(self, index)]
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, _key(self, index), module)
+        setattr(self, member_name(self, index), module)
 
     def __delitem__(self, index: int | slice) -> None:
         _delete(self, index)
+
+    def __add__(self, other: Iterable[Module]) -> Sequential:
+        _check_sequential(other)
+        return Sequential(*self, *other)
+
+    def __iadd__(self, other: Iterable[Module]) -> Self:
+        _check_sequential(other)
+        return self.extend(list(other))
+
+    def __mul__(self, other: int) -> Sequential:
+        return Sequential(*[*self] * _times(other))
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: int) -> Self:
+        return self.extend([*self] * (_times(other) - 1))
+
+    def pop(self, key: int | slice) -> Any:
+        """Take out a module."""
+        module = self[key]
+        del self[key]
+        return module
 
     def append(self, module: Module) -> Self:
         """Add a module at the end."""
@@ -93,10 +114,10 @@ class ModuleList(Module):
         """A module, or for a slice a list of the same modules."""
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return self._modules[_key(self, index)]
+        return self._modules[member_name(self, index)]
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, _key(self, index), module)
+        setattr(self, member_name(self, index), module)
 
     def __delitem__(self, index: int | slice) -> None:
         _delete(self, index)
@@ -208,100 +229,30 @@ class ModuleDict(Module):
             self[name] = module
 
 
-class ParameterList(Module):
-    """A list of parameters, which are registered.
-
-    Args:
-        values: tensors; those that are no parameters become parameters.
-    """
-
-    def __init__(self, values: Iterable[Any] | None = None) -> None:
-        super().__init__()
-        self.extend(values or ())
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._parameters.values())
-
-    def __getitem__(self, index: int | slice) -> Any:
-        """A parameter, or for a slice a list of the same parameters."""
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
-        return self._parameters[_key(self, index)]
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self.register_parameter(_key(self, index), _parameter(value))
-
-    def append(self, value: Any) -> Self:
-        """Add a parameter at the end."""
-        self.register_parameter(str(len(self)), _parameter(value))
-        return self
-
-    def extend(self, values: Iterable[Any]) -> Self:
-        """Add parameters at the end."""
-        for value in values:
-            self.append(value)
-        return self
-
-
-class ParameterDict(Module):
-    """A dictionary of parameters, which are registered.
-
-    Args:
-        parameters: a mapping, or pairs, of tensors; what is no parameter becomes one.
-    """
-
-    def __init__(self, parameters: Any = None) -> None:
-        super().__init__()
-        if parameters is not None:
-            self.update(parameters)
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._parameters
-
-    def __getitem__(self, key: str) -> Any:
-        return self._parameters[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.register_parameter(key, _parameter(value))
-
-    def __delitem__(self, key: str) -> None:
-        del self._parameters[key]
-
-    def keys(self) -> Any:
-        """The names."""
-        return self._parameters.keys()
-
-    def values(self) -> Any:
-        """The parameters."""
-        return self._parameters.values()
-
-    def items(self) -> Any:
-        """Names with parameters."""
-        return self._parameters.items()
-
-    def update(self, parameters: Any) -> None:
-        """Add parameters from a mapping or from pairs."""
-        pairs = (
-            parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
+def _check_sequential(other: Any) -> None:
+    """Raise unless it is a sequence of modules that another one can be joined with."""
+    if not isinstance(other, Sequential):
+        raise ValueError(
+            f"add operator supports only objects of Sequential class, but "
+            f"{type(other).__name__} is given."
         )
-        for name, value in pairs:
-            self[name] = value
 
 
-def _parameter(value: Any) -> Parameter:
-    return value if isinstance(value, Parameter) else Parameter(value)
+def _times(other: Any) -> int:
+    """How often a sequence is to be repeated.
+
+    Raises:
+        TypeError: if it is no integer.
+        ValueError: if it is not positive.
+    """
+    if not isinstance(other, int):
+        raise TypeError(f"unsupported operand type(s) for *: Sequential and {type(other).__name__}")
+    if other <= 0:
+        raise ValueError(f"Non-positive multiplication factor {other} for Sequential")
+    return other
 
 
-def _key(container: Any, index: Any) -> str:
+def member_name(container: Any, index: Any) -> str:
     """The name at a place; negative places count from the end."""
     place = as_index(index)
     length = len(container)

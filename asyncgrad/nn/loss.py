@@ -88,9 +88,14 @@ class HuberLoss(_Loss):
     Args:
         reduction: "mean", "sum" or "none".
         delta: that distance.
+
+    Raises:
+        TypeError: if `delta` is no number.
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        if not isinstance(delta, (int, float)):
+            raise TypeError(f"delta must be a float or int, got: {type(delta)}")
         super().__init__(reduction)
         self.delta = delta
 

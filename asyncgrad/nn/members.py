@@ -175,6 +175,30 @@ class Members:
             module = found
         return module
 
+    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
+        """Put a module at a dotted path, in the place of the one that is there, if any.
+
+        Args:
+            target: the path.
+            module: the module.
+            strict: there has to be one already.
+
+        Raises:
+            ValueError: if the path is empty, or `module` is none.
+            AttributeError: if a part of the path, or with `strict` its end, is no module.
+        """
+        if target == "":
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Members):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module).__name__}")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Members):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
     def get_parameter(self, target: str) -> Parameter:
         """The parameter at a dotted path.
 

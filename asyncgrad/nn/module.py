@@ -8,25 +8,23 @@ import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
-from asyncgrad.nn.hooks import ForwardHook, HookedCall, register, registered_anew
-from asyncgrad.nn.members import Members
+from asyncgrad.nn.hooked import HOOKS, Hooked
+from asyncgrad.nn.hooks import HookedCall, registered_anew
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
+from asyncgrad.ops.bfloat16 import needs_bfloat16
+from asyncgrad.ops.functions.creation import empty_like
 from asyncgrad.ops.functions.transfer import cuda_device
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from asyncgrad.core.hooks import Hooks, RemovableHandle
     from asyncgrad.tensor import Tensor
 
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-class Module(Members):
+class Module(Hooked):
     """A function with parameters.
 
     Subclasses call `super().__init__()`, assign parameters and other modules as attributes and
@@ -44,10 +42,6 @@ class Module(Members):
     _version: int = 1
 
     training: bool
-    _forward_hooks: Hooks
-    _forward_pre_hooks: Hooks
-    _backward_hooks: Hooks
-    _backward_pre_hooks: Hooks
 
     def __init__(self) -> None:
         """Start without parameters, in training mode."""
@@ -57,10 +51,7 @@ class Module(Members):
             _buffers={},
             _non_persistent_buffers_set=set(),
             _modules={},
-            _forward_hooks={},
-            _forward_pre_hooks={},
-            _backward_hooks={},
-            _backward_pre_hooks={},
+            **{table: {} for table in HOOKS},
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +75,7 @@ class Module(Members):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over a pickled or copied state; hooks get new keys, which this process knows."""
         self.__dict__.update(state)
-        for table in _HOOKS:
+        for table in HOOKS:
             self.__dict__[table] = registered_anew(state.get(table, {}))
 
     # -- changes to all ---------------------------------------------------------------------------
@@ -138,9 +129,9 @@ class Module(Members):
         for parameter in self.parameters():
             clear_gradient(parameter, set_to_none)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the values of all parameters, gradients and buffers by a function of them."""
-        for module in self.modules():
+        for module in self.modules() if recurse else (self,):
             for parameter in module._parameters.values():
                 if parameter is None:
                     continue
@@ -205,6 +196,30 @@ class Module(Members):
         """Convert floating tensors to float16, in place."""
         return self.to(np.float16)
 
+    def bfloat16(self) -> Self:
+        """Convert floating tensors to bfloat16, in place.
+
+        Raises:
+            ImportError: if ml_dtypes is not installed.
+        """
+        return self.to(needs_bfloat16("Module.bfloat16()"))
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """Move parameters and buffers to a device, in place and without their values.
+
+        Args:
+            device: where; where each is if None.
+            recurse: with all modules below.
+        """
+        return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
+
+    def share_memory(self) -> Self:
+        """Nothing to do: threads and tasks share all memory. Kept for PyTorch's programs."""
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: there is no compiler. Kept for PyTorch's programs."""
+
     # -- state ------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
@@ -241,11 +256,20 @@ class Module(Members):
         if destination is None:
             destination = StateDict()
             destination._metadata = {}
-        for path, module in self.named_modules(remove_duplicate=False):
-            start = f"{prefix}{path}." if path else prefix
-            if isinstance(destination, StateDict):
-                destination._metadata[start[:-1]] = {"version": module._version}
-            module._save_to_state_dict(destination, start, keep_vars)
+        metadata = {"version": self._version}
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = metadata
+        for hook in tuple(self._state_dict_pre_hooks.values()):
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(destination, prefix, keep_vars)
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(
+                    destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars
+                )
+        for hook in tuple(self._state_dict_hooks.values()):
+            if hook(self, destination, prefix, metadata) is not None:
+                raise RuntimeError("state_dict post-hook must return None")
         return destination
 
     def _load_from_state_dict(
@@ -270,6 +294,11 @@ class Module(Members):
             unexpected_keys: to add names to.
             error_msgs: to add to what can't be loaded, and why.
         """
+        for hook in tuple(self._load_state_dict_pre_hooks.values()):
+            hook(
+                self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                error_msgs,
+            )  # fmt: skip
         assign = local_metadata.get("assign_to_params_buffers", False)
         load_own(self, state_dict, prefix, assign, missing_keys, error_msgs)
         extra = f"{prefix}_extra_state"
@@ -299,64 +328,6 @@ class Module(Members):
             RuntimeError: if shapes, or with `strict` names, do not match.
         """
         return load(self, state_dict, strict, assign)
-
-    # -- hooks ------------------------------------------------------------------------------------
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call a function before `forward`; what it returns takes the place of the arguments.
-
-        Args:
-            hook: of the module and the positional arguments (and the keyword arguments).
-            prepend: before the hooks that are there already.
-            with_kwargs: the hook is also given the keyword arguments, and returns a pair.
-        """
-        return register(self._forward_pre_hooks, ForwardHook(hook, with_kwargs), prepend=prepend)
-
-    def register_forward_hook(
-        self,
-        hook: Callable[..., Any],
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
-        always_call: bool = False,
-    ) -> RemovableHandle:
-        """Call a function after `forward`; what it returns takes the place of the output.
-
-        Args:
-            hook: of the module, the positional arguments (the keyword arguments) and the output.
-            prepend: before the hooks that are there already.
-            with_kwargs: the hook is also given the keyword arguments.
-            always_call: the hook is called with None if `forward` or a hook before it fails.
-        """
-        entry = ForwardHook(hook, with_kwargs, always_call)
-        return register(self._forward_hooks, entry, prepend=prepend)
-
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call a function when the gradients of the module's outputs have arrived in a pass.
-
-        Args:
-            hook: a function or coroutine function of the module and a tuple of gradients, None
-                for outputs without one; what it returns takes the place of the gradients.
-            prepend: before the hooks that are there already.
-        """
-        return register(self._backward_pre_hooks, hook, prepend=prepend)
-
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call a function when the gradients of the module's positional arguments are there.
-
-        Args:
-            hook: a function or coroutine function of the module, the gradients of the arguments
-                and those of the outputs, as tuples with None for what has none; what it returns
-                takes the place of the arguments' gradients.
-            prepend: before the hooks that are there already.
-        """
-        return register(self._backward_hooks, hook, prepend=prepend)
 
     # -- words ------------------------------------------------------------------------------------
 

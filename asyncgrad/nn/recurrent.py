@@ -41,7 +41,10 @@ class _Recurrent(Module):
         dtype: Any,
     ) -> None:
         super().__init__()
-        _check_options(hidden_size, num_layers, dropout, proj_size)
+        _check_options(input_size, hidden_size, num_layers, dropout, proj_size)
+        for name, flag in (("bias", bias), ("batch_first", batch_first)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -258,7 +261,9 @@ def _over_packed(
     return cat(outputs), state
 
 
-def _check_options(hidden_size: int, num_layers: int, dropout: float, proj_size: int) -> None:
+def _check_options(
+    input_size: int, hidden_size: int, num_layers: int, dropout: float, proj_size: int
+) -> None:
     """Raise for options that can't be."""
     if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(
@@ -271,7 +276,11 @@ def _check_options(hidden_size: int, num_layers: int, dropout: float, proj_size:
             f"expects num_layers greater than 1, but got dropout={dropout} and num_layers=1",
             stacklevel=4,
         )
-    for name, value in (("hidden_size", hidden_size), ("num_layers", num_layers)):
+    for name, value in (
+        ("input_size", input_size),
+        ("hidden_size", hidden_size),
+        ("num_layers", num_layers),
+    ):
         if not isinstance(value, int):
             raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
         if value <= 0:

@@ -108,11 +108,25 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadRes
     missing: list[str] = []
     unexpected: list[str] = []
     errors: list[str] = []
-    for path, part in module.named_modules(remove_duplicate=False):
-        prefix = f"{path}." if path else ""
-        below = {key: value for key, value in state_dict.items() if key.startswith(prefix)}
-        metadata = {**versions.get(path, {}), "assign_to_params_buffers": assign}
+    result = LoadResult(missing, unexpected)
+
+    def load_below(part: Module, below: dict[str, Any], prefix: str) -> None:
+        metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
         part._load_from_state_dict(below, prefix, metadata, True, missing, unexpected, errors)
+        for name, child in part._modules.items():
+            if child is not None:
+                start = f"{prefix}{name}."
+                given = {key: value for key, value in below.items() if key.startswith(start)}
+                load_below(child, given, start)
+        for hook in tuple(part._load_state_dict_post_hooks.values()):
+            if hook(part, result) is not None:
+                raise RuntimeError(
+                    "Hooks registered with register_load_state_dict_post_hook are not expected to "
+                    "return new values, if incompatible_keys need to be modified, it should be "
+                    "done inplace."
+                )
+
+    load_below(module, dict(state_dict), "")
     if strict:
         for kind, keys in (("Unexpected", unexpected), ("Missing", missing)):
             if keys:
@@ -124,4 +138,4 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadRes
                 type(module).__name__, "\n\t".join(errors)
             )
         )
-    return LoadResult(missing, unexpected)
+    return result

@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.autograd.modes import enable_grad, no_grad
+from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.holders import is_held, rebind, weights_lock
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, bump_version, wrap
-from asyncgrad.devices import CPU
+from asyncgrad.core.variable import Variable, bump_version
+from asyncgrad.nn.hooks import register
 from asyncgrad.nn.module import clear_gradient
-from asyncgrad.ops.functions.conversion import to
-from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.promotion import category
 from asyncgrad.ops.rows import Rows
+from asyncgrad.optim.updates import copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 
 if TYPE_CHECKING:
@@ -33,12 +31,17 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.hooks import Hooks
 
-#: Elements that are updated at a time: what an update touches stays in the cache.
-TILE = 65_536
 #: Expected nanoseconds of a step above which `step_async` takes a thread.
 _WORTH_A_THREAD = 250_000
 #: An update passes over its arrays about as many times.
 _PASSES = 4
+
+
+#: What is called before and after a step, and before and after state is given or taken.
+_HOOKS = (
+    "_pre_hooks", "_post_hooks", "_state_pre_hooks", "_state_post_hooks", "_load_pre_hooks",
+    "_load_post_hooks",
+)  # fmt: skip
 
 
 class Optimizer(ABC):
@@ -53,6 +56,13 @@ class Optimizer(ABC):
         ValueError: if there is nothing to optimise, or a tensor is no leaf or in two groups.
     """
 
+    _pre_hooks: Hooks
+    _post_hooks: Hooks
+    _state_pre_hooks: Hooks
+    _state_post_hooks: Hooks
+    _load_pre_hooks: Hooks
+    _load_post_hooks: Hooks
+
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         if isinstance(params, Variable):
             raise TypeError(
@@ -62,8 +72,7 @@ class Optimizer(ABC):
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._pre_hooks: Hooks = {}
-        self._post_hooks: Hooks = {}
+        vars(self).update({table: {} for table in _HOOKS})
         #: The arrays that take the place of parameters' own when the present step is complete.
         self._drafts: dict[Any, Any] = {}
         #: How many steps were taken: schedules want to know.
@@ -84,8 +93,8 @@ class Optimizer(ABC):
 
         Raises:
             TypeError: if it is no dictionary, or its parameters are no tensors or have no order.
-            ValueError: if an option without default is missing, or a tensor is no leaf or in
-                another group already.
+            ValueError: if an option without default is missing, a tensor is no leaf or in
+                another group already, or some parameters have names and others have none.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
@@ -97,7 +106,13 @@ class Optimizer(ABC):
             )
         members: list[Any] = [given] if isinstance(given, Variable) else list(given)
         group = {**self.defaults, **param_group}
-        if members and all(isinstance(member, tuple) for member in members):
+        named = sum(isinstance(member, tuple) for member in members)
+        if named:
+            if named < len(members):
+                raise ValueError(
+                    "all optimizer params should be with/without names. Some param names are "
+                    "missing"
+                )
             group["param_names"] = [name for name, _ in members]
             members = [parameter for _, parameter in members]
         for parameter in members:
@@ -124,6 +139,13 @@ class Optimizer(ABC):
         if any(id(parameter) in present for parameter in members):
             raise ValueError("some parameters appear in more than one parameter group")
         group["params"] = members
+        if self.param_groups:
+            names = "param_names" in group
+            if names != ("param_names" in self.param_groups[0]):
+                raise ValueError(
+                    f"all optimizer param groups should be with/without names. cannot add param "
+                    f"group {'with' if names else 'without'} names to the optimizer"
+                )
         self.param_groups.append(group)
 
     @abstractmethod
@@ -265,10 +287,43 @@ class Optimizer(ABC):
         """Call a function of the optimiser, `()` and `{}` after each step."""
         return RemovableHandle(self._post_hooks, hook)
 
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser before each `state_dict`."""
+        return register(self._state_pre_hooks, hook, prepend=prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser and its state dict, which may return another one."""
+        return register(self._state_post_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser and the state dict to load; it may return another."""
+        return register(self._load_pre_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser after each `load_state_dict`."""
+        return register(self._load_post_hooks, hook, prepend=prepend)
+
     # -- state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """State and options, with numbers in the place of parameters; memory is shared."""
+        for hook in tuple(self._state_pre_hooks.values()):
+            hook(self)
+        state_dict = self._state_dict()
+        for hook in tuple(self._state_post_hooks.values()):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        return state_dict
+
+    def _state_dict(self) -> dict[str, Any]:
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -293,6 +348,10 @@ class Optimizer(ABC):
         Raises:
             ValueError: if there are other numbers of groups or of parameters in them.
         """
+        state_dict = dict(state_dict)
+        for hook in tuple(self._load_pre_hooks.values()):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise ValueError(
@@ -315,7 +374,7 @@ class Optimizer(ABC):
             if number in parameters:
                 parameter = parameters[number]
                 state[parameter] = {
-                    key: _copied(key, value, parameter) for key, value in values.items()
+                    key: copied_beside(key, value, parameter) for key, value in values.items()
                 }
             else:
                 state[number] = values
@@ -324,10 +383,12 @@ class Optimizer(ABC):
             {**self.defaults, **given, "params": own["params"]}
             for own, given in zip(self.param_groups, groups, strict=True)
         ]
+        for hook in tuple(self._load_post_hooks.values()):
+            hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without hooks, which belong to the program and not to the state."""
-        return {**vars(self), "_pre_hooks": {}, "_post_hooks": {}, "_drafts": {}}
+        return {**vars(self), **{table: {} for table in _HOOKS}, "_drafts": {}}
 
     def __repr__(self) -> str:
         """The options of each group."""
@@ -339,102 +400,3 @@ class Optimizer(ABC):
 
 
 _REQUIRED: Any = object()
-
-
-def _copied(key: str, value: Any, parameter: Any) -> Any:
-    """A value of a loaded state, with the parameter's dtype and beside it.
-
-    The count of steps keeps its dtype, and is on the host: nobody has to wait for it.
-    """
-    if not isinstance(value, Variable):
-        return value
-    place, dtype = parameter._metadata.device, parameter._metadata.dtype
-    if key == "step":
-        place = CPU
-    if key == "step" or category(dtype) < 2:
-        dtype = value._metadata.dtype
-    with no_grad():
-        return to(value, place, dtype, copy=True)
-
-
-def zeros_like(parameter: Any) -> Any:
-    """A tensor of zeros for an optimiser's state, laid out like the parameter."""
-    metadata = parameter._metadata
-    return wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
-
-
-def new_step() -> Any:
-    """A count of steps; a tensor of the host, as in PyTorch's state dicts."""
-    array = np.zeros((), dtype=np.float32)
-    return wrap(array, metadata_of(array, CPU))
-
-
-def count_step(state: dict[str, Any]) -> int:
-    """The number of this step."""
-    step = state.get("step")
-    if step is None:
-        step = state["step"] = new_step()
-    array = step._array
-    array += 1
-    return int(array)
-
-
-def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:
-    """Run an elementwise update on arrays, piece by piece where they are large.
-
-    Complex arrays are updated as their real and imaginary parts.
-
-    Args:
-        kernel: a function of as many arrays, which it changes in place, and of the options.
-        arrays: of one shape; None for those that the update goes without.
-        options: numbers.
-    """
-    first = arrays[0]
-    if first.dtype.kind == "c":
-        for part in ("real", "imag"):
-            in_tiles(
-                kernel, tuple(None if a is None else getattr(a, part) for a in arrays), *options
-            )
-        return
-    if not first.shape:
-        # NumPy answers 0-d arrays with scalars, which can't be written into.
-        arrays = tuple(None if a is None else a.reshape(1) for a in arrays)
-        first = arrays[0]
-    size = first.size
-    # Launching is what costs on other devices, and the host's cache is of no use there.
-    if (
-        size <= TILE
-        or not isinstance(first, np.ndarray)
-        or not all(a is None or a.flags.c_contiguous for a in arrays)
-    ):
-        kernel(*arrays, *options)
-        return
-    flat = tuple(None if a is None else a.reshape(-1) for a in arrays)
-    for start in range(0, size, TILE):
-        piece = slice(start, start + TILE)
-        kernel(*[None if a is None else a[piece] for a in flat], *options)
-
-
-def check_option(name: str, value: Any, *, below: float | None = None) -> None:
-    """Raise unless an option is at least 0, and less than `below`.
-
-    Raises:
-        ValueError: with PyTorch's words.
-    """
-    if not (value >= 0.0 and (below is None or value < below)):
-        raise ValueError(f"Invalid {name}: {value}")
-
-
-def check_manner(name: str, differentiable: bool, foreach: Any, fused: Any = None) -> None:
-    """Raise for what in-place updates can't do, and for options that exclude one another."""
-    if fused and (foreach or differentiable):
-        raise RuntimeError(
-            "`fused` and `foreach` cannot be `True` together."
-            if foreach
-            else "`fused` does not support `differentiable`"
-        )
-    if differentiable:
-        raise NotImplementedError(
-            f"{name}: differentiable=True is not supported: a step is not recorded. Write the "
-            f"update as tensor operations, with gradients from asyncgrad.grad(create_graph=True)."
-        )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.optim.optimizer import (
-    Optimizer,
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,

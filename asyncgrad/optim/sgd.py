@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.optim.optimizer import Optimizer, check_manner, check_option, in_tiles
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import check_manner, check_option, in_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.optim.optimizer import Optimizer, check_option, zeros_like
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import check_option, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

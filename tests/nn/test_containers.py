@@ -105,3 +105,40 @@ def test_lists_show_like_modules_once():
         return nn.ModuleList([nn.Tanh(), *alike, nn.Tanh(), nn.ModuleList()])
 
     assert repr(make(ag.nn)) == repr(make(torch.nn))
+
+
+@pytest.mark.torch
+def test_sequences_are_joined_repeated_and_shortened():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    found = []
+    for m in (ag, torch):
+        a, b = m.nn.Sequential(m.nn.ReLU(), m.nn.Tanh()), m.nn.Sequential(m.nn.Sigmoid())
+        shown = [str(a + b), str(b * 3), str(2 * b), str(a.pop(0)), str(a)]
+        a += b
+        b *= 2
+        shown += [str(a), str(b)]
+        for wrong in (lambda a=a: a.__add__([1]), lambda b=b: b * 0, lambda b=b: b * 1.5):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                wrong()
+            shown.append(caught.type)
+        found.append(shown)
+    assert found[0] == found[1]
+
+
+@pytest.mark.torch
+def test_dictionaries_of_parameters_do_what_dictionaries_do():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    found = []
+    for m in (ag, torch):
+        d = m.nn.ParameterDict({"a": m.ones(1), "b": m.ones(2)})
+        other = m.nn.ParameterDict({"b": m.ones(3), "c": m.ones(4)})
+        seen = [[*reversed(d)], [*(d | other)], [*(other | d)], (d | other)["b"].shape[0]]
+        same = d.copy()
+        seen.append(same["a"] is d["a"])
+        d |= other
+        seen += [[*d], d.get("x", 3), d.get("a") is d["a"], d.setdefault("a") is d["a"]]
+        d.setdefault("e", m.ones(5))
+        seen += [d.pop("a").shape[0], d.popitem()[0], [*d], [*d.fromkeys(["x", "y"], m.ones(1))]]
+        d.clear()
+        found.append([*seen, len(d)])
+    assert found[0] == found[1]

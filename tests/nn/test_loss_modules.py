@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from beside import X, check, with_buffers
 
+import asyncgrad as ag
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
 
@@ -63,3 +65,25 @@ def test_divergence_and_similarity():
     check(lambda nn: nn.KLDivLoss(reduction="batchmean"), X((4, 3)), random.uniform(0, 1, (4, 3)))
     check(lambda nn: nn.KLDivLoss(reduction="sum", log_target=True), X((4, 3)), X((4, 3)))
     check(lambda nn: nn.CosineSimilarity(dim=0), X((4, 3)), X((4, 3)))
+
+
+@pytest.mark.parametrize("ignored", [-100, 1])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (3,)])
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_a_batch_that_does_not_count_has_no_mean_and_no_gradient(name, shape, ignored):
+    found = []
+    for m in (ag, torch):
+        x = m.ones(*shape, requires_grad=True)
+        target = m.full((*shape[:1], *shape[2:])[: len(shape) - 1], ignored, dtype=m.int64)
+        loss = getattr(m.nn.functional, name)(x, target, ignore_index=ignored)
+        loss.backward()
+        found.append((str(loss.item()), x.grad.tolist()))
+    assert found[0] == found[1]
+
+
+def test_losses_refuse_numbers_that_are_none_and_classes_that_are_probabilities():
+    for m in (ag, torch):
+        with pytest.raises(TypeError, match="delta must be a float or int"):
+            m.nn.HuberLoss(delta=1j)
+        with pytest.raises(RuntimeError, match="ignore_index is not supported"):
+            m.nn.functional.cross_entropy(m.ones(2, 3), m.ones(2, 3), ignore_index=1)

@@ -88,3 +88,30 @@ def test_buffers_are_copied_with_their_module(duplicate):
     for a, b in zip(layer.buffers(), other.buffers(), strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
         assert not np.shares_memory(a.numpy(), b.numpy())
+
+
+def test_an_empty_batch_moves_no_moments_and_eps_has_to_be_positive():
+    for m in (ag, torch):
+        norm = m.nn.BatchNorm1d(3)
+        norm(m.ones(0, 3, 2))
+        assert norm.running_mean.tolist() == [0, 0, 0]
+        assert norm.running_var.tolist() == [1, 1, 1]
+        norm.eps = 0.0
+        with pytest.raises(ValueError, match="eps must be positive during training"):
+            norm(m.ones(2, 3))
+        norm.eval()(m.ones(2, 3))
+        norm.eps = -1.0
+        with pytest.raises(ValueError, match="eps must be non-negative"):
+            norm(m.ones(2, 3))
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_refuse_sizes_and_flags_that_are_none(kind):
+    for m in (ag, torch):
+        make = getattr(m.nn, kind)
+        for bad in ({"bias": 0}, {"batch_first": 1}):
+            with pytest.raises(TypeError, match="should be of type bool"):
+                make(2, 3, **bad)
+        for size in (0, -1):
+            with pytest.raises(ValueError, match="input_size must be greater than zero"):
+                make(size, 3)

@@ -512,7 +512,8 @@ def _counted(
             extra = wrap(nothing, F.metadata_of(nothing))
             total = F.xp.where(some, total, dtype.type("inf"))
         elif total == 0:
-            return ones * 0, ones * 0, float("nan")
+            # Nothing counts: the gradient is zero, the mean is none.
+            total, extra = dtype.type("inf"), float("nan")
         ones, weighted = ones / total, weighted / total
     shape = x._metadata.shape
     kept = (*shape[:dim], 1, *shape[dim + 1 :])
@@ -614,6 +615,11 @@ def cross_entropy(
             label_smoothing=label_smoothing,
         )  # fmt: skip
     if metadata.shape == t._metadata.shape and metadata.shape:
+        if ignore_index >= 0:
+            raise RuntimeError(
+                f"cross_entropy: ignore_index is not supported for floating point target, got "
+                f"{ignore_index}. Give the examples that are not to count a weight of 0."
+            )
         return _soft_cross_entropy(x, t, weight, reduction, label_smoothing)
     if x._batched or t._batched or getattr(weight, "_batched", False):
         return _of_examples(

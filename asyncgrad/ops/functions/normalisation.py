@@ -161,7 +161,7 @@ def batch_norm(
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or moments are missing.
-        ValueError: in training, if there is one value per channel only.
+        ValueError: in training, if there is one value per channel only, or `eps` is out of range.
     """
     name = "batch_norm"
     x = as_tensor_operand(input, name, 1)
@@ -182,6 +182,10 @@ def batch_norm(
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {list(shape)}"
         )
+    if training and eps <= 0:
+        raise ValueError(f"{name} eps must be positive during training, but got {eps}")
+    if eps < 0:
+        raise ValueError(f"{name} eps must be non-negative, but got {eps}")
     for what, value in (
         ("running_mean", running_mean),
         ("running_var", running_var),
@@ -210,7 +214,7 @@ def batch_norm(
         return R.batch_norm_by_moments(x, weight, bias, running_mean, running_var, eps)
     kept: list[Any] = []
     out = R.batch_norm(x, weight, bias, eps, kept)
-    if running_mean is None and running_var is None:
+    if (running_mean is None and running_var is None) or not count:
         return out
     if level_of((x, weight, bias, running_mean, running_var)) is not None:
         _move_examples(x, running_mean, running_var, momentum)
@@ -221,7 +225,7 @@ def batch_norm(
         move(running_mean, mean, momentum)
     if running_var is not None:
         # What is divided by is one less than what was counted.
-        move(running_var, variance, momentum, momentum * count / (count - 1) if count else None)
+        move(running_var, variance, momentum, momentum * count / (count - 1))
     return out
 
 

@@ -1,0 +1,121 @@
+"""What updates are made of: state, checked options, pieces that fit the cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.ops.functions.conversion import to
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.promotion import category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Elements that are updated at a time: what an update touches stays in the cache.
+TILE = 65_536
+
+
+def zeros_like(parameter: Any) -> Any:
+    """A tensor of zeros for an optimiser's state, laid out like the parameter."""
+    metadata = parameter._metadata
+    return wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
+
+
+def copied_beside(key: str, value: Any, parameter: Any) -> Any:
+    """A value of a loaded state, with the parameter's dtype and beside it.
+
+    The count of steps keeps its dtype, and is on the host: nobody has to wait for it.
+    """
+    if not isinstance(value, Variable):
+        return value
+    place, dtype = parameter._metadata.device, parameter._metadata.dtype
+    if key == "step":
+        place = CPU
+    if key == "step" or category(dtype) < 2:
+        dtype = value._metadata.dtype
+    with no_grad():
+        return to(value, place, dtype, copy=True)
+
+
+def new_step() -> Any:
+    """A count of steps; a tensor of the host, as in PyTorch's state dicts."""
+    array = np.zeros((), dtype=np.float32)
+    return wrap(array, metadata_of(array, CPU))
+
+
+def count_step(state: dict[str, Any]) -> int:
+    """The number of this step."""
+    step = state.get("step")
+    if step is None:
+        step = state["step"] = new_step()
+    array = step._array
+    array += 1
+    return int(array)
+
+
+def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:
+    """Run an elementwise update on arrays, piece by piece where they are large.
+
+    Complex arrays are updated as their real and imaginary parts.
+
+    Args:
+        kernel: a function of as many arrays, which it changes in place, and of the options.
+        arrays: of one shape; None for those that the update goes without.
+        options: numbers.
+    """
+    first = arrays[0]
+    if first.dtype.kind == "c":
+        for part in ("real", "imag"):
+            in_tiles(
+                kernel, tuple(None if a is None else getattr(a, part) for a in arrays), *options
+            )
+        return
+    if not first.shape:
+        # NumPy answers 0-d arrays with scalars, which can't be written into.
+        arrays = tuple(None if a is None else a.reshape(1) for a in arrays)
+        first = arrays[0]
+    size = first.size
+    # Launching is what costs on other devices, and the host's cache is of no use there.
+    if (
+        size <= TILE
+        or not isinstance(first, np.ndarray)
+        or not all(a is None or a.flags.c_contiguous for a in arrays)
+    ):
+        kernel(*arrays, *options)
+        return
+    flat = tuple(None if a is None else a.reshape(-1) for a in arrays)
+    for start in range(0, size, TILE):
+        piece = slice(start, start + TILE)
+        kernel(*[None if a is None else a[piece] for a in flat], *options)
+
+
+def check_option(name: str, value: Any, *, below: float | None = None) -> None:
+    """Raise unless an option is at least 0, and less than `below`.
+
+    Raises:
+        ValueError: with PyTorch's words.
+    """
+    if isinstance(value, Variable) and value._metadata.size != 1:
+        raise ValueError(f"Tensor {'lr' if name == 'learning rate' else name} must be 1-element")
+    if not (value >= 0.0 and (below is None or value < below)):
+        raise ValueError(f"Invalid {name}: {value}")
+
+
+def check_manner(name: str, differentiable: bool, foreach: Any, fused: Any = None) -> None:
+    """Raise for what in-place updates can't do, and for options that exclude one another."""
+    if fused and (foreach or differentiable):
+        raise RuntimeError(
+            "`fused` and `foreach` cannot be `True` together."
+            if foreach
+            else "`fused` does not support `differentiable`"
+        )
+    if differentiable:
+        raise NotImplementedError(
+            f"{name}: differentiable=True is not supported: a step is not recorded. Write the "
+            f"update as tensor operations, with gradients from asyncgrad.grad(create_graph=True)."
+        )
