@@ -55,6 +55,19 @@ CASES = {
     "one_cycle_three_phases": lambda s, o: s.OneCycleLR(
         o, max_lr=1.0, total_steps=61, three_phase=True, cycle_momentum=False, pct_start=0.25
     ),
+    "multiplicative": lambda s, o: s.MultiplicativeLR(o, [Decay(0.99), Decay(0.98)]),
+    "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.2, step_size_up=4, step_size_down=7),
+    "cyclic_halved": lambda s, o: s.CyclicLR(
+        o, [0.01, 0.02], [0.2, 0.3], step_size_up=5, mode="triangular2", cycle_momentum=False
+    ),
+    "cyclic_decaying": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.2, step_size_up=6, mode="exp_range", gamma=0.97, max_momentum=[0.8, 0.95]
+    ),
+    "cyclic_scaled": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.2, step_size_up=3, scale_fn=halved, scale_mode="iterations"
+    ),
+    "warm_restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 7, eta_min=0.01),
+    "warm_restarts_rarer": lambda s, o: s.CosineAnnealingWarmRestarts(o, 4, T_mult=2),
     "sequential": lambda s, o: s.SequentialLR(
         o,
         [
@@ -285,3 +298,36 @@ def test_users_define_schedules_of_their_own():
     o = optimizer(ag)
     found = run(Inverse(o), o, 2)
     assert found[-1] == [0.5 / 3, 0.1 / 3]
+
+
+@pytest.mark.parametrize("growth", [1, 2, 3])
+def test_warm_restarts_go_to_any_part_of_an_epoch(growth):
+    found = []
+    for library in (ag, torch):
+        given = optimizer(library)
+        schedule = library.optim.lr_scheduler.CosineAnnealingWarmRestarts(given, 3, growth, 0.01)
+        given.step()
+        rates = []
+        for epoch in (0.5, 1.0, 2.75, 3.0, 7.25, 11.5, 20.0, None, None, 4.0, None):
+            schedule.step(epoch)
+            rates += [group["lr"] for group in given.param_groups]
+        with pytest.raises(ValueError, match="non-negative epoch"):
+            schedule.step(-1)
+        found.append(rates)
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_cycles_refuse_what_is_none():
+    for library in (ag, torch):
+        schedules, given = library.optim.lr_scheduler, optimizer(library)
+        plain = optimizer(library, "Adagrad")
+        for refused, match in (
+            (lambda s=schedules, o=given: s.CyclicLR(o, 0.1, 0.2, mode="up"), "mode is invalid"),
+            (lambda s=schedules, o=given: s.CyclicLR(o, [0.1], 0.2), "1"),
+            (lambda s=schedules, o=plain: s.CyclicLR(o, 0.1, 0.2), "must support momentum"),
+            (lambda s=schedules, o=given: s.CosineAnnealingWarmRestarts(o, 0), "T_0"),
+            (lambda s=schedules, o=given: s.CosineAnnealingWarmRestarts(o, 3, 0.5), "T_mult"),
+            (lambda s=schedules, o=given: s.CosineAnnealingWarmRestarts(o, 3, 1, "x"), "eta_min"),
+        ):
+            with pytest.raises(ValueError, match=match):
+                refused()

@@ -6,12 +6,14 @@ that depends on the epoch alone, so that several schedules of one optimiser comb
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler
 from asyncgrad.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
+from asyncgrad.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, CyclicLR
 from asyncgrad.optim.lr_scheduler.factors import (
     ConstantLR,
     CosineAnnealingLR,
     ExponentialLR,
     LambdaLR,
     LinearLR,
+    MultiplicativeLR,
     MultiStepLR,
     PolynomialLR,
     StepLR,
@@ -23,11 +25,14 @@ __all__ = [
     "ChainedScheduler",
     "ConstantLR",
     "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
     "MultiStepLR",
+    "MultiplicativeLR",
     "OneCycleLR",
     "PolynomialLR",
     "ReduceLROnPlateau",

@@ -62,6 +62,29 @@ class LambdaLR(LRScheduler):
                 vars(function).update(attributes)
 
 
+class MultiplicativeLR(LambdaLR):
+    """The rate of the last epoch times a function of the epoch.
+
+    Args:
+        optimizer: whose learning rates are changed.
+        lr_lambda: the function, or one for each group.
+        last_epoch: the epoch after which to go on, -1 to start.
+
+    Raises:
+        ValueError: if there are not as many functions as groups.
+    """
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group at `last_epoch`."""
+        rates = self._rates()
+        if self._is_initial:
+            return rates
+        return [
+            rate * function(self.last_epoch)
+            for function, rate in zip(self.lr_lambdas, rates, strict=True)
+        ]
+
+
 class _Relative(LRScheduler):
     """A schedule that multiplies the rate in force."""
 

@@ -1,0 +1,199 @@
+"""Schedules that go through cycles."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.optim.optimizer import Optimizer
+
+#: How much of a cycle's height is left, by the number of the cycle, for each manner of scaling.
+_HEIGHTS: dict[str, tuple[Callable[[float, float], float], str]] = {
+    "triangular": (lambda gamma, number: 1.0, "cycle"),
+    "triangular2": (lambda gamma, number: 1 / 2.0 ** (number - 1), "cycle"),
+    "exp_range": (lambda gamma, number: gamma**number, "iterations"),
+}
+
+
+class CyclicLR(LRScheduler):
+    """The rate goes up and down between two bounds; momentum goes the other way.
+
+    Args:
+        optimizer: whose learning rates, and momenta or first betas, are changed.
+        base_lr: the lower bound, or one for each group.
+        max_lr: the upper bound, or one for each group.
+        step_size_up: the steps from the lower to the upper.
+        step_size_down: the steps back; as many if None.
+        mode: "triangular", "triangular2" (half the height with each cycle) or "exp_range" (the
+            height times `gamma` with each step).
+        gamma: see "exp_range".
+        scale_fn: takes the place of `mode`: what the height is multiplied by.
+        scale_mode: what `scale_fn` is given: the number of the "cycle" or of the "iterations".
+        cycle_momentum: change the momentum, too.
+        base_momentum: its lower bound, or one for each group.
+        max_momentum: its upper bound, or one for each group.
+        last_epoch: the step after which to go on, -1 to start.
+
+    Raises:
+        ValueError: if the mode is none, or there are not as many bounds as groups, or the
+            optimiser has no momentum.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | list[float],
+        max_lr: float | list[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.8,
+        max_momentum: float | list[float] = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        if mode not in _HEIGHTS and scale_fn is None:
+            raise ValueError("mode is invalid and scale_fn is None")
+        lowest = for_groups(optimizer, base_lr, "base_lr")
+        self.max_lrs = for_groups(optimizer, max_lr, "max_lr")
+        down = step_size_up if step_size_down is None else step_size_down
+        self.total_size = float(step_size_up + down)
+        self.step_ratio = step_size_up / self.total_size
+        self.mode = mode
+        self.gamma = gamma
+        self._scale_fn = scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else _HEIGHTS[mode][1]
+        self.cycle_momentum = cycle_momentum
+        self.use_beta1 = "betas" in optimizer.defaults
+        if cycle_momentum:
+            if not (self.use_beta1 or "momentum" in optimizer.defaults):
+                raise ValueError(
+                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+                )
+            self.base_momentums = for_groups(optimizer, base_momentum, "base_momentum")
+            self.max_momentums = for_groups(optimizer, max_momentum, "max_momentum")
+            for group, low, high in zip(
+                optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True
+            ):
+                self._set_momentum(group, high)
+                group["max_momentum"], group["base_momentum"] = high, low
+        if last_epoch == -1:
+            for group, rate in zip(optimizer.param_groups, lowest, strict=True):
+                group["lr"] = rate
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = lowest
+
+    def scale_fn(self, x: float) -> float:
+        """How much of the height is left in cycle, or after step, number `x`."""
+        if self._scale_fn is not None:
+            return self._scale_fn(x)
+        return _HEIGHTS[self.mode][0](self.gamma, x)
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group at `last_epoch`; sets the momenta."""
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        part = 1.0 + self.last_epoch / self.total_size - cycle
+        if part <= self.step_ratio:
+            height = part / self.step_ratio
+        else:
+            height = (part - 1) / (self.step_ratio - 1)
+        height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            for group, low, high in zip(
+                self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True
+            ):
+                self._set_momentum(group, high - (high - low) * height)
+        return [
+            low + (high - low) * height
+            for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
+        ]
+
+    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimiser and a function for scaling."""
+        return {key: value for key, value in super().state_dict().items() if key != "_scale_fn"}
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """The rate follows half a cosine down to `eta_min`, and starts again from the top.
+
+    Args:
+        optimizer: whose learning rates are changed.
+        T_0: the epochs to the first restart.
+        T_mult: what the epochs between two restarts are multiplied by.
+        eta_min: the lowest rate.
+        last_epoch: the epoch after which to go on, -1 to start.
+
+    Raises:
+        ValueError: if `T_0` is no positive, or `T_mult` no integer of at least 1.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
+        if T_0 <= 0 or not isinstance(T_0, int):
+            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+        if T_mult < 1 or not isinstance(T_mult, int):
+            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+        if not isinstance(eta_min, (int, float)):
+            raise ValueError(
+                f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}"
+            )
+        self.T_0 = T_0
+        self.T_i = T_0
+        self.T_mult = T_mult
+        self.eta_min = eta_min
+        #: The epochs since the last restart.
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group at `last_epoch`."""
+        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base_lr - self.eta_min) * height for base_lr in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        """Go on by one epoch, or to any one, which may be a part of one.
+
+        Raises:
+            ValueError: if the epoch is negative.
+        """
+        if epoch is None:
+            if self.last_epoch < 0:
+                self.T_cur = -1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+            super().step()
+            return
+        if epoch < 0:
+            raise ValueError(f"Expected non-negative epoch, but got {epoch}")
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_cur = epoch % self.T_0
+        else:
+            restarts = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
+            ended = self.T_0 * (self.T_mult**restarts - 1) / (self.T_mult - 1)
+            self.T_cur, self.T_i = epoch - ended, self.T_0 * self.T_mult**restarts
+        self.last_epoch = math.floor(epoch)
+        self._set(self.get_lr())
