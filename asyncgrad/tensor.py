@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.core.modes import current, refuse_in_transform
+from asyncgrad.core.modes import check_bool, current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, extras_of, shown
 from asyncgrad.core.variable import (
     ANY_DTYPE,
@@ -243,7 +243,9 @@ class Tensor(Variable):
         Raises:
             RuntimeError: for a tensor that was computed, or whose dtype has no gradient; inside
                 of a function that `asyncgrad.func` is taking the derivative of.
+            TypeError: for what is no bool.
         """
+        check_bool("requires_grad_", "requires_grad", requires_grad)
         if requires_grad:
             refuse_in_transform("Tensor.requires_grad_()")
         if self._edge is not None:
@@ -695,7 +697,7 @@ class Tensor(Variable):
     __floordiv__ = OPERATORS.div_floor
     __mod__ = OPERATORS.remainder
     __pow__ = OPERATORS.pow
-    __matmul__ = linalg.product
+    __matmul__ = linalg.operator_product
     __neg__ = R.neg
     __pos__ = elementwise.positive
     __abs__ = R.abs
@@ -727,7 +729,7 @@ class Tensor(Variable):
 
     def __rmatmul__(self, other: Any) -> Any:
         """`other @ self`."""
-        return linalg.product(other, self)
+        return linalg.operator_product(other, self)
 
     def __invert__(self) -> Any:
         """Booleans or the bits of integers inverted."""

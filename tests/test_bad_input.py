@@ -51,6 +51,30 @@ def _gradient_of_another_number(p: Program):
     return ag.autograd.backward([p.scalar], [None, None])
 
 
+def _gradient_that_is_an_array(p: Program):
+    return p.vector.backward(np.ones(3))
+
+
+def _gradients_that_are_numbers(p: Program):
+    return p.vector.backward([1.0, 1.0, 1.0])
+
+
+def _gradient_that_is_a_number(p: Program):
+    return p.vector.backward(1.0)
+
+
+def _root_that_is_a_number(p: Program):
+    return ag.autograd.backward(1)
+
+
+def _priority_that_is_a_text(p: Program):
+    return p.scalar.backward(priority="high")
+
+
+def _deadline_that_is_a_text(p: Program):
+    return ag.autograd.grad(p.scalar, p.x, deadline="soon")
+
+
 def _freed(p: Program):
     other = (p.x * p.x).sum()
     ag.sync.grad(other, p.x)
@@ -81,6 +105,12 @@ BACKWARD = {
     _gradient_of_another_shape: (RuntimeError, r"grad_output\[0\].*\(2,\).*\(3,\)"),
     _complex_gradient_of_a_real_result: (RuntimeError, "complex64.*float32"),
     _gradient_of_another_number: (RuntimeError, "1 tensors and 2 gradients"),
+    _gradient_that_is_an_array: (TypeError, r"Tensors or None, but got float64.*tensor\(\)"),
+    _gradients_that_are_numbers: (TypeError, r"Tensors or None, but got float\..*tensor\(\)"),
+    _gradient_that_is_a_number: (TypeError, r"grad.*take a Tensor.*not float"),
+    _root_that_is_a_number: (TypeError, r"backward.*take a Tensor.*not int"),
+    _priority_that_is_a_text: (TypeError, "priority must be a number, not str"),
+    _deadline_that_is_a_text: (TypeError, "deadline must be a number, not str"),
     _freed: (RuntimeError, "second time.*MulBackward0.*retain_graph"),
     _changed_in_place: (RuntimeError, "(?s)modified by an inplace operation.*version"),
     _input_needs_no_gradient: (RuntimeError, "does not require grad.*requires_grad_"),
@@ -116,6 +146,16 @@ OPERATORS = {
     "index": (lambda x: x[5], IndexError, "5.*3"),
     "cat": (lambda x: ag.cat([x, ag.ones(1, 1)]), RuntimeError, "cat|dimensions"),
     "truth": (lambda x: bool(x), RuntimeError, "Boolean value"),
+    "array": (lambda x: x + np.ones(3), TypeError, r"add.*Tensor, not ndarray.*from_numpy"),
+    "array first": (lambda x: np.ones(3) * x, TypeError, r"mul.*Tensor, not ndarray.*from_numpy"),
+    "equal array": (lambda x: x == np.ones(3), TypeError, r"eq.*Tensor, not ndarray.*from_numpy"),
+    "array product": (lambda x: np.ones(3) @ x, TypeError, r"matmul.*not ndarray.*from_numpy"),
+    "tuple": (lambda x: x * (1, 2, 3), TypeError, r"mul.*Tensor, not tuple.*tensor\(\)"),
+    "list first": (lambda x: [1, 2, 3] - x, TypeError, "sub.*Tensor, not list"),
+    "product with a number": (lambda x: x @ 3, TypeError, "matmul.*Tensor, not int"),
+    "product with a text": (lambda x: x @ "2", TypeError, "@.*'Tensor' and 'str'"),
+    "flag": (lambda x: x.requires_grad_("no"), TypeError, "requires_grad.*bool, not str"),
+    "mode": (lambda x: ag.set_grad_enabled(None), TypeError, "enabled.*bool, not NoneType"),
 }
 
 
@@ -126,6 +166,67 @@ def test_an_operator_on_what_does_not_fit_names_it_and_records_nothing(name):
     with pytest.raises(kind, match=text):
         wrong(p.x)
     assert p.is_untouched()
+
+
+class Foreign:
+    """Knows what to do with tensors."""
+
+    def __radd__(self, other):
+        return "sum"
+
+    def __rmatmul__(self, other):
+        return "product"
+
+
+def test_operators_leave_what_they_do_not_know_to_the_other_operand():
+    x = ag.ones(3)
+    assert x + Foreign() == "sum"
+    assert x @ Foreign() == "product"
+    assert (x == [1.0, 1.0, 1.0]) is False
+
+
+@pytest.mark.asyncio
+async def test_results_used_without_await_are_refused_with_the_remedy():
+    p = Program()
+    pending = ag.autograd.grad(p.scalar, p.x, retain_graph=True)
+    for use in (lambda: pending[0], lambda: list(pending), lambda: p.x * pending):
+        with pytest.raises(TypeError, match=r"(?i)\bawait\b"):
+            use()
+    (gradient,) = await pending
+    assert np.allclose(gradient.numpy(), np.exp([1.0, 2.0, 3.0]))
+    assert await asyncio.to_thread(p.is_untouched)
+
+
+async def _await(pending):
+    await pending
+
+
+@pytest.mark.parametrize(
+    "wait", [_await, asyncio.gather, asyncio.shield, lambda pending: asyncio.wait([pending])]
+)
+def test_every_way_to_wait_in_another_loop_is_refused(wait):
+    """`asyncio.wait` would wait for ever: nobody wakes it from the pass's own loop."""
+
+    async def elsewhere(pending):
+        with pytest.raises(WrongLoopError, match="another event loop"):
+            await wait(pending)
+
+    async def main():
+        p = Program()
+        gate = asyncio.Event()
+
+        async def hold(gradient):
+            await gate.wait()
+
+        p.vector.register_hook(hold)
+        pending = p.scalar.backward()
+        await asyncio.to_thread(asyncio.run, elsewhere(pending))
+        with pytest.raises(asyncio.InvalidStateError, match="await"):
+            pending.exception()
+        gate.set()
+        await pending
+
+    asyncio.run(main())
 
 
 def test_a_pass_awaited_in_another_loop_is_refused_and_goes_on_in_its_own():
@@ -165,6 +266,38 @@ async def test_a_step_before_its_pass_was_awaited_changes_no_parameter():
     await pending
     optimizer.step()
     assert p.x.tolist() != [1.0, 2.0, 3.0]
+
+
+@pytest.mark.asyncio
+async def test_gradients_are_not_cleared_before_their_pass_was_awaited():
+    model = ag.nn.Linear(3, 1)
+    pending = model(ag.ones(2, 3)).sum().backward()
+    with pytest.raises(PendingBackwardError, match=r"Linear\.zero_grad.*await loss\.backward"):
+        model.zero_grad()
+    await pending
+    assert model.weight.grad.tolist() == [[2.0, 2.0, 2.0]]
+    model.zero_grad()
+    assert model.weight.grad is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda x: ag.autograd.functional.jacobian(lambda y: y * 2, x),
+        lambda x: ag.func.grad(lambda y: y.sum())(x),
+    ],
+)
+async def test_a_forgotten_transform_is_told_with_its_line(start):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start(ag.ones(3))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gc.collect()
+    assert [w.category for w in caught] == [RuntimeWarning]
+    assert "never awaited" in str(caught[0].message)
+    assert __file__ in str(caught[0].message)
 
 
 @pytest.mark.asyncio

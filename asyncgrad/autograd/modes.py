@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from asyncgrad.core.modes import Mode, current, install
+from asyncgrad.core.modes import Mode, check_bool, current, install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,8 +81,13 @@ class set_grad_enabled(AtOnce):
     """Operations are recorded or not, from the call on; as a context manager, until its end."""
 
     def __init__(self, mode: bool) -> None:
-        """Set the mode at once."""
-        super().__init__(grad=bool(mode))
+        """Set the mode at once.
+
+        Raises:
+            TypeError: if it is no bool.
+        """
+        check_bool("set_grad_enabled", "enabled", mode)
+        super().__init__(grad=mode)
 
 
 class inference_mode(Mode):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextvars import copy_context
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
@@ -117,7 +118,7 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     if parent is not None and task.depth > modes.nesting_limit:
         raise NestingError(modes.nesting_limit)
     if priority is not None:
-        task.priority = priority
+        task.priority = _urgency("priority", priority)
     elif parent is None:
         task.priority = modes.priority
     else:
@@ -127,9 +128,20 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
         if parent is not None and parent.deadline is not None:
             deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
     if deadline is not None:
-        task.deadline = deadline
+        task.deadline = _urgency("deadline", deadline)
         check_deadline(task)
     return start(task)
+
+
+def _urgency(name: str, value: Any) -> Any:
+    """A priority or a deadline.
+
+    Raises:
+        TypeError: if it is no number.
+    """
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    return value
 
 
 class request(Mode):
@@ -141,6 +153,9 @@ class request(Mode):
     Args:
         priority: larger is more urgent; the default is that of the surroundings, or 0.
         deadline: the loop's time at which they give up; the default is that of the surroundings.
+
+    Raises:
+        TypeError: if one of them is no number.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -156,11 +171,26 @@ class request(Mode):
     def __init__(self, *, priority: int | None = None, deadline: float | None = None) -> None:
         """Note the urgency; it holds from `__enter__` on."""
         given = {"priority": priority, "deadline": deadline}
-        super().__init__(**{name: value for name, value in given.items() if value is not None})
+        super().__init__(
+            **{name: _urgency(name, value) for name, value in given.items() if value is not None}
+        )
 
 
 def _sequence(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, (Variable, GradientEdge)) else tuple(value)
+    """One or several of what a pass is given.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(value, (Variable, GradientEdge)):
+        return (value,)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise TypeError(
+            f"backward() and grad() take a Tensor, a GradientEdge or a sequence of them as roots, "
+            f"gradients and inputs, not {type(value).__name__}"
+        ) from None
 
 
 def _inputs(inputs: Any, function: str) -> tuple[Any, ...]:
@@ -400,7 +430,7 @@ def _graph_task(
         for gradient in given:
             batched = batched or getattr(gradient, "_batched", False)
         if len(given) != len(roots):
-            raise AutogradError(f"got {len(roots)} tensors and {len(given)} gradients")
+            raise _wrong_number(roots, given)
     edges = []
     gradients = []
     streamed = False
@@ -503,29 +533,46 @@ def _one(metadata: Any) -> Any:
     return array
 
 
+def _wrong_number(roots: tuple[Any, ...], given: tuple[Any, ...]) -> Exception:
+    """The error for gradients that are not as many as the roots."""
+    for gradient in given:
+        if gradient is not None and not isinstance(gradient, Variable):
+            return _no_gradient(gradient)
+    return AutogradError(
+        f"got {len(roots)} tensors and {len(given)} gradients. Give each tensor one, or None where "
+        f"it has one element."
+    )
+
+
+def _no_gradient(value: Any) -> TypeError:
+    return TypeError(
+        f"gradients can be either Tensors or None, but got {type(value).__name__}. Make a tensor "
+        f"of it with asyncgrad.tensor()."
+    )
+
+
 def _fitting(place: int, metadata: Any, gradient: Any) -> Any:
     """A root's gradient in the root's dtype.
 
     Raises:
         RuntimeError: if its shape is another, or one of them is complex and the other is not.
+        TypeError: if it is no tensor.
     """
     if not isinstance(gradient, Variable):
-        raise TypeError(
-            f"gradients can be either Tensors or None, but got {type(gradient).__name__}"
-        )
+        raise _no_gradient(gradient)
     facts = gradient._metadata
     if facts is metadata:
         return gradient
     if facts.shape != metadata.shape:
         raise AutogradError(
             f"Mismatch in shape: grad_output[{place}] has a shape of {facts.shape} and "
-            f"output[{place}] has a shape of {metadata.shape}."
+            f"output[{place}] has a shape of {metadata.shape}. Give it a gradient of its shape."
         )
     if facts.is_complex != metadata.is_complex:
         raise AutogradError(
             f"For complex Tensors, both grad_output and output are required to have the same "
             f"dtype. Mismatch in dtype: grad_output[{place}] has a dtype of {facts.dtype} and "
-            f"output[{place}] has a dtype of {metadata.dtype}."
+            f"output[{place}] has a dtype of {metadata.dtype}. Convert the gradient with .to()."
         )
     if facts.device is not metadata.device:
         raise AutogradError(

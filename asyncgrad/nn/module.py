@@ -17,6 +17,7 @@ from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.functions.creation import empty_like
 from asyncgrad.ops.functions.transfer import cuda_device
 from asyncgrad.ops.promotion import category
+from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,7 +126,12 @@ class Module(Hooked):
         return Snapshot(self)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or fill them with zeros."""
+        """Drop the gradients of all parameters, or fill them with zeros.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+        """
+        check_awaited(f"{type(self).__name__}.zero_grad")
         for parameter in self.parameters():
             clear_gradient(parameter, set_to_none)
 

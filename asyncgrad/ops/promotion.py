@@ -6,6 +6,7 @@ without dimensions, changes the dtype of a tensor with dimensions only if its ca
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,14 +174,27 @@ def as_tensor_operand(value: Any, name: str, place: int) -> Any:
 
 def refusal(value: Any, name: str, place: int) -> TypeError:
     """The error for an operand that is no tensor."""
-    remedy = (
-        "Wrap the array with asyncgrad.from_numpy() or asyncgrad.tensor()."
-        if isinstance(value, np.ndarray)
-        else "Pass a Tensor, or a number where one is taken."
-    )
+    if isinstance(value, np.ndarray):
+        remedy = "Wrap the array with asyncgrad.from_numpy() or asyncgrad.tensor()."
+    elif isinstance(value, (list, tuple)):
+        remedy = "Make a tensor of it with asyncgrad.tensor(), or of tensors with stack()."
+    elif inspect.isawaitable(value):
+        remedy = "Await it first."
+    else:
+        remedy = "Pass a Tensor, or a number where one is taken."
     return TypeError(
         f"{name}(): argument {place} must be Tensor, not {type(value).__name__}. {remedy}"
     )
+
+
+def knows_no_tensors(name: str, value: Any) -> bool:
+    """Whether an operator has to refuse a value itself: its class would say less, or nothing.
+
+    NumPy leaves operators to the tensor, and sequences take them for repetitions.
+    """
+    if isinstance(value, (list, tuple)):
+        return name not in {"eq", "ne"}
+    return isinstance(value, np.ndarray) or inspect.isawaitable(value)
 
 
 def cast(x: Any, dtype: Any) -> Any:
@@ -367,9 +381,10 @@ def meeting(
                 return with_number(known, number, known is y)
             if (first := as_number(x)) is not None:
                 return meet(lone(first), number)
-        if operator:
+        foreign, place = (y, 2) if isinstance(x, Variable) else (x, 1)
+        if operator and not knows_no_tensors(name, foreign):
             return NotImplemented
-        raise refusal(*((x, name, 1) if not isinstance(x, Variable) else (y, name, 2)))
+        raise refusal(foreign, name, place)
 
     return meet
 

@@ -18,7 +18,6 @@ import numpy as np
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.holders import is_held, rebind, weights_lock
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.hooks import register
 from asyncgrad.nn.module import clear_gradient
@@ -215,9 +214,8 @@ class Optimizer(ABC):
         return loss
 
     def _check_awaited(self, method: str) -> None:
-        """Raise if this task has forgotten to await; within a pass nothing can be awaited yet."""
-        if current().graph_task is None:
-            check_awaited(f"{type(self).__name__}.{method}")
+        """Raise if this task has forgotten to await a pass."""
+        check_awaited(f"{type(self).__name__}.{method}")
 
     def _run(self, beside: bool = False) -> None:
         """Update every parameter that has a gradient.

@@ -80,10 +80,7 @@ class BackwardFuture(asyncio.Future[Any]):
             else:
                 unobserved[starter] -= 1
         if _get_running_loop() is not self._loop:
-            raise WrongLoopError(
-                "a pass was awaited in another event loop than the one it was started on: await "
-                "it there, or start it with asyncgrad.sync in a thread of its own"
-            )
+            raise _in_another_loop()
         return self._give_way() if engine.spent else _wait(self)
 
     def _give_way(self) -> Generator[Any, None, Any]:
@@ -97,6 +94,10 @@ class BackwardFuture(asyncio.Future[Any]):
     def __iter__(self) -> Generator[Any, None, Any]:
         """Refuse to be unpacked like the gradients it stands for."""
         raise TypeError("await the pass: `grads = await asyncgrad.grad(...)`")
+
+    def __getitem__(self, place: Any) -> Any:
+        """Refuse to be indexed like them."""
+        return iter(self)
 
     def result(self) -> Any:
         """What the pass gave.
@@ -121,9 +122,14 @@ class BackwardFuture(asyncio.Future[Any]):
             del self
 
     def exception(self) -> BaseException | None:
-        """The error the pass ended with, or None."""
-        if self.done():
-            self._observe()
+        """The error the pass ended with, or None.
+
+        Raises:
+            InvalidStateError: while the pass is pending.
+        """
+        if not self.done():
+            raise InvalidStateError("the pass is still pending: await it first")
+        self._observe()
         return super().exception()
 
     def cancelled(self) -> bool:
@@ -136,7 +142,14 @@ class BackwardFuture(asyncio.Future[Any]):
     def add_done_callback(
         self, callback: Callable[..., Any], /, *, context: Context | None = None
     ) -> None:
-        """Call a function when the pass has ended."""
+        """Call a function when the pass has ended.
+
+        Raises:
+            RuntimeError: in another event loop: `asyncio.wait` and its like would wait for ever.
+        """
+        running = _get_running_loop()
+        if running is not None and running is not self._loop:
+            raise _in_another_loop()
         self._observe()
         super().add_done_callback(callback, context=context)
 
@@ -184,6 +197,13 @@ class BackwardFuture(asyncio.Future[Any]):
             )
         if self._log_traceback:
             super().__del__()
+
+
+def _in_another_loop() -> WrongLoopError:
+    return WrongLoopError(
+        "a pass was awaited in another event loop than the one it was started on: await it there, "
+        "or start it with asyncgrad.sync in a thread of its own"
+    )
 
 
 class Finished:

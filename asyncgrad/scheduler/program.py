@@ -8,12 +8,14 @@ coroutine function waits; without a loop it is run on the portal's.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from asyncio.events import _get_running_loop
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.origin import Origin
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.future import Results
@@ -21,6 +23,7 @@ from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+    from contextvars import Context
 
 #: Programs that nobody else may hold: the loop itself refers to its tasks weakly.
 _running: set[Program] = set()
@@ -29,9 +32,54 @@ _running: set[Program] = set()
 class Program(asyncio.Task[Any]):
     """What a call of several passes returns on a running loop: await it."""
 
+    def __init__(self, program: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        """Run a coroutine, whether anybody holds the task or not."""
+        self._observed = False
+        self._origin = Origin()
+        super().__init__(program, loop=loop)
+        _running.add(self)
+        super().add_done_callback(_running.discard)
+
     def __iter__(self) -> Generator[Any, None, Any]:
         """Refuse to be unpacked like the results it stands for."""
         raise TypeError("await the call: `values = await asyncgrad.func.vjp(...)`")
+
+    def __getitem__(self, place: Any) -> Any:
+        """Refuse to be indexed like them."""
+        return iter(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the results."""
+        self._observed = True
+        return super().__await__()
+
+    def result(self) -> Any:
+        """What the call gave."""
+        self._observed = True
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """The error the call ended with, or None."""
+        self._observed = True
+        return super().exception()
+
+    def add_done_callback(
+        self, callback: Callable[..., Any], /, *, context: Context | None = None
+    ) -> None:
+        """Call a function when the call has ended."""
+        self._observed = True
+        super().add_done_callback(callback, context=context)
+
+    def __del__(self) -> None:
+        """Warn if nobody ever looked at the outcome."""
+        if not self._observed:
+            warnings.warn(
+                f"a call started at {self._origin} was never awaited",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
+        super().__del__()
 
 
 class ResultList(list[Any]):
@@ -88,10 +136,7 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     else:
         modes = current()
         if not modes.blocking and not modes.in_node:
-            task = Program(program, loop=loop)
-            _running.add(task)
-            task.add_done_callback(_running.discard)
-            return task
+            return Program(program, loop)
     try:
         program.send(None)
     except StopIteration as stop:

@@ -152,6 +152,8 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
             f"{name}: Could not infer dtype of {type(data).__name__}. Numbers are needed."
         )
     kinds = set(map(type, data))
+    if str in kinds:
+        raise ValueError(f"{name}: too many dimensions 'str'. Numbers are needed.")
     if kinds <= _NUMBERS:
         found.update(number_dtype(kind()) for kind in kinds)
         return data

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.doors import product_door
 from asyncgrad.ops.functions.shape import squeeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put, writes
 from asyncgrad.ops.promotion import (
+    as_number,
     as_tensor_operand,
     cast,
     category,
     check_broadcast,
+    knows_no_tensors,
     result_dtype,
 )
 from asyncgrad.ops.table import ENTRIES
@@ -135,7 +138,18 @@ def _matmul(input: Any, other: Any) -> Any:
     return R.bmm(x, y)
 
 
+def _matmul_or_not(input: Any, other: Any) -> Any:
+    """`_matmul`, or `NotImplemented` where the other operand may know what to do."""
+    for operand in (input, other):
+        ours = isinstance(operand, Variable) or as_number(operand) is not None
+        if not ours and not knows_no_tensors("matmul", operand):
+            return NotImplemented
+    return _matmul(input, other)
+
+
 product = product_door(ENTRIES["mm"], _matmul)
+#: The operator `@`.
+operator_product = product_door(ENTRIES["mm"], _matmul_or_not)
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
