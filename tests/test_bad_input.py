@@ -67,6 +67,14 @@ def _root_that_is_a_number(p: Program):
     return ag.autograd.backward(1)
 
 
+def _root_that_is_to_be_awaited(p: Program):
+    loop = asyncio.new_event_loop()
+    try:
+        return ag.autograd.backward(loop.create_future())
+    finally:
+        loop.close()
+
+
 def _priority_that_is_a_text(p: Program):
     return p.scalar.backward(priority="high")
 
@@ -109,6 +117,7 @@ BACKWARD = {
     _gradients_that_are_numbers: (TypeError, r"Tensors or None, but got float\..*tensor\(\)"),
     _gradient_that_is_a_number: (TypeError, r"grad.*take a Tensor.*not float"),
     _root_that_is_a_number: (TypeError, r"backward.*take a Tensor.*not int"),
+    _root_that_is_to_be_awaited: (TypeError, r"backward.*take a Tensor.*not Future"),
     _priority_that_is_a_text: (TypeError, "priority must be a number, not str"),
     _deadline_that_is_a_text: (TypeError, "deadline must be a number, not str"),
     _freed: (RuntimeError, "second time.*MulBackward0.*retain_graph"),
@@ -183,6 +192,19 @@ def test_operators_leave_what_they_do_not_know_to_the_other_operand():
     assert x + Foreign() == "sum"
     assert x @ Foreign() == "product"
     assert (x == [1.0, 1.0, 1.0]) is False
+
+
+@pytest.mark.asyncio
+async def test_the_outcome_of_a_pass_is_its_own():
+    p = Program()
+    p.x.grad = None
+    pending = p.scalar.backward()
+    with pytest.raises(RuntimeError, match=r"cancel\(\)"):
+        pending.set_result(None)
+    with pytest.raises(RuntimeError, match=r"cancel\(\)"):
+        pending.set_exception(ValueError())
+    await pending
+    assert np.allclose(p.x.grad.numpy(), np.exp([1.0, 2.0, 3.0]))
 
 
 @pytest.mark.asyncio

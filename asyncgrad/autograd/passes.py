@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextvars import copy_context
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -184,13 +184,14 @@ def _sequence(value: Any) -> tuple[Any, ...]:
     """
     if isinstance(value, (Variable, GradientEdge)):
         return (value,)
-    try:
+    if isinstance(value, (list, tuple)):
         return tuple(value)
-    except TypeError:
+    if not isinstance(value, Iterable) or isinstance(value, Awaitable):
         raise TypeError(
             f"backward() and grad() take a Tensor, a GradientEdge or a sequence of them as roots, "
             f"gradients and inputs, not {type(value).__name__}"
-        ) from None
+        )
+    return tuple(value)
 
 
 def _inputs(inputs: Any, function: str) -> tuple[Any, ...]:

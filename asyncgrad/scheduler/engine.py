@@ -24,7 +24,7 @@ from asyncgrad.scheduler.away import Away
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, is_stop, stopped_by
-from asyncgrad.scheduler.future import BackwardFuture
+from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.line import Line
 from asyncgrad.scheduler.observation import Observation
 from asyncgrad.scheduler.shutdown import register, shut_down
@@ -381,7 +381,7 @@ class Engine:
         state = task.state
         if state is DONE:
             future._task = None
-            future.set_result(task.result)
+            resolve(future, task.result)
             task.context = None
             return
         error, later = task.error, task.later_errors

@@ -13,7 +13,7 @@ from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.errors import WrongLoopError
+from asyncgrad.errors import AutogradError, WrongLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _initialise = asyncio.Future.__init__
 _wait = asyncio.Future.__await__
+#: Gives a future its result.
+resolve = asyncio.Future.set_result
 
 
 class BackwardFuture(asyncio.Future[Any]):
@@ -169,6 +171,14 @@ class BackwardFuture(asyncio.Future[Any]):
         loop.call_soon_threadsafe(self._engine.cancel, task)
         return in_time
 
+    def set_result(self, result: Any) -> None:
+        """Refuse: the pass alone says what it gave."""
+        raise AutogradError("a pass's result is its own: to stop waiting for it, cancel() it")
+
+    def set_exception(self, exception: Any) -> None:
+        """Refuse likewise."""
+        self.set_result(exception)
+
     def finish_cancelled(self, later: Sequence[BaseException]) -> None:
         """End as cancelled, now that nothing of the pass runs.
 
@@ -183,7 +193,7 @@ class BackwardFuture(asyncio.Future[Any]):
     def finish_failed(self, error: BaseException) -> None:
         """End with an error."""
         self._task = None
-        self.set_exception(error)
+        super().set_exception(error)
 
     def __del__(self) -> None:
         """Warn if nobody ever looked at the outcome."""
