@@ -7,42 +7,27 @@ does not lead into the graph, so that no graph ever holds itself.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import warnings
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from asyncgrad.autograd.function_jvp import push_function
+from asyncgrad.autograd.function_results import connected
 from asyncgrad.autograd.function_vmap import apply_to_examples
+from asyncgrad.autograd.once import once_differentiable
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
-from asyncgrad.core.saved import SavedNone, SavedTensor, save
-from asyncgrad.core.streams import note_streams
-from asyncgrad.core.variable import (
-    Variable,
-    autograd_meta,
-    bump_version,
-    counter_of,
-    grad_dtype,
-    gradient_edge,
-    requires_grad,
-    view_of,
-    wrap,
-)
-from asyncgrad.core.views import View, refuse_change
+from asyncgrad.core.saved import SavedNone
+from asyncgrad.core.variable import Variable, grad_dtype, requires_grad, wrap
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import in_place
 from asyncgrad.ops.ambient import tracking
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.namespace import RECORDED
-from asyncgrad.ops.promotion import category
 from asyncgrad.ops.trees import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Generator
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.tensor import Tensor
@@ -50,9 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "InplaceFunction", "once_differentiable",
 ]  # fmt: skip
-
-_F = TypeVar("_F", bound="Callable[..., Any]")
-
 
 #: What a Function keeps that gives its saved tensors away, when it has.
 ACCESSED: Final = Freed()
@@ -509,7 +491,7 @@ class Function(metaclass=FunctionMeta):
                     cls.setup_context(ctx, args, output)
         finally:
             install(found)
-        return _connected(ctx, args, output, computed, recording=recording, separate=separate)
+        return connected(ctx, args, output, computed, recording=recording, separate=separate)
 
     @classmethod
     async def _apply_later(
@@ -532,7 +514,7 @@ class Function(metaclass=FunctionMeta):
                     cls.setup_context(ctx, args, output)
         finally:
             install(found)
-        return _connected(ctx, args, output, computed, recording=recording, separate=separate)
+        return connected(ctx, args, output, computed, recording=recording, separate=separate)
 
     @classmethod
     def _bound(
@@ -557,306 +539,3 @@ class Function(metaclass=FunctionMeta):
 
 class InplaceFunction(Function):
     """Kept for old code: `Function` does the same."""
-
-
-# -- results -----------------------------------------------------------------------------------
-
-
-def _connected(
-    ctx: FunctionNode,
-    args: tuple[Any, ...],
-    output: Any,
-    computed: Any,
-    *,
-    recording: bool,
-    separate: bool,
-) -> Any:
-    """The results of a forward as the caller sees them, leading to the node."""
-    single = not isinstance(output, tuple)
-    outputs = (output,) if single else output
-    _check_dirty(ctx, outputs)
-    tensors = [value for value in args if isinstance(value, Variable)]
-    if separate:
-        _check_saved(ctx, outputs, tensors)
-    if recording:
-        for value in ctx.to_save:
-            if value is not None and not isinstance(value, Variable):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument "
-                    f"{ctx.to_save.index(value)} is of type {type(value).__name__}"
-                )
-        ctx._tensors = tuple(isinstance(value, Variable) for value in args)
-        metadata = tuple(x._metadata if isinstance(x, Variable) else None for x in outputs)
-        init_node(
-            ctx,
-            tuple([gradient_edge(value) for value in tensors]),
-            metadata[0] if len(metadata) == 1 and metadata[0] is not None else metadata,
-            cost=5_000 + 4 * sum(x._metadata.cost for x in (*tensors, *_tensors_of(outputs))),
-        )
-        modes = current()
-        if modes.anomaly:
-            remember(ctx, modes)
-        if modes.streams is not None:
-            note_streams(ctx, modes.streams)
-    results = tuple(
-        _result(ctx, number, outputs, tensors, recording) if isinstance(value, Variable) else value
-        for number, value in enumerate(outputs)
-    )
-    if len(results) > 1:
-        results = _united(results, outputs, tensors)
-    modes = current()
-    if modes.dual_level is not None and modes.forward and not modes.inference:
-        push_function(ctx, ctx._forward_cls.jvp, args, outputs, results)
-    vars(ctx).pop("saved_for_forward", None)
-    if recording:
-        if not ctx._materialize_non_diff_grads:
-            ctx._flat = frozenset(
-                number for number, x in enumerate(outputs) if _among(x, ctx.non_differentiable)
-            )
-        _keep(ctx, outputs)
-        if computed:
-            _note_hidden(ctx, args, outputs, computed)
-    for name in ("to_save", "dirty_tensors", "non_differentiable"):
-        vars(ctx).pop(name, None)
-    return results[0] if single else results
-
-
-def _united(
-    results: tuple[Any, ...], outputs: tuple[Any, ...], tensors: list[Any]
-) -> tuple[Any, ...]:
-    """What `forward` has returned in several places is one result: the last of them."""
-    last = {id(value): result for value, result in zip(outputs, results, strict=True)}
-    return tuple(
-        last[id(value)] if isinstance(value, Variable) and not _among(value, tensors) else result
-        for value, result in zip(outputs, results, strict=True)
-    )
-
-
-def _tensors_of(values: Sequence[Any]) -> list[Any]:
-    return [value for value in values if isinstance(value, Variable)]
-
-
-def _among(value: Any, values: Sequence[Any]) -> bool:
-    """Whether it is one of the values itself: tensors compare elementwise."""
-    return any(value is other for other in values)
-
-
-def _check_dirty(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
-    if not all(_among(tensor, outputs) for tensor in ctx.dirty_tensors):
-        raise AutogradError(
-            "Some elements marked as dirty during the forward method were not returned as output. "
-            "The inputs that are modified inplace must all be outputs of the Function."
-        )
-
-
-def _check_saved(ctx: FunctionNode, outputs: tuple[Any, ...], tensors: list[Any]) -> None:
-    """Raise if `setup_context` saves an input that is an output, too: which of them is unclear."""
-    saved = (*ctx.to_save, *ctx.saved_for_forward)
-    for value in outputs:
-        if _among(value, tensors) and _among(value, saved) and not _among(value, ctx.dirty_tensors):
-            raise AutogradError(
-                "An input that has been returned as-is as output is being saved for backward. This "
-                "is not supported if you override setup_context. You should return and save a view "
-                "of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward "
-                "function itself."
-            )
-
-
-def _result(
-    ctx: FunctionNode, number: int, outputs: tuple[Any, ...], tensors: list[Any], recording: bool
-) -> Any:
-    """One result as the caller sees it."""
-    value = outputs[number]
-    given = _among(value, tensors)
-    dirty = _among(value, ctx.dirty_tensors)
-    if dirty:
-        bump_version(value)
-    flows = (
-        recording
-        and category(value._metadata.dtype) >= 2
-        and not _among(value, ctx.non_differentiable)
-    )
-    if not flows:
-        if given and not dirty:
-            return _looking_at(value, None)
-        view = view_of(value)
-        if view is not None and view.creation == "no_grad" and current().grad:
-            view.creation = "function"
-        return value
-    edge = ctx._edge_of(number)
-    if dirty and given:
-        _rebase_dirty(value, edge, outputs)
-        return value
-    if dirty:
-        if view_of(value) is not None:
-            raise AutogradError(
-                "ctx.mark_dirty() received a tensor that was not an input. It is a view of what "
-                "forward() has computed: there is no need to mark it."
-            )
-        warnings.warn(
-            "Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, "
-            "there is no need to pass it to mark_dirty().",
-            UserWarning,
-            stacklevel=5,
-        )
-    if given or view_of(value) is not None:
-        return _looking_at(value, edge)
-    result = wrap(value._array, value._metadata, edge)
-    result._counter = counter_of(value)
-    return result
-
-
-def _looking_at(value: Any, edge: Any) -> Any:
-    """A view of an input, or of what an input is a view of."""
-    view = view_of(value)
-    counter = counter_of(value)
-    result = wrap(value._array, value._metadata, edge)
-    result._counter = counter
-    base = value if view is None else view.base
-    if edge is not None:
-        node: Any = as_edge(edge).node
-        creation = "function" if node.num_inputs == 1 else "several"
-        result._autograd = View(base, None, counter.value, creation)
-        counter.register(result)
-    return result
-
-
-def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
-    """Make the node the history of an input that was changed in place."""
-    meta = value._autograd
-    view = view_of(value)
-    if view is not None and view.creation is not None:
-        refuse_change(view, indirect=False, edge=value._edge)
-    if view is not None and len(_tensors_of(outputs)) > 1:
-        raise AutogradError(
-            "If your Function modifies inplace an input that is a view of another Tensor, it can't "
-            "return more than one Tensor. Clone the view before, or split the Function."
-        )
-    if value._edge is None and meta is not None and meta.requires_grad:
-        raise AutogradError(
-            "a leaf Variable that requires grad has been used in an in-place operation."
-        )
-    if view is not None and view.base._edge is None and requires_grad(view.base):
-        raise AutogradError(
-            "a view of a leaf Variable that requires grad is being used in an in-place operation."
-        )
-    in_place.rebase(value, edge)
-
-
-def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
-    """Save what `save_for_backward` was given."""
-    kept: list[tuple[SavedTensor | None, int]] = []
-    for value in ctx.to_save:
-        if value is None:
-            kept.append((None, -1))
-            continue
-        number = next((i for i, output in enumerate(outputs) if output is value), -1)
-        saved = save(value)
-        if number >= 0 and not _among(value, ctx.non_differentiable):
-            saved.as_output()
-        else:
-            number = -1
-        kept.append((saved, number))
-    ctx._kept = tuple(kept)
-
-
-def _note_hidden(
-    ctx: FunctionNode, args: tuple[Any, ...], outputs: tuple[Any, ...], computed: Any
-) -> None:
-    """Find the results of `forward` that are kept on ctx."""
-    hidden = []
-    for name, held in vars(ctx).items():
-        if name.startswith("_") or name in _OWN:
-            continue
-        values = held.values() if isinstance(held, dict) else held
-        for value in values if isinstance(held, (list, tuple, dict)) else (held,):
-            if not isinstance(value, Variable) or value._edge is not None:
-                continue
-            if value in computed and not _among(value, args):
-                number = next((i for i, x in enumerate(outputs) if x is value), None)
-                hidden.append((value, number))
-    ctx._hidden = tuple(hidden)
-
-
-_OWN = frozenset({
-    "to_save", "saved_for_forward", "dirty_tensors", "non_differentiable", "materialize_grads",
-    "needs_input_grad",
-})  # fmt: skip
-
-
-# -- once differentiable ---------------------------------------------------------------------------
-
-
-class Error(Node):
-    """Raises when a gradient reaches it."""
-
-    __slots__ = ("_message",)
-
-    def __init__(self, message: str, results: Sequence[Any]) -> None:
-        """Stand behind results that can't be differentiated, and before leaves in their place."""
-        leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
-        for one in leaves:
-            if one is not None and category(one._metadata.dtype) >= 2:
-                autograd_meta(one).requires_grad = True
-        metadata = tuple([one._metadata for one in leaves if one is not None])
-        following = tuple([None if one is None else gradient_edge(one) for one in leaves])
-        init_node(self, following, metadata if len(metadata) > 1 else metadata[0])
-        self._message = message
-
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Refuse."""
-        raise AutogradError(self._message)
-
-
-def once_differentiable(fn: _F) -> _F:
-    """Decorate a `backward` whose result can't be differentiated again.
-
-    It runs unrecorded. A pass that meets its result raises.
-    """
-    if inspect.iscoroutinefunction(fn):
-
-        @functools.wraps(fn)
-        async def later(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-            found = current()
-            install(found.replace(grad=False))
-            try:
-                outputs = await fn(ctx, *args, **kwargs)
-            finally:
-                install(found)
-            return _refusing(outputs, args) if found.grad else outputs
-
-        wrapper: Any = later
-    else:
-
-        @functools.wraps(fn)
-        def now(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-            found = current()
-            install(found.replace(grad=False))
-            try:
-                outputs = fn(ctx, *args, **kwargs)
-            finally:
-                install(found)
-            return _refusing(outputs, args) if found.grad else outputs
-
-        wrapper = now
-    wrapper._once = True
-    return cast("_F", wrapper)
-
-
-def _refusing(outputs: Any, args: tuple[Any, ...]) -> Any:
-    """The gradients, leading to an error if their own gradients required any."""
-    if not any(isinstance(a, Variable) and requires_grad(a) for a in args):
-        return outputs
-    values = outputs if isinstance(outputs, tuple) else (outputs,)
-    tensors = _tensors_of(values)
-    if not tensors:
-        return outputs
-    error = Error(
-        "trying to differentiate twice a function that was marked with @once_differentiable", values
-    )
-    edges = iter([error, *[Edge(error, number) for number in range(1, len(tensors))]])
-    refusing = tuple(
-        wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
-        for value in values
-    )
-    return refusing if isinstance(outputs, tuple) else refusing[0]

@@ -1,0 +1,93 @@
+"""Functions whose `backward` can't be differentiated again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import Edge, Node, init_node
+from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.promotion import category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+class Error(Node):
+    """Raises when a gradient reaches it."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: str, results: Sequence[Any]) -> None:
+        """Stand behind results that can't be differentiated, and before leaves in their place."""
+        leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
+        for one in leaves:
+            if one is not None and category(one._metadata.dtype) >= 2:
+                autograd_meta(one).requires_grad = True
+        metadata = tuple([one._metadata for one in leaves if one is not None])
+        following = tuple([None if one is None else gradient_edge(one) for one in leaves])
+        init_node(self, following, metadata if len(metadata) > 1 else metadata[0])
+        self._message = message
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """Refuse."""
+        raise AutogradError(self._message)
+
+
+def once_differentiable(fn: _F) -> _F:
+    """Decorate a `backward` whose result can't be differentiated again.
+
+    It runs unrecorded. A pass that meets its result raises.
+    """
+    if inspect.iscoroutinefunction(fn):
+
+        @functools.wraps(fn)
+        async def later(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            found = current()
+            install(found.replace(grad=False))
+            try:
+                outputs = await fn(ctx, *args, **kwargs)
+            finally:
+                install(found)
+            return _refusing(outputs, args) if found.grad else outputs
+
+        wrapper: Any = later
+    else:
+
+        @functools.wraps(fn)
+        def now(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            found = current()
+            install(found.replace(grad=False))
+            try:
+                outputs = fn(ctx, *args, **kwargs)
+            finally:
+                install(found)
+            return _refusing(outputs, args) if found.grad else outputs
+
+        wrapper = now
+    wrapper._once = True
+    return cast("_F", wrapper)
+
+
+def _refusing(outputs: Any, args: tuple[Any, ...]) -> Any:
+    """The gradients, leading to an error if their own gradients required any."""
+    if not any(isinstance(a, Variable) and requires_grad(a) for a in args):
+        return outputs
+    values = outputs if isinstance(outputs, tuple) else (outputs,)
+    count = sum(isinstance(value, Variable) for value in values)
+    if not count:
+        return outputs
+    error = Error(
+        "trying to differentiate twice a function that was marked with @once_differentiable", values
+    )
+    edges = iter([error, *[Edge(error, number) for number in range(1, count)]])
+    refusing = tuple(
+        wrap(value._array, value._metadata, next(edges)) if isinstance(value, Variable) else value
+        for value in values
+    )
+    return refusing if isinstance(outputs, tuple) else refusing[0]
