@@ -83,7 +83,8 @@ class Recorder:
             }
             for t in threading.enumerate()
         ]
-        Path(path).write_text(json.dumps({"traceEvents": threads + self.events}))
+        text = json.dumps({"traceEvents": threads + self.events})
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def _bytes_of(metadata: Any) -> int:

@@ -1,4 +1,8 @@
-"""Initial values of parameters, PyTorch's `torch.nn.init`."""
+"""Initial values of parameters, PyTorch's `torch.nn.init`.
+
+Every function overwrites the tensor that it is given, unrecorded and whether or not it requires a
+gradient, and returns it. Random numbers come from `generator`, or from the default one.
+"""
 
 from __future__ import annotations
 

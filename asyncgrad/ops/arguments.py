@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -105,8 +105,3 @@ def plain_index(index: Any) -> Any:
     if isinstance(index, list):
         return np.asarray([plain_index(part) for part in index])
     return index
-
-
-def arrays_of(values: Iterable[Any]) -> list[Any]:
-    """The arrays of tensors."""
-    return [value._array for value in values]

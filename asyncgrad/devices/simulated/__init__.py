@@ -67,7 +67,6 @@ def simulate(devices: int = 8, **options: Any) -> Iterator[Machine]:
         ...     machine.clock.now()
         2.0
     """
-    global _machine
     outer = _machine
     _plug(Machine(devices, **options))
     try:

@@ -111,10 +111,6 @@ def promote_types(type1: Any, type2: Any) -> Any:
     return promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2))
 
 
-def _type(name: str, dtype: Any) -> Any:
-    return as_dtype(name, dtype)
-
-
 def result_type(tensor1: Any, tensor2: Any) -> Any:
     """The dtype of an operation on two operands: tensors or numbers.
 
