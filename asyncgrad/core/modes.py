@@ -14,6 +14,7 @@ import inspect
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from asyncgrad.errors import AutogradError
@@ -117,13 +118,15 @@ class Modes:
         return record
 
     def _changed(self, changes: dict[str, Any]) -> Modes:
-        values = {name: getattr(self, name) for name in _NAMES}
+        values = dict(zip(_NAMES, _get(self), strict=True))
         values.update(changes)
-        record = Modes(**values)
-        return DEFAULT if record == DEFAULT else record
+        if tuple(values.values()) == _get(DEFAULT):
+            return DEFAULT
+        return Modes(**values)
 
 
 _NAMES = tuple(f.name for f in fields(Modes) if f.init)
+_get = attrgetter(*_NAMES)
 DEFAULT = Modes()
 _variable: ContextVar[Modes] = ContextVar("asyncgrad_modes", default=DEFAULT)
 

@@ -343,7 +343,13 @@ def max_topological_nr(following: Any) -> int:
     """The greatest topological number that stored edges lead to, -1 where they lead nowhere."""
     if following.__class__ is not tuple:
         following = (following,)
-    return max((edge.topological_nr for edge in following if edge is not None), default=-1)
+    greatest: int = -1
+    for edge in following:
+        if edge is not None:
+            number = edge.topological_nr
+            if number > greatest:
+                greatest = number
+    return greatest
 
 
 def extras_of(node: Node) -> NodeExtras:

@@ -240,6 +240,26 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
     name = entry.name
     pull = entry.pulls["*xs"].function
     ended = "ends" in entry.pulls["*xs"].names
+    names = ("ends", *entry.attributes) if ended else entry.attributes
+    #: By the places of the tensors that require grad, the last of which is how many there are.
+    rules: dict[tuple[int, ...], Rule] = {}
+
+    def one(place: int) -> Callable[[Any, Any, Any], Any]:
+        if ended:
+            return lambda F, g, saved: pull(F, g, place, *saved)
+        return lambda F, g, saved: pull(F, g, place, saved)
+
+    def rule_of(wanted: tuple[int, ...], arity: int) -> Rule:
+        pulls = tuple([one(place) for place in wanted])
+        return Rule(
+            entry.node_name,
+            pulls[0] if len(wanted) == 1 else together(pulls),
+            pulls=pulls if len(wanted) > 1 else None,
+            fresh=entry.fresh,
+            places=wanted,
+            arity=arity,
+            names=names,
+        )
 
     def door(tensors: Any, *attributes: Any) -> Any:
         inputs = tuple(tensors)
@@ -254,23 +274,14 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
         edges = tuple(map(gradient_edge, inputs)) if modes.grad else ()
         wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])
         if wanted:
-
-            def one(place: int) -> Callable[[Any, Any, Any], Any]:
-                if ended:
-                    return lambda F, g, saved: pull(F, g, place, *saved)
-                return lambda F, g, saved: pull(F, g, place, saved)
-
-            pulls = tuple([one(place) for place in wanted])
+            key = (*wanted, len(inputs))
+            rule = rules.get(key)
+            if rule is None:
+                if len(rules) >= _CACHE_LIMIT:
+                    rules.clear()
+                rule = rules[key] = rule_of(wanted, len(inputs))
             node = OpNode()
-            node.rule = Rule(
-                entry.node_name,
-                pulls[0] if len(wanted) == 1 else together(pulls),
-                pulls=pulls if len(wanted) > 1 else None,
-                fresh=entry.fresh,
-                places=wanted,
-                arity=len(inputs),
-                names=("ends", *entry.attributes) if ended else entry.attributes,
-            )
+            node.rule = rule
             node.following = (
                 edges[wanted[0]] if len(wanted) == 1 else tuple([edges[p] for p in wanted])
             )

@@ -262,6 +262,8 @@ def refuse_bool_difference(x: Any, y: Any) -> None:
 def check_broadcast(name: str, x: Any, y: Any) -> None:
     """Raise unless two shapes can be broadcast against one another."""
     a, b = x._metadata.shape, y._metadata.shape
+    if a == b:
+        return
     for back in range(1, min(len(a), len(b)) + 1):
         m, n = a[-back], b[-back]
         if m != n and m != 1 and n != 1:

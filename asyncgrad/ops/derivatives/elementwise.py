@@ -313,7 +313,8 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Entry:
 def _of_parts(xp: Any, x: Any, y: Any) -> Any:
     """Complex numbers of their real and imaginary parts."""
     dtype = xp.result_type(x.dtype, xp.complex64)
-    out = xp.empty(xp.broadcast_shapes(x.shape, y.shape), dtype)
+    shape = x.shape if x.shape == y.shape else xp.broadcast_shapes(x.shape, y.shape)
+    out = xp.empty(shape, dtype)
     out.real = x
     out.imag = y
     return out

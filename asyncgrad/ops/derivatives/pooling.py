@@ -85,12 +85,9 @@ def _is_small(x: Any) -> bool:
 def _windows(x: Any, window: Window, value: Any) -> Any:
     """The windows of planes as rows."""
     part = np.ascontiguousarray(padded(np, x, window.sides(), value))
-    plane, *steps = part.strides
-    strides = (
-        plane,
-        *(s * step for s, step in zip(window.stride, steps, strict=True)),
-        *(d * step for d, step in zip(window.dilation, steps, strict=True)),
-    )
+    plane, row, column = part.strides
+    (down, right), (below, beside) = window.stride, window.dilation
+    strides = (plane, down * row, right * column, below * row, beside * column)
     shape = (len(part), *window.out, *window.kernel)
     return np.ndarray(shape, part.dtype, part, 0, strides).reshape(-1, prod(window.kernel))
 
@@ -235,33 +232,40 @@ def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
     """One number, or one for each window."""
     if counts.override is not None:
         return counts.override
-    lengths = []
-    uniform = True
-    for k, s, p, _, n, m in zip(*window, strict=True):
-        starts = [i * s - p for i in range(m)]
-        ends = [min(start + k, n + p) for start in starts]
-        if not counts.include_pad:
-            ends = [min(end, n) for end in ends]
-            starts = [max(start, 0) for start in starts]
-        held = [end - start for start, end in zip(starts, ends, strict=True)]
-        uniform = uniform and all(length == k for length in held)
-        lengths.append(held)
-    if uniform:
+    lengths = _held(window, counts.include_pad)
+    if lengths is None:
         return prod(window.kernel)
     rows, columns = (xp.asarray(held, dtype) for held in lengths)
     return rows[:, None] * columns
 
 
+@functools.lru_cache(1024)
+def _held(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
+    """How many elements windows hold along each axis; None if all are full."""
+    lengths = []
+    uniform = True
+    for k, s, p, _, n, m in zip(*window, strict=True):
+        starts = [i * s - p for i in range(m)]
+        ends = [min(start + k, n + p) for start in starts]
+        if not include_pad:
+            ends = [min(end, n) for end in ends]
+            starts = [max(start, 0) for start in starts]
+        held = [end - start for start, end in zip(starts, ends, strict=True)]
+        uniform = uniform and all(length == k for length in held)
+        lengths.append(held)
+    return None if uniform else tuple(lengths)
+
+
 def _avg_pool(xp: Any, x: Any, window: Window, counts: Counts) -> Any:
     lead = x.shape[:-2]
     x = _planes(x)
-    out = xp.empty((len(x), *window.out), x.dtype)
-    sides = window.sides()
     divisors = _divisors(xp, window, counts, x.dtype)
     if _is_small(x):
         totals = _windows(x, window, 0).sum(axis=1).reshape(-1, *window.out)
         totals /= divisors
         return totals.reshape(*lead, *window.out)
+    out = xp.empty((len(x), *window.out), x.dtype)
+    sides = window.sides()
     for block in blocks_of(x):
         part = padded(xp, x[block], sides)
         rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
@@ -288,12 +292,12 @@ def _avg_spread(xp: Any, y: Any, window: Window, counts: Counts) -> Any:
     """The adjoint of the means: each element's share for all elements of its window."""
     lead = y.shape[:-2]
     y = _planes(y)
-    out = xp.empty((len(y), *window.image), y.dtype)
     divisors = _divisors(xp, window, counts, y.dtype)
     if _is_small(y):
         share = (y / divisors).reshape(-1, 1).repeat(prod(window.kernel), 1)
         shape = (*lead, *window.image)
         return _collected(shape, _numbered(len(y), window).reshape(-1), share)
+    out = xp.empty((len(y), *window.image), y.dtype)
     height, width = (
         n + before + after for n, (before, after) in zip(window.image, window.sides(), strict=True)
     )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
+#: Elements of a matrix for which a mask is kept.
+_SMALL = 1024
+
 
 def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     """A view that repeats elements; one element is by far the commonest case."""
@@ -115,6 +118,30 @@ def _clone(xp: Any, x: Any, order: str = "K") -> Any:
     out = xp.empty(x.shape, x.dtype)
     assign(out, x)
     return out
+
+
+@lru_cache(64)
+def _triangle(rows: int, columns: int, diagonal: int) -> Any:
+    """Where a matrix is on and below a diagonal."""
+    return np.tri(rows, columns, diagonal, bool)
+
+
+def _is_small(x: Any) -> bool:
+    """Whether a mask for a matrix is worth being kept."""
+    return x.__class__ is np.ndarray and bool(x.shape[-1] * x.shape[-2] <= _SMALL)
+
+
+def _tril(xp: Any, x: Any, diagonal: int) -> Any:
+    if not _is_small(x):
+        return xp.tril(x, diagonal)
+    # What NumPy's function does, but for the mask.
+    return np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0))
+
+
+def _triu(xp: Any, x: Any, diagonal: int) -> Any:
+    if not _is_small(x):
+        return xp.triu(x, diagonal)
+    return np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x)
 
 
 def _put_diagonal(
@@ -263,13 +290,13 @@ ENTRIES = (
     ),
     linear(
         "tril",
-        lambda xp, x, diagonal: xp.tril(x, diagonal),
+        _tril,
         lambda F, g, diagonal: F.tril(g, diagonal),
         attributes=("diagonal",),
     ),
     linear(
         "triu",
-        lambda xp, x, diagonal: xp.triu(x, diagonal),
+        _triu,
         lambda F, g, diagonal: F.triu(g, diagonal),
         attributes=("diagonal",),
     ),

@@ -28,6 +28,8 @@ IN_PLACE = ()
 
 def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
     """A number for each axis of the image, given as one for all or a sequence."""
+    if value.__class__ is int:
+        return (value,) * ndim
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     try:
         numbers = tuple(map(operator.index, values))

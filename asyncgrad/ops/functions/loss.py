@@ -449,8 +449,8 @@ def _labels(
         known = (array >= 0) & (array < classes)
         number = metadata.dtype.type
         return array * known, xp.where(known, counted.astype(metadata.dtype), number("nan"))
-    low, high = int(array.min()), int(array.max())
-    if low >= 0 and high < classes and not low <= ignore_index <= high:
+    # Negative ones become huge: mostly one look is enough.
+    if ignore_index < 0 and array.view(f"u{array.itemsize}").max() < classes:
         return array, None
     counted = array != ignore_index
     array = array * counted

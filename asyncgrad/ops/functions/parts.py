@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
@@ -12,6 +14,8 @@ __all__ = ["complex", "polar"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ()
 IN_PLACE = ()
+
+_REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
 def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
@@ -22,7 +26,7 @@ def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
     """
     x, y = as_tensor_operand(first, name, 1), as_tensor_operand(second, name, 2)
     one, other = x._metadata.dtype, y._metadata.dtype
-    if any(dtype.name not in {"float32", "float64"} for dtype in (one, other)):
+    if one not in _REAL or other not in _REAL:
         raise RuntimeError(
             f"{name}: Expected both inputs to be Float or Double tensors but got {one} and {other}"
         )

@@ -684,11 +684,13 @@ def _joined(name: str, tensors: Any) -> list[Any]:
     if not parts:
         error = ValueError if name == "cat" else RuntimeError
         raise error(f"{name}(): expected a non-empty list of Tensors")
-    dtype = parts[0]._metadata.dtype
-    for part in parts[1:]:
-        if part._metadata.dtype != dtype:
+    found = parts[0]._metadata.dtype
+    dtype = found
+    for part in parts:
+        if part._metadata.dtype is not found:
             dtype = promote_dtypes(dtype, part._metadata.dtype)
-    return [cast(part, dtype) for part in parts]
+            found = None
+    return parts if found is not None else [cast(part, dtype) for part in parts]
 
 
 @writes
