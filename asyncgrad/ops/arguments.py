@@ -10,9 +10,6 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 _index = operator.index
 _WHATEVER = (-1,)
 _SEQUENCES = (tuple, list)

@@ -31,6 +31,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.forward import carry, follow
+from asyncgrad.ops.fused import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.plan import Plan
 from asyncgrad.ops.promotion import as_number, cast, category, constant
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _PLANS: dict[tuple[int, ...], Plan] = {
     wanted: Plan(ENTRIES["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
 }
+#: What puts one number everywhere, which may be into elements that lie in one place.
+_ALIKE = frozenset({"fill_", "zero_"})
 
 
 def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +141,9 @@ def _broadcast(source: Any, shape: tuple[int, ...], name: str) -> Any:
 
 def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
     """Put one number into every element of a tensor."""
-    if not isinstance(value, Variable):
+    if isinstance(value, Variable):
+        name = f"{name}(Tensor)"
+    else:
         number = as_number(value)
         if number is None:
             raise TypeError(f"{name}(): argument 'value' must be Number, not "
@@ -186,7 +191,9 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
                 f"in-place operation. Use the functional form, or put it under "
                 f"asyncgrad.no_grad()."
             )
-    if not tensor._metadata.F.writeable(tensor._array):
+    F, array = tensor._metadata.F, tensor._array
+    repeated = name in _ALIKE and unlocked(array) is not None
+    if not repeated and not F.make_writeable(array):
         raise AutogradError(
             f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
             f"element of it refers to a single memory location (an expanded tensor). Clone it "
@@ -223,7 +230,7 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         edge = gradient_edge(cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
-    tensor._metadata.F.assign(tensor._array, result._array)
+    tensor._metadata.F.assign(unlocked(tensor._array), result._array)
     modes = current()
     if modes.dual_level is not None and modes.forward:
         carry(tensor, result)

@@ -16,7 +16,7 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet, quiet_swapped
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
-from asyncgrad.ops.fused import assign
+from asyncgrad.ops.fused import assign, unlocked
 from asyncgrad.ops.rows import Rows
 
 if TYPE_CHECKING:
@@ -100,13 +100,18 @@ class Raw:
         """Add to an array in place."""
         self.xp.add(target, gradient, out=target, casting="same_kind")
 
-    def writeable(self, array: Any) -> bool:
-        """Whether an array can be changed in place."""
-        if self.device.streamed:
-            # Their arrays are never read-only. Elements that lie in one place are no less shared.
-            strides = zip(array.shape, array.strides, strict=True)
-            return all(step or length < 2 for length, step in strides)
-        return bool(array.flags.writeable)
+    def make_writeable(self, array: Any) -> bool:
+        """See to it that each element of an array can be changed by itself; False if it can't."""
+        if not self.device.streamed and array.flags.writeable:
+            return True
+        # Arrays of devices are never read-only. Elements that lie in one place are no less shared.
+        strides = zip(array.shape, array.strides, strict=True)
+        apart = all(step or length < 2 for length, step in strides)
+        if not apart or unlocked(array) is None:
+            return False
+        if not self.device.streamed:
+            array.flags.writeable = True
+        return True
 
     def assign(self, target: Any, values: Any) -> None:
         """Put values into an array in place."""
@@ -114,7 +119,7 @@ class Raw:
 
     def check_writeable(self, array: Any) -> None:
         """Raise if gradients can't be added into an array."""
-        if not self.writeable(array):
+        if not self.make_writeable(array):
             raise AutogradError(
                 "a gradient can't be accumulated: the array behind .grad is read-only. Set .grad "
                 "to None or to a tensor that owns its memory."

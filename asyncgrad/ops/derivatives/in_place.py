@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.ops.entry import linear, operation
+from asyncgrad.ops.fused import unlocked
 
 
 class Route:
@@ -53,7 +54,7 @@ class Route:
 def _put_view(xp: Any, x: Any, shape: tuple[int, ...], route: Route) -> Any:
     """Zeros with `x` in the place of the view."""
     out = route.zeros(xp, shape, x.dtype)
-    route.of(out)[...] = x
+    unlocked(route.of(out))[...] = x
     return out
 
 
@@ -61,7 +62,7 @@ def _zero_view(xp: Any, x: Any, route: Route) -> Any:
     """A copy with zeros in the place of the view."""
     out = route.zeros(xp, x.shape, x.dtype)
     out[...] = x
-    route.of(out)[...] = 0
+    unlocked(route.of(out))[...] = 0
     return out
 
 
