@@ -15,6 +15,7 @@ from asyncgrad.core.forward import Level
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.forward import closed, tangent_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
@@ -201,7 +202,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             f"Making a dual Tensor based on a Tensor that already has a forward gradient at the "
             f"same level {opened.depth} is not supported."
         )
-    if tangent_of(tangent, opened) is not None:
+    if tangent_of(bottom(tangent), opened) is not None:
         raise AutogradError(
             f"Setting a forward grad that itself has a forward gradient at the same level "
             f"{opened.depth} is not supported."

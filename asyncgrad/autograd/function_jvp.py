@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import Variable, version_of, view_of
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.forward import change_tangent, tangent_of, zeros_like
 from asyncgrad.ops.promotion import category
 
@@ -56,7 +57,7 @@ def _push(
         else t
         for x, t in zip(args, held, strict=True)
     ]
-    versions = [None if t is None else version_of(t) for t in tangents]
+    versions = [None if t is None else version_of(bottom(t)) for t in tangents]
     returned = jvp(ctx, *tangents)
     if not isinstance(returned, tuple):
         returned = (returned,)
@@ -106,7 +107,7 @@ def _push(
 
 def _check_changed(tangent: Any, held: Any, version: int | None) -> None:
     """Raise unless the tangent of a changed argument was changed in place and returned."""
-    if version_of(held) == version:
+    if version_of(bottom(held)) == version:
         raise AutogradError(
             "An inplace custom Function is not modifying the forward mode gradients inplace. If "
             "the forward is modifying an input inplace, then the jvp function must modify the "
@@ -128,14 +129,14 @@ def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
     )
     if source is None or held[source] is None:
         return
-    if view_of(tangent) is None:
+    if view_of(bottom(tangent)) is None:
         raise AutogradError(
             "A custom Function's forward is returning a view (or an input as-is) but the jvp is "
             "not returning a view."
         )
     if _base(tangent) is not _base(held[source]):
         of = "the given grad input"
-        if view_of(held[source]) is not None:
+        if view_of(bottom(held[source])) is not None:
             of = f"the same base as {of}"
         raise AutogradError(
             f"A custom Function's forward is returning a view but the jvp is not returning a view "
@@ -144,5 +145,6 @@ def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
 
 
 def _base(x: Any) -> Any:
+    x = bottom(x)
     view = view_of(x)
     return x if view is None else view.base

@@ -8,7 +8,7 @@ from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.functional_parts import basis, tuple_of
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import zeros_like
-from asyncgrad.ops.batching import Level, batch_of, held, lift
+from asyncgrad.ops.batching import Level, batch_of, lift
 from asyncgrad.ops.functions.shape import movedim, narrow
 from asyncgrad.scheduler import call
 
@@ -20,15 +20,15 @@ async def blocks_forward(func: Any, inputs: tuple[Any, ...]) -> tuple[bool, Any]
         Whether there is one output alone, and for each output a tuple of a tensor for each input,
         of the output's shape followed by the input's.
     """
-    level = Level(sum(x.numel() for x in inputs), "error", current().batch, loops=True)
+    count = sum(x.numel() for x in inputs)
+    level = Level(count, "error", current().batch, loops=True, tangents=True)
     with Mode(batch=level), nested_level():
         duals = [
-            lift(make_dual(batch_of(x, level), unit), level)
-            for x, unit in zip(inputs, basis(inputs), strict=True)
+            make_dual(x, lift(unit, level)) for x, unit in zip(inputs, basis(inputs), strict=True)
         ]
         found = await call(func, *duals)
         alone, outputs = tuple_of(found, "outputs of the user-provided function", "jacobian")
-        columns = [_tangent(held(out, level)) for out in outputs]
+        columns = [batch_of(_tangent(out), level) for out in outputs]
     return alone, tuple(_blocks(column, inputs) for column in columns)
 
 

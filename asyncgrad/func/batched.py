@@ -8,7 +8,7 @@ from asyncgrad.core.modes import refuse_in_transform
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
-from asyncgrad.tensor import Tensor
+from asyncgrad.tensor import Tensor, contiguous_format
 
 if TYPE_CHECKING:
     from asyncgrad.ops.batching import Level
@@ -75,6 +75,18 @@ class BatchedTensor(Tensor):
     @data.setter
     def data(self, value: Tensor) -> None:
         self._array = value._array
+
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements lie between neighbours along each axis, or along one."""
+        strides = self._value.stride()[1:]  # type: ignore[attr-defined]
+        return strides if dim is None else strides[dim]
+
+    def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
+        """Whether the elements of an example lie in memory one after the other."""
+        if not self._level.size:
+            return True
+        first = self._value.detach()[0]  # type: ignore[attr-defined]
+        return first.is_contiguous(memory_format)  # type: ignore[no-any-return]
 
     def item(self) -> NoReturn:
         """Refuse: there is one number for each example.

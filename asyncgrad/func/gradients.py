@@ -312,3 +312,8 @@ def _check_scalar(out: Any) -> None:
             f"{name}: Expected f(*args) to return a scalar tensor, got tensor with {out.ndim} "
             f"dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
         )
+    if out._metadata.is_complex:
+        raise AutogradError(
+            f"{name}: grad can be implicitly created only for real scalar outputs but got "
+            f"{out.dtype}. Take its real part or its absolute value, or use vjp."
+        )

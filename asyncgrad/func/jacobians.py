@@ -190,10 +190,34 @@ async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bo
                     f"{_JVP}: Expected {what} to only contain Tensors, got {type(leaf)}"
                 )
     batch = current().batch
-    with nested_level(), differentiated(func, tuple(given)):
+    vectors = [held(t, batch) for t in directions]
+    with differentiated(func, tuple(given)):
+        out_structure, values, slopes, aux = await _pushed(
+            func, structure, given, vectors, strict, has_aux
+        )
+    slopes = [shown(slope, batch) for slope in slopes]
+    result = unflatten(out_structure, values), unflatten(out_structure, slopes)
+    return (*result, aux) if has_aux else result
+
+
+async def _pushed(
+    func: Any, structure: Any, given: Any, vectors: Any, strict: bool, has_aux: bool
+) -> tuple[Any, Any, Any, Any]:
+    """The outputs of a function, their tangents, which hold all batches, and what comes with them.
+
+    Args:
+        func: the function.
+        structure: of the tuple of its arguments.
+        given: the tensors in it.
+        vectors: their tangents, which hold all batches.
+        strict: see `jvp`.
+        has_aux: see `jvp`.
+    """
+    batch = current().batch
+    with nested_level():
         duals = [
-            shown(make_dual(held(x, batch), held(t, batch)), batch)
-            for x, t in zip(given, directions, strict=True)
+            shown(make_dual(held(x, batch), vector), batch)
+            for x, vector in zip(given, vectors, strict=True)
         ]
         out = await call(func, *unflatten(structure, duals))
         out, aux = split_aux(out, has_aux, _JVP)
@@ -201,12 +225,11 @@ async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bo
         check_tensors(outputs, _JVP)
         values, slopes = zip(*[_parted(x, batch, strict) for x in outputs], strict=True)
         aux = tree_map(lambda x: _parted(x, batch, False)[0] if is_tensor(x) else x, aux)
-    result = unflatten(out_structure, values), unflatten(out_structure, slopes)
-    return (*result, aux) if has_aux else result
+    return out_structure, values, slopes, aux
 
 
 def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
-    """The values and the tangent of an output."""
+    """The values of an output, and its tangent, which holds all batches."""
     value, tangent = unpack_dual(held(x, batch))
     if tangent is None:
         if strict:
@@ -215,7 +238,7 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
                 "inputs. This is not allowed with strict=True."
             )
         tangent = zeros_like(value)
-    return shown(value, batch), shown(tangent, batch)
+    return shown(value, batch), tangent
 
 
 @outside_inference
@@ -290,7 +313,7 @@ async def _jacrev(
             batched=chunk_size != 1,
         )
         parts.append([row.unsqueeze(0) for row in rows] if chunk_size == 1 else rows)
-    depth = 0 if batch is None else batch.depth
+    depth = roots[0].ndim - outputs[0].ndim
     columns = [
         cat(chunks, 0) if chunks else zeros((0, *x.shape), dtype=x.dtype, device=x.device)
         for chunks, x in zip(
@@ -334,7 +357,7 @@ def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]
         if inside:
             vector[[i - start for i in inside], [i - first for i in inside]] = 1
         vector = vector.reshape(count, *(1,) * depth, *x.shape)
-        vectors.append(vector.expand(count, *root.shape))
+        vectors.append(vector.expand(count, *root.shape) if depth else vector)
         first += size
     return vectors
 
@@ -366,6 +389,8 @@ async def _jacfwd(
     args: Any,
     kwargs: Any,
 ) -> Any:
+    if argnums is None:
+        argnums = tuple(range(len(args)))
     places = wrapped_argnums(argnums, len(args))
     leaves, structure = flatten(tuple(args[place] for place in places))
     check_tensors(leaves, "jacfwd(f)(*args)")
@@ -373,6 +398,11 @@ async def _jacfwd(
     sizes = [x.numel() for x in leaves]
     total = sum(sizes)
     outer = current().batch
+    roots = [held(x, outer) for x in leaves]
+    depth = roots[0].ndim - leaves[0].ndim
+    own = tuple(flatten(args)[0])
+    # The values are the same for all columns, unless each has random numbers of its own.
+    alike = randomness != "different"
     parts: list[Any] = []
     out_structure: Any = None
     aux: Any = None
@@ -386,16 +416,23 @@ async def _jacfwd(
     step = total if chunk_size is None else chunk_size
     for start in range(0, max(total, 1), max(step, 1)):
         count = min(step, total - start)
-        level = Level(count, randomness, outer)
-        with Mode(batch=level):
-            units = [lift(v, level) for v in _unit_vectors(leaves, leaves, start, count)]
-            primals = unflatten(structure, leaves)
-            found = await _jvp(chosen, primals, unflatten(structure, units), False, has_aux)
-        slopes, out_structure = flatten(found[1])
+        level = Level(count, randomness, outer, tangents=alike)
+        if alike:
+            units = _unit_vectors(leaves, roots, start, count)
+            # The function may change its arguments in place, and these with them.
+            units = [lift(v.clone() if depth else v, level) for v in units]
+        else:
+            units = [held(v, outer) for v in _unit_vectors(leaves, leaves, start, count)]
+        with Mode(batch=level), differentiated(func, own):
+            out_structure, _, slopes, aux = await _pushed(
+                chosen, structure, leaves, units, False, has_aux
+            )
         _check_real(slopes, "jacfwd", "outputs")
-        parts.append([batch_of(slope, level) for slope in slopes])
-        if has_aux:
-            aux = tree_map(partial(_first, level=level), found[2])
+        if alike:
+            slopes = [batch_of(slope, level).movedim(0, depth) for slope in slopes]
+        else:
+            aux = tree_map(partial(_first, level=level), aux)
+        parts.append([shown(slope, outer) for slope in slopes])
     columns = [cat(chunks, 0) for chunks in zip(*parts, strict=True)]
     blocks = []
     for column in columns:

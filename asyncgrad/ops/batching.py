@@ -33,10 +33,16 @@ _CACHE_LIMIT = 1024
 class Level:
     """One call of `vmap`."""
 
-    __slots__ = ("depth", "loops", "outer", "randomness", "size")
+    __slots__ = ("depth", "loops", "outer", "randomness", "size", "tangents")
 
     def __init__(
-        self, size: int, randomness: str, outer: Level | None, *, loops: bool = False
+        self,
+        size: int,
+        randomness: str,
+        outer: Level | None,
+        *,
+        loops: bool = False,
+        tangents: bool = False,
     ) -> None:
         """Open a level within another.
 
@@ -46,11 +52,13 @@ class Level:
             outer: the level round it, or None.
             loops: it is not the user who maps: what `vmap` refuses is allowed, and a custom
                 Function that knows nothing of batches is called for each example.
+            tangents: it is a batch of tangents alone, whose values are the same for all examples.
         """
         self.loops = loops
         self.size = size
         self.randomness = randomness
         self.outer = outer
+        self.tangents = tangents
         self.depth: int = 1 if outer is None else outer.depth + 1
 
 
@@ -124,12 +132,24 @@ def batch_of(x: Any, level: Level) -> Any:
 
 def held(x: Any, level: Level | None) -> Any:
     """The tensor that holds the batches of a level and all round it, outermost first."""
-    return x if level is None else held(batch_of(x, level), level.outer)
+    if level is None:
+        return x
+    return held(x if level.tangents else batch_of(x, level), level.outer)
 
 
 def shown(x: Any, level: Level | None) -> Any:
     """One example of a tensor that holds the batches of a level and all round it."""
-    return x if level is None else lift(shown(x, level.outer), level)
+    if level is None:
+        return x
+    outer = shown(x, level.outer)
+    return outer if level.tangents else lift(outer, level)
+
+
+def bottom(x: Any) -> Any:
+    """The tensor with the memory of an example; any other tensor is its own."""
+    while x._batched:
+        x = x._value
+    return x
 
 
 def join(tensors: tuple[Any, ...], dim: int, join_all: Callable[..., Any]) -> Any:
@@ -203,6 +223,12 @@ def _parts(arg: Any) -> Any:
 
 
 def _stack(tensors: list[Any]) -> Any:
+    shapes = {x._metadata.shape for x in tensors}
+    if len(shapes) > 1:
+        raise AutogradError(
+            f"vmap: We do not support batching operators that can output dynamic shape: the "
+            f"examples have shapes {sorted(shapes)}."
+        )
     return RECORDED.cat([RECORDED.reshape(x, (1, *x.shape)) for x in tensors], 0)
 
 

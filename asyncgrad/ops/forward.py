@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.forward import UNKNOWN, Level
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import view_of, wrap
+from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _pushed(
 
 def _own(tangent: Any, others: list[Any]) -> Any:
     """The tangent in memory of its own: those of inputs may change in place."""
-    if view_of(tangent) is not None or any(tangent is other for other in others):
+    if view_of(bottom(tangent)) is not None or any(tangent is other for other in others):
         return RECORDED.clone(tangent)
     return tangent
 
@@ -141,7 +142,7 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
         if view is None or view.path is None or level.get(view.base._array) is None:
             level.set(tensor._array, RECORDED.clone(tangent))
             return
-        whole = zeros_like(view.base)
+        whole = for_each(zeros_like(view.base), tangent)
         level.set(view.base._array, whole)
         held = tangent_of(tensor, level)
         if level.get(tensor._array) is None:
