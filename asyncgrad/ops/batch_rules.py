@@ -98,7 +98,10 @@ def _broadcast(call: Call, *arguments: Any) -> Any:
 
 def _alike(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
-    return getattr(R, call.name)(*_full(call, arguments[:count]), *arguments[count:])
+    # A condition may have fewer axes than what it is for.
+    whole = Call(call.name, call.size, (True,) * count)
+    inputs = _aligned(whole, tuple(_full(call, arguments[:count])))
+    return getattr(R, call.name)(*inputs, *arguments[count:])
 
 
 # -- axes -----------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def cast(x: Any, dtype: Any) -> Any:
         return x
     if category(dtype) < 2:
         # Integers have no gradient, and lead nowhere.
-        x = wrap(x._array, x._metadata)
+        x = x.detach() if x._batched else wrap(x._array, x._metadata)
     return RECORDED.to(x, dtype)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts, level_of, mapped
 from asyncgrad.ops.functions.elementwise import isinf, isnan
 from asyncgrad.ops.functions.index import nonzero
 from asyncgrad.ops.functions.reduction import sum
@@ -151,6 +152,8 @@ def signbit(input: Any) -> Any:
     x = as_tensor_operand(input, "signbit", 1)
     if x._metadata.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
+    if x._batched:
+        return mapped(signbit, x)
     if x._metadata.dtype.kind == "f":
         return _made(x, x._metadata.F.xp.signbit(x._array))
     return x < 0
@@ -169,6 +172,8 @@ def isin(
     """
     like = elements if isinstance(elements, Variable) else test_elements
     like = as_tensor_operand(like, "isin", 1)
+    if level_of((elements, test_elements)) is not None:
+        return by_parts(isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
     arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
     xp = like._metadata.F.xp
     return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
@@ -197,6 +202,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         RuntimeError: for other inputs, or weights of another shape.
     """
     x = as_tensor_operand(input, "bincount", 1)
+    if level_of((x, weights)) is not None:
+        return by_parts(bincount, x, weights, minlength)
     if x.ndim != 1 or category(x._metadata.dtype) != 1 or (x.numel() and int(x.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and weights.shape != x.shape:
@@ -234,6 +241,9 @@ def searchsorted(
         RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
     row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
+    if level_of((row, input, sorter)) is not None:
+        kwargs = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
+        return by_parts(searchsorted, row, input, **kwargs)
     if side not in {None, "left", "right"} or (right and side == "left"):
         raise RuntimeError(
             f"searchsorted: side can only be 'left' or 'right' and can't be set to opposites of "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import wrap
-from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.derivatives.pooling import Counts, Window, peak_indices
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.index import gather
@@ -361,6 +361,8 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
     window = _uniform(x, sizes)
     if window is not None:
         return _peaks(name, x, window, return_indices)
+    if x._batched:
+        return mapped(lambda batch: _adaptive_peaks(name, batch, sizes, return_indices), x)
     F = x._metadata.F
     places = x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes)
     *lead, _, _ = places.shape
