@@ -16,6 +16,7 @@ from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
     counter_of,
+    cut_off,
     grad_dtype,
     gradient_edge,
     hooks_of,
@@ -423,9 +424,9 @@ class Tensor(Variable):
         """
         if view_of(self) is not None:
             raise AutogradError("Can't detach views in-place. Use detach() instead.")
-        self._edge = None
-        if self._autograd is not None:
-            autograd_meta(self).requires_grad = False
+        cut_off(self)
+        if current().dual_level is not None:
+            self._array = self._array.view()
         return self
 
     def is_inference(self) -> bool:

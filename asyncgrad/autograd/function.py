@@ -19,7 +19,7 @@ from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.saved import SavedNone
-from asyncgrad.core.variable import Variable, grad_dtype, requires_grad, wrap
+from asyncgrad.core.variable import Variable, grad_dtype, requires_grad, wrap, zeros_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.ambient import tracking
 from asyncgrad.ops.batching import level_of
@@ -210,7 +210,7 @@ class FunctionNode(FunctionCtx, Node):
         if gradient is None:
             if metadata is None or not self.materialize_grads:
                 return None
-            return wrap(metadata.F.xp.zeros(metadata.shape, dtype=metadata.dtype), metadata)
+            return zeros_of(metadata)
         F = metadata.F
         array = F.as_array(gradient)
         return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))

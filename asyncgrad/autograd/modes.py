@@ -159,7 +159,7 @@ class unsafe_preserve_version_counter:
         """Restore their versions."""
         for tensor, version in zip(self._tensors, self._versions, strict=True):
             if tensor._counter is not None:
-                tensor._counter.value = version
+                tensor._counter.value += version - tensor._version
 
 
 _unsafe_preserve_version_counter = unsafe_preserve_version_counter

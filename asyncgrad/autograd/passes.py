@@ -19,6 +19,7 @@ from asyncgrad.core.variable import (
     gradient_edge,
     retain_grad,
     wrap,
+    zeros_of,
 )
 from asyncgrad.errors import AutogradError, NestingError
 from asyncgrad.ops.batching import Level, batch_of, held, level_of, lift, shown
@@ -277,6 +278,7 @@ def grad(
         results: list[Any] = []
         captured: Any
         for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
+            used = captured is not None
             if captured is None:
                 if materialize_grads:
                     if isinstance(tensors[len(results)], GradientEdge):
@@ -284,8 +286,7 @@ def grad(
                             "materialize_grads cannot be used when the given input is a "
                             "GradientEdge. Pass the tensor itself."
                         )
-                    array = facts.F.xp.zeros(facts.shape, dtype=facts.dtype)
-                    captured = wrap(array, facts)
+                    captured = zeros_of(facts)
                     if create_graph:
                         autograd_meta(captured).requires_grad = True
                 elif not allow_unused:
@@ -308,7 +309,7 @@ def grad(
                 meta: Any = edge.variable._autograd
                 if meta.grad_dtype is not None or captured._metadata is not facts:
                     captured = _in_dtype(captured, grad_dtype(edge.variable), task)
-            if level is not None and captured is not None:
+            if level is not None and used:
                 captured = batch_of(captured, level)
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
@@ -371,9 +372,10 @@ def _in_dtype(captured: Any, dtype: Any, task: GraphTask) -> Any:
 
 def _batched(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
     """Gradients whose first axis is a batch, as examples of it."""
-    gradients = [] if given is None else _sequence(given)
+    gradients: Any = [None] * len(roots) if given is None else _sequence(given)
     for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
         if not isinstance(gradient, Variable):
+            _one(root._metadata)
             raise ValueError(
                 f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
                 f"grad_outputs[{place}] is {type(gradient).__name__}."

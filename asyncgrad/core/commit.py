@@ -63,7 +63,7 @@ def prepare(variable: Variable, gradient: Any, owned: bool, recorded: Any) -> Pr
     before = None if grad is None else grad._array
     version = 0 if grad is None else version_of(grad)
     if recorded is not None:
-        total = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
+        total = _recorded_sum(variable, grad, gradient, recorded)
         return Prepared(staged, grad, before, version, total)
     if grad is not None:
         # Into neither: both are needed again if `.grad` changes meanwhile.
@@ -185,12 +185,17 @@ def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
         if dtype is not None and gradient._metadata.dtype != dtype:
             gradient = recorded.to(gradient, dtype)
         _, grad = sums.get(id(meta), (meta, meta.grad))
-        sums[id(meta)] = (
-            meta,
-            recorded.clone(gradient) if grad is None else recorded.add(grad, gradient),
-        )
+        sums[id(meta)] = (meta, _recorded_sum(variable, grad, gradient, recorded))
     for meta, total in sums.values():
         meta.grad = total
+
+
+def _recorded_sum(variable: Variable, grad: Variable | None, gradient: Any, recorded: Any) -> Any:
+    """What `.grad` becomes where gradients are recorded, laid out as it was, or as the leaf is."""
+    made = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
+    array, like = made._array, (variable if grad is None else grad)._array
+    made._array = made._metadata.F.keep_gradient(array, like, True, array.dtype)
+    return made
 
 
 def commit_revocably(

@@ -50,6 +50,6 @@ def rebind(variable: Variable, array: Any) -> None:
     """Give a leaf other values; who holds the old ones keeps them, unchanged."""
     counter = VersionCounter()
     if variable._counter is not None:
-        counter.value = variable._counter.value + 1
+        counter.value = variable._counter.version + 1
     variable._array = array
     variable._counter = counter

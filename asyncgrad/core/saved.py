@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, Freed, Node, bind_reader, extras_of, refuse_freed
+from asyncgrad.core.node import Edge, Freed, Node, as_edge, bind_reader, extras_of, refuse_freed
 from asyncgrad.core.variable import (
     Variable,
     VersionCounter,
@@ -23,7 +23,7 @@ from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
 
 class SavedHooks(NamedTuple):
@@ -177,8 +177,8 @@ class SavedTensor:
 
     def _checked(self, node: Node, edge: Any) -> Any:
         """The values as they were saved, if nobody has changed them."""
-        if self._counter.value != self._version:
-            refuse_modified(node, self._metadata, self._counter.value, self._version)
+        if self._counter.changed_since(self._version):
+            refuse_modified(node, self._metadata, self._counter, self._version)
         variable = self._variable
         if variable is None:
             return restored(self._array, self._metadata, edge or self._edge)
@@ -475,7 +475,7 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     if value.__class__ is SavedTensor:
         return value.unpack(node, edge)
     if node.guard is not None:
-        check_version(node)
+        check_version(node, running=False)
     elif where < 0:
         # The tensor gets this counter, too, should it ever need one.
         node.guard, node.version = VersionCounter(), 0
@@ -532,24 +532,45 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         node.version = tuple([v for _, v in kept])
 
 
-def check_version(node: Node) -> None:
-    """Raise if a tensor that the node saved has been changed in place since."""
+def check_version(node: Node, *, running: bool = True) -> None:
+    """Raise if a tensor that the node saved has been changed, or detached, in place since.
+
+    Args:
+        node: the node.
+        running: it is about to run; to read what it saved is allowed after `detach_()`.
+    """
     guards, versions = node.guard, node.version
     if guards.__class__ is not tuple:
         guards, versions = (guards,), (versions,)
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.__class__ is VersionCounter and guard.value != version:
-            refuse_modified(node, node.output_metadata, guard.value, version)
+            if guard.changed_since(version):
+                refuse_modified(node, node.output_metadata, guard, version)
+            if running:
+                _refuse_detached(node, guard.cuts_since(version))
 
 
-def refuse_modified(node: Node, metadata: Any, found: int, expected: int) -> None:
+def refuse_modified(node: Node, metadata: Any, counter: VersionCounter, expected: int) -> None:
     """Raise for a saved tensor that has been changed in place."""
+    found, expected = counter.version, counter.version - counter.changed_since(expected)
     raise SavedTensorModifiedError(
         f"one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: a tensor of {metadata!r} that {node.name()} saved is at version {found}; "
         f"expected version {expected} instead. Replace the in-place operation by its functional "
         f"form, or clone the tensor before changing it."
     )
+
+
+def _refuse_detached(node: Node, cuts: Sequence[tuple[Node | None, int]]) -> None:
+    """Raise if a saved operand led along one of these edges before `detach_()`."""
+    rule = node.rule
+    assert rule is not None
+    operands = [where for _, where in rule.arrays if where in rule.places]
+    if any(as_edge(saved_edge(node, where)) in cuts for where in operands):
+        raise AutogradError(
+            f"{node.name()}: Trying to use a saved tensor that has been detached in-place, i.e. "
+            f"with .detach_(). Use the out-of-place .detach() instead."
+        )
 
 
 bind_reader(saved_attribute, saved_names)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.node import Edge, Node, extras_of
+from asyncgrad.core.node import Edge, Node, as_edge, extras_of
 from asyncgrad.core.views import VersionCounter as VersionCounter
 from asyncgrad.core.views import View, refuse_change, stop_retaining
 from asyncgrad.errors import AutogradError
@@ -102,6 +102,11 @@ def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
     variable._counter = None
     variable._autograd = None
     return variable
+
+
+def zeros_of(metadata: Metadata) -> Any:
+    """A tensor of zeros: what stands for an undefined gradient of this shape, dtype and device."""
+    return wrap(metadata.F.xp.zeros(metadata.shape, dtype=metadata.dtype), metadata)
 
 
 def autograd_meta(variable: Variable) -> AutogradMeta:
@@ -305,7 +310,19 @@ def version_of(variable: Variable) -> int:
     if is_inference(variable):
         raise AutogradError("Inference tensors do not track version counter.")
     counter = variable._counter
-    return 0 if counter is None else counter.value
+    return 0 if counter is None else counter.version
+
+
+def cut_off(variable: Variable) -> None:
+    """Make a variable a constant; what saved it while it was computed is told."""
+    edge, counter = variable._edge, variable._counter
+    variable._edge = None
+    if variable._autograd is not None:
+        autograd_meta(variable).requires_grad = False
+    if edge is not None and counter is not None:
+        node, input_nr = as_edge(edge)
+        assert node is not None
+        counter.cut(node, input_nr)
 
 
 def is_inference(variable: Variable) -> bool:

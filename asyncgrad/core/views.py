@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
+    from asyncgrad.core.node import Node
     from asyncgrad.core.variable import Variable
 
 #: At least so many weak references are kept before dead ones are looked for.
@@ -46,7 +47,11 @@ _REMEDIES = {
 class VersionCounter:
     """Counts in-place changes; a tensor shares it with its views and with `detach()`."""
 
-    __slots__ = ("aliases", "value", "views")
+    __slots__ = ("_cuts", "aliases", "value", "views")
+
+    #: When `detach_()` cut computed tensors off from the graph: `value` then, and the edge, weakly.
+    #: Not there before the first. Each made `value` one greater: nodes that saved the tensor look.
+    _cuts: list[tuple[int, weakref.ref[Node], int]]
 
     def __init__(self) -> None:
         """Start unchanged."""
@@ -55,6 +60,25 @@ class VersionCounter:
         self.views: list[weakref.ref[Variable]] | None = None
         #: What else shares a leaf's memory, weakly.
         self.aliases: list[weakref.ref[Variable]] | None = None
+
+    @property
+    def version(self) -> int:
+        """The number of changes."""
+        return self.value - len(getattr(self, "_cuts", ()))
+
+    def changed_since(self, value: int) -> int:
+        """The number of changes since `value` was read."""
+        return self.value - value - len(self.cuts_since(value))
+
+    def cut(self, node: Node, input_nr: int) -> None:
+        """Note that a tensor no longer leads to its node."""
+        self.value += 1
+        self._cuts = [*getattr(self, "_cuts", ()), (self.value, weakref.ref(node), input_nr)]
+
+    def cuts_since(self, value: int) -> list[tuple[Node | None, int]]:
+        """Where tensors led that have been cut off since `value` was read."""
+        cuts = getattr(self, "_cuts", ())
+        return [(node(), number) for at, node, number in cuts if at > value]
 
     def register_alias(self, variable: Variable) -> None:
         """Remember a tensor without an edge that shares a leaf's memory."""

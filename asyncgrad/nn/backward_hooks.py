@@ -1,7 +1,8 @@
 """Hooks on the gradients that enter and leave a module.
 
 A node that passes gradients on is put behind the module's outputs, and one before its inputs: the
-gradients of the outputs pass through the first, those of the inputs through the second.
+gradients of the outputs pass through the first, those of the inputs through the second. As in
+PyTorch, where they are Functions, undefined gradients leave them as zeros.
 """
 
 from __future__ import annotations
@@ -10,18 +11,31 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Identity, as_stored, extras_of
-from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap
+from asyncgrad.core.node import Edge, Identity, as_stored
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap, zeros_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from asyncgrad.nn.module import Module
 
 #: How many values there are, and the places of those that have gradients.
 _Places = tuple[int, tuple[int, ...]]
+
+
+class Passage(Identity):
+    """Passes its gradients on, zeros for those that are undefined."""
+
+    __slots__ = ()
+
+    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
+        """What came in."""
+        full = [
+            zeros_of(metadata) if gradient is None else gradient
+            for gradient, metadata in zip(gradients, self.output_metadata, strict=True)
+        ]
+        return tuple(full) if task is None or task.recorded is not None else _arrays(full)
 
 
 class BackwardHooks:
@@ -33,6 +47,8 @@ class BackwardHooks:
         self._before = tuple(module._backward_pre_hooks.values())
         self._after = tuple(module._backward_hooks.values())
         self._inputs: _Places = (0, ())
+        #: What the tensors among the inputs are like, at their places.
+        self._facts: tuple[Any, ...] = ()
         self._outputs: _Places = (0, ())
         #: The gradients of the outputs, in each pass that is under way.
         self._arrived: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
@@ -41,7 +57,10 @@ class BackwardHooks:
         """The arguments, with a node between them and the module."""
         if not self._after:
             return args
-        passed, self._inputs = _passed_on(args, lambda grads: _run(self._leaving(grads)))
+        self._facts = tuple([a._metadata if isinstance(a, Variable) else None for a in args])
+        passed, node, self._inputs = _passed_on(args)
+        if node is not None:
+            node.register_hook(lambda grads, _: _run(self._leaving(grads)))
         return passed
 
     def around_outputs(self, output: Any) -> Any:
@@ -49,7 +68,9 @@ class BackwardHooks:
         if not isinstance(output, (Variable, tuple, list)):
             return output
         parts = (output,) if isinstance(output, Variable) else tuple(output)
-        passed, self._outputs = _passed_on(parts, lambda grads: _run(self._entering(grads)))
+        passed, node, self._outputs = _passed_on(parts)
+        if node is not None:
+            node.register_prehook(lambda grads: _run(self._entering(grads)))
         if isinstance(output, Variable):
             return passed[0]
         return type(output)(*passed) if hasattr(output, "_fields") else type(output)(passed)
@@ -74,32 +95,44 @@ class BackwardHooks:
 
     def _leaving(self, gradients: tuple[Any, ...]) -> Generator[Any, Any, tuple[Any, ...]]:
         """The gradients of the inputs are there."""
-        nothing = (None,) * self._outputs[0]
-        arrived = self._arrived.pop(current().graph_task, nothing)
-        full = _spread(gradients, self._inputs)
+        arrived = self._arrived.pop(current().graph_task, None)
+        if arrived is None:
+            # They have come past the module's outputs: this is a derivative of its derivative.
+            return gradients
+        full = tuple(
+            [
+                zeros_of(facts) if gradient is None and facts is not None else gradient
+                for gradient, facts in zip(
+                    _spread(gradients, self._inputs), self._facts, strict=True
+                )
+            ]
+        )
         for hook in self._after:
             full = _replaced(hook, (yield hook(self._module, full, arrived)), full)
         return tuple(full[place] for place in self._inputs[1])
 
 
-def _passed_on(
-    values: tuple[Any, ...], hook: Callable[[tuple[Any, ...]], Any]
-) -> tuple[tuple[Any, ...], _Places]:
-    """The values, those that need gradients with a node behind them that calls the hook."""
+def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None, _Places]:
+    """The values, those that need gradients with a node behind them, and the node."""
     edges = [gradient_edge(v) if isinstance(v, Variable) else None for v in values]
     places = tuple(place for place, edge in enumerate(edges) if edge is not None)
     passed = list(values)
+    node = None
     if places and current().grad:
-        node = Identity(
+        node = Passage(
             [edges[place] for place in places],
             tuple(values[place]._metadata for place in places),
         )
-        RemovableHandle(extras_of(node).pre, hook)
         for number, place in enumerate(places):
             value = values[place]
             passed[place] = wrap(value._array, value._metadata, as_stored(Edge(node, number)))
             passed[place]._counter = counter_of(value)
-    return tuple(passed), (len(values), places)
+    return tuple(passed), node, (len(values), places)
+
+
+def _arrays(gradients: list[Any]) -> tuple[Any, ...]:
+    """Gradients as a pass carries them that does not record itself."""
+    return tuple([g._array if isinstance(g, Variable) else g for g in gradients])
 
 
 def _spread(gradients: tuple[Any, ...], to: _Places) -> tuple[Any, ...]:

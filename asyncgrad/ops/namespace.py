@@ -129,7 +129,7 @@ class Raw:
         """The array of a dtype that becomes a leaf's `.grad`.
 
         A gradient that the pass owns is kept as it is if it is laid out like the leaf; anything
-        else is copied into the leaf's layout.
+        else is copied into the leaf's layout, or in rows where that has gaps or overlaps.
         """
         if gradient.dtype != dtype:
             gradient, owned = self.in_dtype(gradient, dtype), True
@@ -137,7 +137,8 @@ class Raw:
             return gradient
         if gradient.__class__ is Rows:
             return gradient if owned else gradient.copy()
-        kept = self.xp.empty_like(like, dtype=dtype)
+        order = "K" if like.flags.c_contiguous or _is_dense(like) else "C"
+        kept = self.xp.empty_like(like, dtype=dtype, order=order)
         assign(kept, gradient)
         return kept
 
@@ -147,6 +148,17 @@ class Raw:
         if gradient.dtype.kind == "c" and dtype.kind != "c":
             gradient = gradient.real
         return gradient.astype(dtype)
+
+
+def _is_dense(array: Any) -> bool:
+    """Whether an array's elements lie one beside the other, whatever the order of its axes."""
+    expected = array.itemsize
+    for stride, length in sorted(zip(array.strides, array.shape, strict=True)):
+        if length != 1:
+            if stride != expected:
+                return False
+            expected *= length
+    return True
 
 
 #: What a pass asks of a namespace beside the table's functions, and what computes there.

@@ -15,6 +15,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import in_place
+from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.places import as_layout
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.spellings import respell
@@ -77,6 +78,13 @@ def _check(out: Any, name: str, result: Any, *, several: bool = False) -> None:
             f"{name}(): functions with out=... arguments don't support automatic differentiation, "
             f"but one of the arguments requires grad. Leave out= away, or put the call under "
             f"asyncgrad.no_grad()."
+        )
+    if current().dual_level is not None and any(
+        tangent_of(x, current().dual_level) is not None for x in (out, result)
+    ):
+        raise NotImplementedError(
+            f"Trying to use forward AD with {name}_out that does not support it because it is an "
+            f"out= function. Leave out= away."
         )
     given, found = out._metadata, result._metadata
     if given.device is not found.device:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.index import index_select
@@ -57,6 +57,7 @@ __all__ = [
     "tensor_split",
     "unsafe_chunk",
     "unsafe_split",
+    "unsafe_split_with_sizes",
     "vsplit",
     "vstack",
 ]
@@ -79,6 +80,7 @@ METHODS = (
     "trace",
     "unsafe_chunk",
     "unsafe_split",
+    "unsafe_split_with_sizes",
     "view_as",
     "vsplit",
 )
@@ -377,6 +379,31 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     return function
 
 
+def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
+    """`split` in parts that are no views to autograd: they can be changed in place.
+
+    Changes of a part show in the input's values, and no gradient knows of that.
+    """
+    return _no_views(split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim))
+
+
+def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+    """`unsafe_split` with the lengths of the parts."""
+    return unsafe_split(input, split_sizes, dim)
+
+
+def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """`chunk` in parts that are no views to autograd: they can be changed in place."""
+    return _no_views(chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim))
+
+
+def _no_views(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The parts as results of their node that share memory with nothing, as far as is known."""
+    return tuple(
+        [part if part._batched else wrap(part._array, part._metadata, part._edge) for part in parts]
+    )
+
+
 hsplit = _splitter("hsplit", 1, 1)
 vsplit = _splitter("vsplit", 0, 2)
 dsplit = _splitter("dsplit", 2, 3)
@@ -386,8 +413,7 @@ dsplit = _splitter("dsplit", 2, 3)
 concat = concatenate = cat
 row_stack = vstack
 moveaxis = movedim
-unsafe_chunk = chunk
-unsafe_split = split_with_sizes = split
+split_with_sizes = split
 
 
 def swapaxes(input: Any, axis0: int, axis1: int) -> Any:

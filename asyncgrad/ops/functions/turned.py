@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import bump_version, counter_of, rebase_history, requires_grad, view_of
+from asyncgrad.core.variable import (
+    bump_version,
+    counter_of,
+    is_inference,
+    rebase_history,
+    requires_grad,
+    view_of,
+)
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import in_place
 from asyncgrad.ops.functions import shape
@@ -36,6 +43,9 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         return tensor
     recorded = current().grad and requires_grad(tensor)
     in_place.check_change(tensor, name, recorded=recorded)
+    if is_inference(tensor):
+        tensor._array, tensor._metadata = out._array, out._metadata
+        return tensor
     seen, counter = view_of(tensor), counter_of(tensor)
     if seen is None:
         # Views know how to get from the base that was to themselves.
