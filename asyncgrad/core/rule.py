@@ -67,7 +67,7 @@ class Rule:
         self.fresh = fresh
         #: With one next edge: what comes back is the gradient itself, or a view of it.
         self.passes = passes
-        #: `saved` holds arrays, which are given up when the node has run.
+        #: `saved` is given up when the node has run: it holds arrays, or stands for some.
         self.saves = saves
         #: `saved` as tensors that lead into the graph, from the node.
         self.unpack = unpack

@@ -280,7 +280,7 @@ def counter_of(variable: Variable) -> VersionCounter:
         edge = variable._edge
         if isinstance(edge, Node):
             rule = edge.rule
-            if rule is not None and rule.saves:
+            if rule is not None and rule.arrays:
                 if edge.guard is None:
                     edge.guard = counter
                     edge.version = 0

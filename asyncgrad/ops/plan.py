@@ -89,9 +89,11 @@ class Plan:
             pulls=pulls if len(pulls) > 1 else None,
             fresh=entry.fresh,
             passes=len(pulls) == 1 and not broadcast and entry.passes,
-            saves=bool(self.arrays),
+            saves=bool(self.arrays) or entry.frees,
             unpack=self.unpack if self.arrays else None,
-            attributes=self.attributes if len(self.arrays) < len(names) else None,
+            attributes=(
+                self.attributes if len(self.arrays) < len(names) and not entry.frees else None
+            ),
             places=wanted,
             arity=entry.arity or len(entry.inputs),
             names=self.names,

@@ -302,3 +302,35 @@ def test_hooks_that_hold_the_node_they_are_on(T, log):
     del y, _, calls
     gc.collect()
     log([reference() is None for reference in references])
+
+
+@both
+def test_what_can_run_twice(T, log):
+    for operation in (
+        lambda x: x * 2, lambda x: 2 * x, lambda x: x / 2, lambda x: x.clone().mul_(2),
+        lambda x: x.clone().div_(2), lambda x: x + 2, lambda x: x - 2, lambda x: -x, lambda x: x[0],
+        lambda x: x.sum(), lambda x: x.mean(), lambda x: x * x, lambda x: x.exp(), lambda x: x**2,
+        lambda x: 2 / x, lambda x: x.view(2, 1), lambda x: x.clone(), lambda x: x.clamp(0, 1),
+    ):  # fmt: skip
+        x = leaf(T, 1.0, 2.0)
+        y = operation(x)
+        yield y.backward(T.ones_like(y))
+        try:
+            yield y.backward(T.ones_like(y))
+            log(x.grad)
+        except RuntimeError as error:
+            log(error)
+
+
+@both
+def test_a_kept_graph_runs_until_it_is_not_kept(T, log):
+    x = leaf(T, 1.0, 2.0)
+    y = (x * 2).add_(1)
+    y.add_(1)
+    for retain_graph in (True, True, False):
+        yield y.sum().backward(retain_graph=retain_graph)
+        log(x.grad)
+    try:
+        yield T.autograd.grad(y.sum(), x, create_graph=True)
+    except RuntimeError as error:
+        log(error)

@@ -330,6 +330,7 @@ ENTRIES = (
         node="MulBackward0",
         arity=2,
         keepable=("x",),
+        frees=True,
     ),
     linear(
         "div_scalar",
@@ -339,6 +340,7 @@ ENTRIES = (
         node="DivBackward0",
         arity=2,
         keepable=("x",),
+        frees=True,
     ),
     operation(
         "rdiv_scalar",
