@@ -387,6 +387,7 @@ class GraphTask:
         owned: Any = False
         inbox = self.inbox
         launched = self.launched
+        whole = budget
         while self.state is running:
             if inbox:
                 if node is not None:
@@ -411,21 +412,24 @@ class GraphTask:
             else:
                 budget -= node.cost
             if budget < 0:
+                cost = node.cost
                 if not thread:
-                    heavy = node.cost
-                    self._put_back(node, gradient, owned)
-                    return _HEAVY if heavy > HEAVY else MORE
-                if node.cost < CHEAP:
+                    # The first of a slice runs, whatever that has time for: every slice gets on.
+                    if cost > HEAVY or budget + cost != whole:
+                        self._put_back(node, gradient, owned)
+                        return _HEAVY if cost > HEAVY else MORE
+                elif cost < CHEAP:
                     self._put_back(node, gradient, owned)
                     return MORE
-                budget = CHEAP_RUN
-                if crew is not None:
-                    if crew.gives_way(node.cost):
-                        self._put_back(node, gradient, owned)
-                        return _HEAVY
-                    if share(self, crew, node, gradient, running, HEAVY):
-                        node = None
-                        continue
+                else:
+                    budget = CHEAP_RUN
+                    if crew is not None:
+                        if crew.gives_way(cost):
+                            self._put_back(node, gradient, owned)
+                            return _HEAVY
+                        if share(self, crew, node, gradient, running, HEAVY):
+                            node = None
+                            continue
             if careful or node.extras is not None:
                 self._run_carefully(node, gradient, owned)
                 node = None
@@ -561,6 +565,7 @@ class GraphTask:
         streams = self.streams
         assert streams is not None
         ready = self.ready
+        whole = budget
         while self.state is RUNNING:
             if self.inbox:
                 self.drain()
@@ -571,7 +576,7 @@ class GraphTask:
             stream = stream_of(node)
             cost = node.cost if stream is None else stream.device.launch_cost
             budget -= cost
-            if budget < 0 and not thread:
+            if budget < 0 and not thread and (cost > HEAVY or budget + cost != whole):
                 return _HEAVY if cost > HEAVY else MORE
             _, _, node, gradient, owned = heappop(ready)
             self._resume(node, streams.evaluate(self, node, gradient, owned), None)

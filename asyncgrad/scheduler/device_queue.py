@@ -51,6 +51,9 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
     def __init__(self) -> None:
         """Start empty."""
         super().__init__()
+        #: The only one that waits, and since when: it has nobody to be compared with.
+        self._alone: GraphTask | None = None
+        self._since = 0
         self._order = 0
         self._turn = 0
         #: The time used by the family that had the last turn: newcomers start there.
@@ -60,8 +63,29 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
 
     def enter(self, task: GraphTask, now: int) -> None:
         """Queue a pass."""
+        if self._alone is None and not self._queue:
+            self._alone, self._since = task, now
+        else:
+            self._compare()
+            self._enqueue(task, now)
+
+    def _compare(self) -> None:
+        """Have the only one that waits be compared with others."""
+        if self._alone is not None:
+            task, self._alone = self._alone, None
+            self._enqueue(task, self._since)
+
+    def _enqueue(self, task: GraphTask, since: int) -> None:
         self._order += 1
-        self.put_nowait(Turn(self.urgency(task), self._order, task, now, self._turn))
+        self.put_nowait(Turn(self.urgency(task), self._order, task, since, self._turn))
+
+    def empty(self) -> bool:
+        """Whether no pass waits."""
+        return self._alone is None and not self._queue
+
+    def qsize(self) -> int:
+        """How many passes wait."""
+        return len(self._queue) + (self._alone is not None)
 
     def urgency(self, task: GraphTask) -> Urgency:
         """That of a pass at this moment."""
@@ -88,15 +112,21 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
 
     def next_turn(self, now: int) -> tuple[GraphTask, int] | None:
         """The pass whose turn it is and for how long it has waited, None if none waits."""
-        if self.empty():
+        if self._alone is not None:
+            task, self._alone = self._alone, None
+            self._turn += 1
+            waited = now - self._since
+            used = self.charge(task, 0)
+        elif self._queue:
+            turn = self.get_nowait()
+            task, used, waited = turn.task, turn.urgency.used, now - turn.since
+        else:
             return None
-        turn = self.get_nowait()
-        self._clock = max(self._clock, turn.urgency.used)
-        waited = now - turn.since
+        self._clock = max(self._clock, used)
         self.waits += 1
         self.waited_ns += waited
         self.longest_ns = max(self.longest_ns, waited)
-        return turn.task, waited
+        return task, waited
 
     def _put(self, turn: Turn) -> None:
         """Put a turn into the heap that `PriorityQueue` has made."""
@@ -104,6 +134,7 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
 
     def _get(self) -> Turn:
         """Take out the next one."""
+        self._compare()
         queue = self._queue
         self._turn += 1
         if self._turn % _EVERY == 0:

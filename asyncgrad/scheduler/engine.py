@@ -30,6 +30,7 @@ from asyncgrad.scheduler.observation import Observation
 from asyncgrad.scheduler.shutdown import register, shut_down
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics, statistics_of
 from asyncgrad.scheduler.story import Story
+from asyncgrad.scheduler.walk import LONG, WALK_NS, steps_of
 from asyncgrad.scheduler.worker import Worker
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 SLICE_NS = 250_000
 #: By how much a caller's first slice may overdraw what is left of a turn.
 _OVERDRAFT_NS = 100_000
-#: Expected nanoseconds for a walk to look at a node.
-_WALK_NS = 250
 #: Elements that are added to leaves on the loop; more are in a thread.
 _COMMIT_SIZE = 50_000
 
@@ -186,9 +185,10 @@ class Engine:
         self.nodes.stop(self, task)
         self._hurry(task)
 
-    def tell(self, task: GraphTask, what: str) -> None:
+    def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
         """Add to the story of a pass."""
-        now = self.clock()
+        if now is None:
+            now = self.clock()
         if task.story is None:
             task.story = Story(now)
         task.story.add(now, what)
@@ -225,10 +225,15 @@ class Engine:
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run a pass for one slice, and see to what comes next."""
         if task.walk is not None:
-            if not task.start(budget // _WALK_NS + 1):
+            steps = steps_of(task, budget)
+            if not task.start(steps):
                 self.enqueue(task)
                 return
-            self.node_count += len(task.dependencies) + 1
+            nodes = len(task.dependencies) + 1
+            self.node_count += nodes
+            if nodes > LONG:
+                # What the end of the walk has left of this turn.
+                budget -= nodes % steps * WALK_NS
         self.slices += 1
         task.running = True
         token = hush()

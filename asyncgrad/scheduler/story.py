@@ -11,7 +11,7 @@ _LENGTH = 24
 class Story:
     """The last events of a pass, with the time at which each happened."""
 
-    __slots__ = ("_events", "_start")
+    __slots__ = ("_before", "_start", "_times", "_what", "_when")
 
     def __init__(self, now: int) -> None:
         """Begin.
@@ -20,21 +20,28 @@ class Story:
             now: nanoseconds of some clock.
         """
         self._start = now
-        #: (when, what, how often in a row)
-        self._events: deque[tuple[int, str, int]] = deque(maxlen=_LENGTH)
+        #: The last event: when, what, how often in a row; and those before it.
+        self._when = now
+        self._what = ""
+        self._times = 0
+        self._before: deque[tuple[int, str, int]] = deque(maxlen=_LENGTH - 1)
 
     def add(self, now: int, what: str) -> None:
         """Something has happened."""
-        if self._events and self._events[-1][1] == what:
-            _, _, times = self._events.pop()
-            self._events.append((now, what, times + 1))
+        if what == self._what:
+            self._times += 1
         else:
-            self._events.append((now, what, 1))
+            if self._times:
+                self._before.append((self._when, self._what, self._times))
+            self._what = what
+            self._times = 1
+        self._when = now
 
     def __str__(self) -> str:
         """One line for each event."""
+        events = [*self._before, (self._when, self._what, self._times)]
         lines = [
             f"  {(when - self._start) / 1e6:+.3f} ms  {what}" + (f" ({times} times)" * (times > 1))
-            for when, what, times in self._events
+            for when, what, times in events
         ]
         return "\n".join(["the last of what happened to this pass:", *lines])

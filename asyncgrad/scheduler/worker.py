@@ -4,33 +4,47 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from types import coroutine
 from typing import TYPE_CHECKING
 
 from asyncgrad.scheduler.ending import is_stop
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from asyncgrad.scheduler.engine import Engine
 
 #: How many passes that have ended while they waited are passed over in one turn of the loop.
 _PASSED_OVER = 64
+#: By how much nodes may be slower and faster than expected for it to count.
+_SLOWEST, _FASTEST = 0.25, 2.0
+
+
+@coroutine
+def _next_turn() -> Generator[None, None, None]:
+    """Wait for the next turn of the loop, as `sleep(0)` does."""
+    yield
 
 
 class Worker:
     """The one of one engine."""
 
-    __slots__ = ("held_ns", "longest_hold_ns", "task")
+    __slots__ = ("_speed", "held_ns", "longest_hold_ns", "task")
 
     def __init__(self) -> None:
         """Nobody waits."""
         self.task: asyncio.Task[None] | None = None
+        #: How many nanoseconds of expected cost one of the clock has been worth lately.
+        self._speed = 1.0
         #: For how long slices that passes have waited for have held the loop.
         self.held_ns = self.longest_hold_ns = 0
 
     def serve(self, engine: Engine, budget: int) -> None:
         """Give the pass whose turn it is a slice."""
         start = engine.clock()
+        queue = engine.queue
         for _ in range(_PASSED_OVER):
-            turn = engine.queue.next_turn(start)
+            turn = queue.next_turn(start)
             if turn is None:
                 return
             task, waited = turn
@@ -39,11 +53,20 @@ class Worker:
                 break
         else:
             return
-        engine.tell(task, "runs a slice")
+        engine.tell(task, "runs a slice", start)
         if task.observer is not None:
             task.observer.waited(task, waited)
-        engine.run_slice(task, budget)
+        speed = self._speed
+        if speed > 1 and not queue.empty():
+            # Others wait: many slices that are alike are fairer than few full ones.
+            speed = 1
+        worth = int(budget * speed)
+        engine.run_slice(task, worth)
         held = engine.clock() - start
+        if task.queued and held:
+            # It went on to the end of its slice. What was an accident of this one counts little.
+            seen = min(max(worth / held, _SLOWEST), _FASTEST)
+            self._speed += (seen - self._speed) / 4
         self.held_ns += held
         self.longest_hold_ns = max(self.longest_hold_ns, held)
 
@@ -64,7 +87,7 @@ class Worker:
         while True:
             # Everything may have changed here: passes come, end and are cancelled. Cancelled here,
             # the worker ends and `_ended` starts another for what still waits.
-            await asyncio.sleep(0)
+            await _next_turn()
             if engine.queue.empty():
                 return
             self.serve(engine, engine.slice_ns)

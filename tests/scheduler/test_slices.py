@@ -1,0 +1,120 @@
+"""What a turn of the loop is filled with: as much as it has time for, and something in any case."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from passes import calls, leaf
+
+import asyncgrad as ag
+from asyncgrad.scheduler.walk import steps_of
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("slice_ns", [0, 1_000, 100_000])
+async def test_every_slice_gets_on_however_short(slice_ns: int) -> None:
+    """A node that costs more than a slice, and not enough for a thread, still has its turn."""
+    x = leaf()
+    ran: list[int] = []
+    y = x
+    for i in range(6):
+        y = calls(y, lambda i=i: ran.append(i), cost=150_000)
+    engine = ag.engine()
+    engine.slice_ns = slice_ns
+    before = engine.away.segments
+    await y.sum().backward()
+    assert ran == [5, 4, 3, 2, 1, 0]
+    assert engine.away.segments == before
+    assert engine.slices >= 6
+
+
+@pytest.mark.asyncio
+async def test_a_pass_that_is_alone_fills_its_slices_by_the_clock() -> None:
+    """Its nodes take half as long as expected, so that it needs fewer turns than two at once."""
+
+    async def slices_of(passes: int) -> float:
+        before = engine.slices
+        futures = []
+        for _ in range(passes):
+            y = leaf()
+            for _ in range(400):
+                y = calls(y, work, cost=10_000)
+            futures.append(y.sum().backward())
+        for future in futures:
+            await future
+        return (engine.slices - before) / passes
+
+    def work() -> None:
+        now[0] += 5_000
+
+    now = [0]
+    engine = ag.engine()
+    engine.clock = lambda: now[0]
+    alone = await slices_of(1)
+    assert 8 <= alone <= 13
+    assert await slices_of(2) >= 16
+
+
+@pytest.mark.asyncio
+async def test_a_pass_whose_nodes_are_slow_gets_shorter_slices() -> None:
+    """The loop's turns stay as long as they should be."""
+    now = [0]
+    engine = ag.engine()
+    engine.clock = lambda: now[0]
+
+    def work() -> None:
+        now[0] += 20_000
+
+    y = leaf()
+    for _ in range(400):
+        y = calls(y, work, cost=10_000)
+    await y.sum().backward()
+    assert engine.slices >= 26, "as many as their time is worth, but for the first few"
+
+
+@pytest.mark.asyncio
+async def test_who_is_alone_in_the_queue_is_compared_when_others_come() -> None:
+    """The first in the queue waits without having been compared with anybody."""
+    ended: list[str] = []
+    engine = ag.engine()
+    engine.slice_ns = 0
+
+    def start(name: str, priority: int) -> Any:
+        y = leaf()
+        for _ in range(3):
+            y = calls(y, lambda: None)
+        future = y.sum().backward(priority=priority)
+        future.add_done_callback(lambda _: ended.append(name))
+        return future
+
+    queue = engine.queue
+    assert queue.empty()
+    first = start("first", 0)
+    assert (queue.qsize(), queue.empty()) == (1, False)
+    second = start("urgent", 1)
+    assert queue.qsize() == 2
+    third = start("third", 0)
+    for future in (first, second, third):
+        await future
+    assert ended[0] == "urgent"
+    assert queue.empty()
+    assert engine.statistics().queue_waits >= 3
+
+
+def test_a_walk_stops_where_its_dictionary_moves() -> None:
+    """What that takes is a turn of its own, with few other nodes in it."""
+    task: Any = SimpleNamespace(dependencies={})
+    moved = 0
+    while len(task.dependencies) < 400_000:
+        known = len(task.dependencies)
+        size = sys.getsizeof(task.dependencies)
+        steps = steps_of(task, 250_000)
+        for key in range(known, known + steps):
+            task.dependencies[key] = 1
+        if known > 10_000 and sys.getsizeof(task.dependencies) != size:
+            moved += 1
+            assert steps <= 32
+    assert moved >= 5
