@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Iterable, Mapping
 from contextvars import copy_context
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
+from asyncgrad.autograd.urgency import checked_deadline, checked_priority
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current, refuse_in_transform
@@ -68,6 +68,8 @@ def backward(
     Raises:
         RuntimeError: if a root needs no gradient or its gradient does not fit; from the future,
             what has gone wrong on a device.
+        TypeError: if the priority is no int, or the deadline no number.
+        ValueError: if the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
     if grad_variables is not None:
@@ -119,30 +121,21 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     if parent is not None and task.depth > modes.nesting_limit:
         raise NestingError(modes.nesting_limit)
     if priority is not None:
-        task.priority = _urgency("priority", priority)
+        task.priority = checked_priority(priority)
     elif parent is None:
         task.priority = modes.priority
     else:
         task.priority = max(parent.priority, modes.priority)
-    if deadline is None:
+    if deadline is not None:
+        deadline = checked_deadline(deadline)
+    else:
         deadline = modes.deadline
         if parent is not None and parent.deadline is not None:
             deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
     if deadline is not None:
-        task.deadline = _urgency("deadline", deadline)
+        task.deadline = deadline
         check_deadline(task)
     return start(task)
-
-
-def _urgency(name: str, value: Any) -> Any:
-    """A priority or a deadline.
-
-    Raises:
-        TypeError: if it is no number.
-    """
-    if not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-    return value
 
 
 class request(Mode):
@@ -153,10 +146,12 @@ class request(Mode):
 
     Args:
         priority: larger is more urgent; the default is that of the surroundings, or 0.
-        deadline: the loop's time at which they give up; the default is that of the surroundings.
+        deadline: the loop's time at which they give up; the default is that of the surroundings,
+            and infinity takes that back.
 
     Raises:
-        TypeError: if one of them is no number.
+        TypeError: if the priority is no int, or the deadline no number.
+        ValueError: if the deadline is NaN.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -171,10 +166,12 @@ class request(Mode):
 
     def __init__(self, *, priority: int | None = None, deadline: float | None = None) -> None:
         """Note the urgency; it holds from `__enter__` on."""
-        given = {"priority": priority, "deadline": deadline}
-        super().__init__(
-            **{name: _urgency(name, value) for name, value in given.items() if value is not None}
-        )
+        given: dict[str, Any] = {}
+        if priority is not None:
+            given["priority"] = checked_priority(priority)
+        if deadline is not None:
+            given["deadline"] = checked_deadline(deadline)
+        super().__init__(**given)
 
 
 def _sequence(value: Any) -> tuple[Any, ...]:

@@ -135,7 +135,7 @@ class Engine:
         Raises:
             ValueError: if nothing could run.
         """
-        if (passes is not None and passes < 1) or coroutine_nodes < 1 or grace < 0:
+        if (passes is not None and passes < 1) or coroutine_nodes < 1 or not grace >= 0:
             raise ValueError(
                 f"limit: passes={passes}, coroutine_nodes={coroutine_nodes}, grace={grace}: at "
                 f"least one pass and one coroutine have to run, and no time is negative"

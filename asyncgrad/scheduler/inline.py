@@ -12,7 +12,7 @@ from asyncio.events import _get_running_loop
 from collections import deque
 from contextvars import copy_context
 from functools import partial
-from threading import Timer
+from threading import TIMEOUT_MAX, Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,8 @@ def _run(task: GraphTask) -> Any:
     #: The coroutine nodes that run on the portal's loop, the first to be waited for next.
     started: deque[OnPortal] = deque()
     if task.deadline is not None:
-        timer = Timer(max(0.0, task.deadline - monotonic()), _expire, (task, started))
+        left = min(max(0.0, task.deadline - monotonic()), TIMEOUT_MAX)
+        timer = Timer(left, _expire, (task, started))
         timer.start()
     token = hush()
     try:

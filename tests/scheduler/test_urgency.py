@@ -203,3 +203,57 @@ async def test_a_family_of_passes_has_one_share() -> None:
     await asyncio.gather(calls(x, nested).sum().backward(), other.backward())
     half = log[: len(log) // 2]
     assert abs(half.count("inner") - half.count("other")) <= len(half) // 5
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("urgency", "error"),
+    [
+        ({"priority": "high"}, TypeError),
+        ({"priority": 1.5}, TypeError),
+        ({"deadline": "soon"}, TypeError),
+        ({"deadline": float("nan")}, ValueError),
+    ],
+)
+async def test_an_urgency_that_is_none_is_refused_before_anything_happens(
+    urgency: dict[str, Any], error: type[Exception]
+) -> None:
+    """No node has run, no pass is left behind, and the graph can still be used."""
+    x, loss = chain(3_000)
+    engine = ag.engine()
+    for start in (
+        lambda: loss.backward(**urgency),
+        lambda: ag.grad(loss, [x], **urgency),
+        lambda: ag.request(**urgency),
+        lambda: ag.sync.backward(loss, **urgency),
+    ):
+        with pytest.raises(error, match=r"priority|deadline"):
+            start()
+    statistics = engine.statistics()
+    assert (statistics.passes, statistics.in_flight, statistics.queued) == (0, 0, 0)
+    await loss.backward()
+    assert x.grad is not None
+
+
+@pytest.mark.asyncio
+async def test_an_infinite_deadline_is_none() -> None:
+    """It also takes back that of the surroundings."""
+    loop = asyncio.get_running_loop()
+    with ag.request(deadline=loop.time() - 1):
+        x, loss = chain(3_000)
+        await loss.backward(deadline=float("inf"))
+        assert x.grad is not None
+        with ag.request(deadline=float("inf")):
+            _, loss = chain(3_000)
+            await loss.backward()
+        _, loss = chain(3_000)
+        with pytest.raises(TimeoutError):
+            await loss.backward()
+
+
+def test_a_far_deadline_of_a_pass_without_a_loop() -> None:
+    """No thread waits for longer than threads can."""
+    for deadline in (1e30, float("inf")):
+        x, loss = chain(10)
+        loss.backward(deadline=deadline)
+        assert x.grad is not None
