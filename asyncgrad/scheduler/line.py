@@ -42,7 +42,8 @@ class Line:
         line = self.waiting
         loop.call_soon(self._note_start, engine)
         count = 0
-        most = max(1, engine.slice_ns // self._visit_ns)
+        # To the nearest: a turn may last half a visit longer, and is rarely half empty.
+        most = max(1, (engine.slice_ns + self._visit_ns // 2) // self._visit_ns)
         while line and count < most:
             first = line.popleft()
             if not first.done():

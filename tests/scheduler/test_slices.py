@@ -118,3 +118,20 @@ def test_a_walk_stops_where_its_dictionary_moves() -> None:
             moved += 1
             assert steps <= 32
     assert moved >= 5
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+async def test_a_gradient_that_is_a_view_needs_no_thread(reduce: str) -> None:
+    """However large it is, what is spread costs nothing: one segment, which commits."""
+    x = ag.ones(1_000_000, requires_grad=True)
+    loss = getattr(x, reduce)()
+    engine = ag.engine()
+    await loss.backward()
+    assert engine.away.segments == 1
+    rows = ag.ones(10_000, 100, requires_grad=True)
+    means = rows.mean(1)
+    before = engine.away.segments
+    await means.backward(ag.ones(10_000))
+    assert engine.away.segments > before
+    assert rows.grad[0, 0].item() == pytest.approx(0.01)

@@ -82,6 +82,16 @@ def _mean_pull(F: Any, g: Any, x_shape: Any, dims: Any, keepdim: Any) -> Any:
     return F.spread(F.div_scalar(g, count) if count else g, x_shape, dims, keepdim)
 
 
+def _sum_cost(*_: Any) -> int:
+    """The gradient is a view, however large."""
+    return 2_000
+
+
+def _mean_cost(x: Any, dims: tuple[int, ...], keepdim: bool) -> int:
+    """The same of a few numbers that are divided first, where the mean is of everything."""
+    return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
+
+
 # -- spread of values -----------------------------------------------------------------------------
 
 
@@ -629,6 +639,7 @@ ENTRIES = (
         fresh=False,
         kernel=_sum_back,
         variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
+        cost=_sum_cost,
     ),
     linear(
         "sum_to",
@@ -654,6 +665,7 @@ ENTRIES = (
         pushes={"x": lambda F, t, dims, keepdim: F.mean(t, dims, keepdim)},
         fresh=False,
         variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
+        cost=_mean_cost,
     ),
     operation(
         "var",
