@@ -3,7 +3,8 @@
 Left to itself, Linux may queue a loop that wakes up, or a client, behind a thread that computes
 until the next tick of its clock (4 ms at 250 Hz), while another core falls idle. So that the
 figures tell of the libraries and not of this, the loop and the clients get one core and the threads
-that compute get the others, whatever the variant.
+that compute get the others, whatever the variant. The clients, who in earnest are elsewhere, run
+when the loop has nothing to do, so that it does not queue behind them.
 """
 
 from __future__ import annotations

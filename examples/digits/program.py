@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import statistics
+import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -57,19 +59,17 @@ QUICK = Settings(
 class Clients:
     """The process of the clients, seen from here."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
 
     def start(self) -> None:
         """Let the clients begin to send."""
-        self._stdin.write(b"start\n")
+        self._writer.write(b"start\n")
 
     async def stop(self) -> dict[str, Any]:
         """Let them wait for their last answers, and say what they measured."""
-        self._stdin.write(b"stop\n")
-        line = await self._stdout.readline()
+        self._writer.write(b"stop\n")
+        line = await self._reader.readline()
         if not line:
             raise RuntimeError("the clients' process ended before it was told to")
         return json.loads(line)
@@ -78,14 +78,17 @@ class Clients:
 @asynccontextmanager
 async def clients(port: int, digits: Digits, settings: Settings) -> AsyncIterator[Clients]:
     """Start the clients' process, and end it whatever happens."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(Path(__file__).with_name("clients.py")),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for this program, which then ends that one
-    )
-    assert process.stdin is not None
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        process = subprocess.Popen(  # noqa: ASYNC220 - uvloop's have no process group
+            [sys.executable, str(Path(__file__).with_name("clients.py"))],
+            stdin=theirs,
+            stdout=theirs,
+            # Ctrl-C is for this program, which then ends that one. No session of its own: Linux
+            # would grant that as large a share of their core as the loop and all threads together.
+            process_group=0,
+        )
     try:
         setup = {
             "port": port,
@@ -94,12 +97,12 @@ async def clients(port: int, digits: Digits, settings: Settings) -> AsyncIterato
             "images": (digits.test_images * GREY_LEVELS).astype(int).tolist(),
             "labels": digits.test_labels.tolist(),
         }
-        process.stdin.write(json.dumps(setup).encode() + b"\n")
-        await process.stdin.drain()
-        yield Clients(process)
+        writer.write(json.dumps(setup).encode() + b"\n")
+        await writer.drain()
+        yield Clients(reader, writer)
     finally:
-        process.stdin.close()  # and so it ends
-        await process.communicate()
+        writer.close()  # and so it ends
+        await asyncio.to_thread(process.wait)
 
 
 @asynccontextmanager
