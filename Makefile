@@ -21,14 +21,23 @@ COVERAGE = --cov --cov-report=
 .DEFAULT_GOAL := help
 # Two pips in one environment would trip over each other.
 .NOTPARALLEL:
-.PHONY: help demo test lint format check check-all test-matrix test-floors bench clean FORCE
+.PHONY: help demo service training-api edge-forecast test lint format check check-all test-matrix test-floors bench clean FORCE
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 	@echo "  Variables: PYTHON=python3.12, VENV=.venv, ARGS='-k name' (passed on)"
 
 demo: $(VENV)/.installed-demo ## train a classifier beside live requests (under a minute)
 	$(RUN) -m examples.digits $(ARGS)
+
+service: $(VENV)/.installed-service ## serve a page that predicts, explains and learns digits
+	$(RUN) -m examples.service $(ARGS)
+
+training-api: $(VENV)/.installed-service ## serve a hosted training API
+	$(RUN) -m examples.training_api $(ARGS)
+
+edge-forecast: $(VENV)/.installed-demo ## forecast the weather on the hub of a home
+	$(RUN) -m examples.edge_forecast $(ARGS)
 
 test: $(VENV)/.installed-test ## run the tests; those that need PyTorch skip where it is absent
 	$(PYTEST) $(ARGS)
