@@ -131,7 +131,9 @@ def _apply(
     rule = node.rule
     if rule is None:
         yield from node.prefetch()
-        received = yield from awaited(node.apply(tuple(gradients), task))
+        received = node.apply(tuple(gradients), task)
+        if received.__class__ is not tuple:
+            received = yield from awaited(received)
         received = node.conclude(received, task)
         if not task.keep_graph:
             node.release_saved(task.freed)

@@ -244,6 +244,13 @@ def _runner(
         first = arguments[0]
         token = hush()
         try:
+            if (
+                first.__class__ is np.ndarray
+                and first.shape
+                and first.size <= _BLOCK
+                and first.dtype.itemsize != 2
+            ):
+                return kernel(xp, None, *arguments)
             if first.dtype.itemsize == 2:
                 wide = [part.astype(np.float32) for part in arguments[:arrays]]
                 return run(xp, *wide, *arguments[arrays:]).astype(first.dtype)

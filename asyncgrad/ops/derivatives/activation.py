@@ -250,7 +250,7 @@ def line_total(xp: Any, x: Any, dim: int) -> Any:
     """The sums along an axis, which is kept; BLAS adds up the rows of a large matrix."""
     if x.ndim == 2 and dim == 1 and x.size >= _CLIP:
         return xp.dot(x, xp.ones(x.shape[1], x.dtype))[:, None]
-    return x.sum(axis=dim, keepdims=True)
+    return xp.add.reduce(x, dim, None, None, True)
 
 
 @along()

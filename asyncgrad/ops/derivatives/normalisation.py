@@ -15,6 +15,10 @@ from asyncgrad.ops.derivatives.activation import line_total
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, in_one_block, widening
 
+#: Products are added up by BLAS, line by line, where there are few elements or the lines are long.
+_FEW = 1024
+_LONG = 64
+
 # -- over the last axes ---------------------------------------------------------------------------
 
 
@@ -26,8 +30,10 @@ def _rows(x: Any, count: int) -> Any:
 
 def _row_dots(xp: Any, x: Any, y: Any) -> Any:
     if x.dtype.kind == "V":
-        # einsum knows NumPy's own dtypes only.
+        # The others know NumPy's own dtypes only.
         return (x * y).sum(axis=1, keepdims=True)
+    if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[1] >= _LONG):
+        return np.vecdot(x, y)[:, None]
     return xp.einsum("ij,ij->i", x, y)[:, None]
 
 
@@ -212,6 +218,13 @@ def _channels(x: Any) -> Any:
     return x.reshape(shape[0], shape[1], prod(shape[2:]))
 
 
+def _channel_dots(xp: Any, x: Any, y: Any) -> Any:
+    """The sums of products, by channel."""
+    if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[2] >= _LONG):
+        return np.vecdot(x, y).sum(axis=0)
+    return xp.einsum("ncs,ncs->c", x, y)
+
+
 def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
     """The mean and the variance of each channel."""
     x = _channels(x)
@@ -220,11 +233,11 @@ def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
     column = mean[:, None]
     if in_one_block(x):
         y = x - column
-        return mean, xp.einsum("ncs,ncs->c", y, y) / n
+        return mean, _channel_dots(xp, y, y) / n
     total = xp.zeros_like(mean)
     for block in blocks_of(x):
         y = x[block] - column
-        total += xp.einsum("ncs,ncs->c", y, y)
+        total += _channel_dots(xp, y, y)
     return mean, total / n
 
 
@@ -261,12 +274,12 @@ def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
     """The sums of the gradient, and of its product with x less the mean, by channel."""
     column = mean[:, None]
     if in_one_block(x):
-        return g.sum(axis=2).sum(axis=0), xp.einsum("ncs,ncs->c", g, x - column)
+        return g.sum(axis=2).sum(axis=0), _channel_dots(xp, g, x - column)
     plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
     for block in blocks_of(x):
         part = g[block]
         plain += part.sum(axis=2).sum(axis=0)
-        product += xp.einsum("ncs,ncs->c", part, x[block] - column)
+        product += _channel_dots(xp, part, x[block] - column)
     return plain, product
 
 
