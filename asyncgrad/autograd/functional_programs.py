@@ -1,0 +1,241 @@
+"""The programs of `autograd.functional`: coroutines made of passes and the user's function.
+
+Products of Jacobians with vectors are made of two passes: the first gives a function of its own
+gradients that is linear, the second transposes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.functional_forward import blocks_forward
+from asyncgrad.autograd.functional_parts import (
+    BACK,
+    BACK_TRICK,
+    DOUBLE_BACK,
+    DOUBLE_BACK_TRICK,
+    basis,
+    check_dependent,
+    check_one_element,
+    check_scalar,
+    filled,
+    finished,
+    hessian_vector,
+    prepared,
+    tuple_of,
+    unpacked,
+    vector,
+)
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.autograd.passes import grad
+from asyncgrad.creation import zeros, zeros_like
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.functions.shape import stack
+from asyncgrad.scheduler import call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+async def vjp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    """The outputs, and a vector times the Jacobian."""
+    single, given = tuple_of(inputs, "inputs", "vjp")
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        alone, outputs = await _outputs(func, tensors, "vjp", strict)
+        if v is None:
+            check_one_element(outputs, "user-provided function returns")
+        else:
+            v = vector(v, outputs, alone, create_graph, "vjp")
+    found = await _grad(outputs, tensors, v, create_graph)
+    product = filled(found, tensors, strict, create_graph, BACK)
+    return finished(outputs, alone, create_graph), finished(product, single, create_graph)
+
+
+async def jvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    """The outputs, and the Jacobian times a vector."""
+    _, given = tuple_of(inputs, "inputs", "jvp")
+    single = not isinstance(inputs, tuple)
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        if v is None:
+            check_one_element(tensors, "input to the user-provided function is")
+        else:
+            v = vector(v, tensors, single, create_graph, "jvp")
+        alone, outputs = await _outputs(func, tensors, "jvp", strict)
+        # The first pass is linear in these: their values do not matter.
+        dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
+        gradients = await _grad(outputs, tensors, dummies, True)
+        check_dependent(gradients, "grad_inputs", strict)
+        found = await _grad(gradients, dummies, v, create_graph)
+    product = filled(found, outputs, strict, create_graph, BACK_TRICK)
+    return finished(outputs, alone, create_graph), finished(product, alone, create_graph)
+
+
+async def jacobian_program(
+    func: Any,
+    inputs: Any,
+    create_graph: bool,
+    strict: bool,
+    vectorize: bool,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """The Jacobian."""
+    single, given = tuple_of(inputs, "inputs", "jacobian")
+    if strategy == "forward-mode":
+        alone, blocks = await blocks_forward(func, given)
+        return unpacked(blocks, alone, single)
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        alone, outputs = await _outputs(func, tensors, "jacobian", strict)
+        if vectorize:
+            if strict:
+                raise AutogradError(
+                    "jacobian: strict=True and vectorize=True are not supported together. Set one "
+                    "of them to False."
+                )
+            rows = await _rows_at_once(outputs, tensors, create_graph)
+        else:
+            rows = tuple(
+                [
+                    await _rows(place, out, tensors, create_graph, strict)
+                    for place, out in enumerate(outputs)
+                ]
+            )
+    if not create_graph:
+        rows = tuple(tuple(block.detach() for block in row) for row in rows)
+    return unpacked(rows, alone, single)
+
+
+async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: bool) -> Any:
+    """The derivatives of one output, a row at a time."""
+    blocks: list[list[Any]] = [[] for _ in tensors]
+    flat = out.reshape(-1)
+    for row in range(out.numel()):
+        found = await _grad((flat[row],), tensors, None, create_graph, retain_graph=True)
+        for where, (block, gradient, tensor) in enumerate(zip(blocks, found, tensors, strict=True)):
+            if strict and gradient is None:
+                raise AutogradError(
+                    f"Output {place} of the user-provided function is independent of input "
+                    f"{where}. This is not allowed in strict mode."
+                )
+            if strict and create_graph and not gradient.requires_grad:
+                raise AutogradError(
+                    f"The jacobian of the user-provided function is independent of input {place}. "
+                    f"This is not allowed in strict mode when create_graph=True."
+                )
+            block.append(zeros_like(tensor) if gradient is None else gradient)
+    return tuple(
+        stack(block).reshape(*out.shape, *tensor.shape) if block else _blank(tensor, *out.shape)
+        for block, tensor in zip(blocks, tensors, strict=True)
+    )
+
+
+async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
+    """The derivatives of all outputs by all inputs, from one pass over a batch of gradients."""
+    sizes = [out.numel() for out in outputs]
+    pairs = [(out, b) for out, b in zip(outputs, basis(outputs), strict=True) if out.requires_grad]
+    found: Any = (None,) * len(tensors)
+    if pairs:
+        roots, batches = zip(*pairs, strict=True)
+        found = await grad(
+            roots, tensors, batches, None, create_graph, allow_unused=True, is_grads_batched=True
+        )
+    columns = [
+        _blank(tensor, sum(sizes)) if rows is None else rows
+        for rows, tensor in zip(found, tensors, strict=True)
+    ]
+    blocks = [
+        [
+            part.reshape(*out.shape, *tensor.shape)
+            for part, out in zip(column.split(sizes), outputs, strict=True)
+        ]
+        for column, tensor in zip(columns, tensors, strict=True)
+    ]
+    return tuple(zip(*blocks, strict=True))
+
+
+def _blank(tensor: Any, *lead: int) -> Any:
+    """Zeros of a tensor's kind with further axes before its own."""
+    return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+
+
+async def vhp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    """The output, and a vector times the Hessian."""
+    single, given = tuple_of(inputs, "inputs", "vhp")
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        v = hessian_vector(v, tensors, single, create_graph, "vhp")
+        out, gradients = await _gradient(func, tensors, "vhp", strict)
+    found = await _grad(gradients, tensors, v, create_graph)
+    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK)
+    return finished((out,), True, create_graph), finished(product, single, create_graph)
+
+
+async def hvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
+    """The output, and the Hessian times a vector."""
+    single, given = tuple_of(inputs, "inputs", "hvp")
+    with enable_grad():
+        tensors = prepared(given, create_graph)
+        v = hessian_vector(v, tensors, single, create_graph, "hvp")
+        out, gradients = await _gradient(func, tensors, "hvp", strict)
+        dummies = tuple(zeros_like(tensor).requires_grad_() for tensor in tensors)
+        second = await _grad(gradients, tensors, dummies, True)
+        check_dependent(second, "hessian", strict)
+        found = await _grad(second, dummies, v, create_graph)
+    product = filled(found, tensors, strict, create_graph, DOUBLE_BACK_TRICK)
+    return finished((out,), True, create_graph), finished(product, single, create_graph)
+
+
+# -- steps of a program ---------------------------------------------------------------------------
+
+
+async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bool, Any]:
+    """What the user's function returns: whether it is one tensor, and a tuple."""
+    found = await call(func, *tensors)
+    alone, outputs = tuple_of(found, "outputs of the user-provided function", name)
+    check_dependent(outputs, "outputs", strict)
+    return alone, outputs
+
+
+async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[Any, Any]:
+    """The one element that the user's function returns, and its differentiable gradient."""
+    alone, outputs = await _outputs(func, tensors, name, strict)
+    check_scalar(alone, outputs, name)
+    gradients = await _grad(outputs, tensors, None, True)
+    check_dependent(gradients, "jacobian", strict)
+    return outputs[0], gradients
+
+
+def scalar_function(func: Any, strict: bool) -> Any:
+    """The user's function, which has to return one element."""
+
+    async def scalar(*tensors: Any) -> Any:
+        alone, outputs = await _outputs(func, tensors, "hessian", strict)
+        check_scalar(alone, outputs, "hessian")
+        return outputs[0].squeeze()
+
+    return scalar
+
+
+async def _grad(
+    outputs: Sequence[Any],
+    tensors: Sequence[Any],
+    vectors: Any,
+    create_graph: bool,
+    retain_graph: bool | None = None,
+) -> Sequence[Any]:
+    """`grad` that passes over the outputs without a gradient, and gives None without any."""
+    vectors = (None,) * len(outputs) if vectors is None else vectors
+    pairs = [
+        (out, vector)
+        for out, vector in zip(outputs, vectors, strict=True)
+        if out is not None and out.requires_grad
+    ]
+    if not pairs:
+        return (None,) * len(tensors)
+    roots, gradients = zip(*pairs, strict=True)
+    found: Sequence[Any] = await grad(
+        roots, tensors, gradients, retain_graph, create_graph, allow_unused=True
+    )
+    return found
