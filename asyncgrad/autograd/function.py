@@ -18,7 +18,7 @@ from asyncgrad.autograd.once import once_differentiable
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
-from asyncgrad.core.saved import SavedNone
+from asyncgrad.core.saved_attributes import SavedNone
 from asyncgrad.core.variable import Variable, grad_dtype, requires_grad, wrap, zeros_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.ambient import tracking

@@ -11,7 +11,8 @@ from asyncgrad.autograd.edges import GradientEdge
 from asyncgrad.autograd.function import FunctionNode
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import Freed, Node, as_edge
-from asyncgrad.core.saved import SavedTensor, kept_by
+from asyncgrad.core.saved import SavedTensor
+from asyncgrad.core.saved_attributes import kept_by
 from asyncgrad.core.variable import Variable, gradient_edge
 from asyncgrad.errors import AutogradError
 
