@@ -137,9 +137,9 @@ class PooledNumpy:
                 return np.dot(x, y, POOL.take(shape, x.dtype))
         return np.dot(x, y)
 
-    def empty_like(self, like: Any, dtype: Any = None) -> Any:
+    def empty_like(self, like: Any, dtype: Any = None, order: Any = "K") -> Any:
         """An array of the shape of another, whose elements are not set."""
         dtype = like.dtype if dtype is None else np.dtype(dtype)
         if like.flags.c_contiguous and like.size * dtype.itemsize >= LARGE:
             return POOL.take(like.shape, dtype)
-        return np.empty_like(like, dtype=dtype)
+        return np.empty_like(like, dtype=dtype, order=order)
