@@ -46,6 +46,8 @@ class Modes:
     device: Any = None
     #: Where random numbers come from, or None for the process' default generator.
     generator: Any = None
+    #: Keeps results of a checkpoint's first run for its second one, or None.
+    selection: Any = None
     #: What checkpoints are told to do whatever their arguments say, or None.
     checkpoints: Any = None
     #: The innermost current stream with those around it, or None: default streams everywhere.
@@ -97,6 +99,7 @@ class Modes:
             and self.dual_level is None
             and self.check is None
             and self.batch is None
+            and self.selection is None
             and self.streams is None
         )
         object.__setattr__(self, "plain", plain)

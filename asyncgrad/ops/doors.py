@@ -55,10 +55,13 @@ def general_door(entry: Entry) -> Callable[..., Any]:
         attributes = arguments[arity:]
         modes = current()
         plain = modes.plain
-        if not plain and modes.batch is not None:
-            batched = batching.evaluate(entry, inputs, attributes)
-            if batched is not None:
-                return batched
+        if not plain:
+            if modes.batch is not None:
+                batched = batching.evaluate(entry, inputs, attributes)
+                if batched is not None:
+                    return batched
+            if modes.selection is not None and not view:
+                return modes.selection.evaluate(entry, door, inputs, attributes)
         first = inputs[0]._metadata
         try:
             array = first.kernels[name](*[x._array for x in inputs], *attributes)

@@ -22,13 +22,19 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.generator import source_of
 from asyncgrad.scheduler import awaits, offload
 from asyncgrad.utils.recomputation import CheckpointError, Frame
+from asyncgrad.utils.selection import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
-    "CheckpointError", "CheckpointFunction", "GraphExecGroup", "check_backward_validity",
-    "checkpoint", "checkpoint_sequential", "detach_variable", "noop_context_fn",
+    "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "GraphExecGroup",
+    "SelectiveCheckpointContext", "check_backward_validity", "checkpoint", "checkpoint_sequential",
+    "create_selective_checkpoint_contexts", "detach_variable", "noop_context_fn",
     "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
 ]  # fmt: skip
 

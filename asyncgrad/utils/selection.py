@@ -1,0 +1,230 @@
+"""Selective checkpoints: some results of the first run are kept, the others are computed again.
+
+Each function of the table that a checkpointed function calls is counted by its name. In the first
+run a policy says which results to keep; the second run takes them instead of computing them, and
+records the same nodes as if it had.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from asyncgrad.core.modes import Mode
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge, is_inference, wrap
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.core.views import VersionCounter
+    from asyncgrad.ops.entry import Entry
+
+
+class CheckpointPolicy(enum.Enum):
+    """What becomes of a result: it is kept, or computed again."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    #: To keep is all that these do here.
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+_COMPUTED_AGAIN = frozenset({CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE})
+
+
+class SelectiveCheckpointContext(NamedTuple):
+    """What a policy is told beside the call."""
+
+    #: Never true: policies are asked in the first run alone.
+    is_recompute: bool
+    #: The result.
+    op_output: Any
+
+
+class _Kept(NamedTuple):
+    """A result of the first run."""
+
+    array: Any
+    counter: VersionCounter | None
+    version: int
+
+
+#: In the place of a result that was not kept, and of one that was taken.
+_AGAIN: Final = object()
+_TAKEN: Final = object()
+
+
+class _Store:
+    """The results of the first run."""
+
+    def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
+        """Start with nothing."""
+        self.policy = policy
+        self.allow_mutation = allow_mutation
+        #: By the function's name, in the order of its calls.
+        self.results: defaultdict[str, list[Any]] = defaultdict(list)
+
+
+class _Keeper:
+    """What the first run finds among its modes: it asks the policy after each call."""
+
+    def __init__(self, store: _Store) -> None:
+        """Fill a store."""
+        self._store = store
+
+    def evaluate(self, entry: Entry, door: Callable[..., Any], inputs: Any, attributes: Any) -> Any:
+        """Compute a result, and keep it if the policy says so."""
+        with Mode(selection=None):
+            out = door(*inputs, *attributes)
+            told = SelectiveCheckpointContext(is_recompute=False, op_output=out)
+            policy = self._store.policy(told, entry.name, *inputs, *attributes)
+        kept: Any = _AGAIN
+        if policy if isinstance(policy, bool) else policy not in _COMPUTED_AGAIN:
+            counter = None if is_inference(out) else counter_of(out)
+            kept = _Kept(out._array, counter, 0 if counter is None else counter.value)
+        self._store.results[entry.name].append(kept)
+        return out
+
+
+class _Replayer:
+    """What the second run finds: it takes what was kept, from the first call on."""
+
+    def __init__(self, store: _Store) -> None:
+        """Empty a store."""
+        self._store = store
+        self._calls: defaultdict[str, int] = defaultdict(int)
+
+    def evaluate(self, entry: Entry, door: Callable[..., Any], inputs: Any, attributes: Any) -> Any:
+        """Take a result, or compute it if it was not kept."""
+        kept = self._take(entry.name)
+        with Mode(selection=None):
+            if kept is _AGAIN:
+                return door(*inputs, *attributes)
+            return door(_having(inputs[0], entry.name, kept.array), *inputs[1:], *attributes)
+
+    def _take(self, name: str) -> Any:
+        results, place = self._store.results[name], self._calls[name]
+        self._calls[name] += 1
+        if place >= len(results):
+            raise AutogradError(
+                f"checkpoint: {name} is called more often when the function runs again than it "
+                f"was at first. This can happen if the function is not deterministic or depends "
+                f"on what has changed between forward and backward."
+            )
+        kept = results[place]
+        if kept is _TAKEN:
+            raise AutogradError(
+                "Trying to backward an extra time. You are only allowed to backward once on any "
+                "region computed under selective activation checkpoint."
+            )
+        if kept is not _AGAIN:
+            results[place] = _TAKEN
+            counter = kept.counter
+            if (
+                counter is not None
+                and counter.changed_since(kept.version)
+                and not self._store.allow_mutation
+            ):
+                raise AutogradError(
+                    f"checkpoint: a result of {name} that was kept has been mutated since. Clone "
+                    f"it before, or pass allow_cache_entry_mutation=True."
+                )
+        return kept
+
+
+class _Again(Mode):
+    """The context of the second run."""
+
+    def __init__(self, store: _Store) -> None:
+        """Keep the store."""
+        super().__init__()
+        self._store = store
+
+    def __enter__(self) -> Any:
+        """Begin a run."""
+        self._changes = {"selection": _Replayer(self._store)}
+        return super().__enter__()
+
+    def _again(self) -> Mode:
+        return _Again(self._store)
+
+
+class _Known:
+    """The record of an operand of which a function need not compute its result."""
+
+    __slots__ = ("_metadata", "kernels")
+
+    def __init__(self, metadata: Any, name: str, array: Any) -> None:
+        """Answer the function with the array, and everything else as the record does."""
+        self._metadata = metadata
+        self.kernels = {name: lambda *_: array}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._metadata, name)
+
+
+def _having(x: Variable, name: str, array: Any) -> Variable:
+    """The tensor as an operand of a function whose result is known."""
+    operand: Variable = wrap(x._array, _Known(x._metadata, name, array), gradient_edge(x))  # type: ignore[arg-type]
+    if not is_inference(x):
+        operand._counter = counter_of(x)
+    return operand
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Callable[..., Any] | Sequence[Any], allow_cache_entry_mutation: bool = False
+) -> tuple[Mode, Mode]:
+    """Contexts for `checkpoint` in which some results are kept and the others computed again.
+
+    Functions go by their names in the table of derivatives, such as "mm", "bmm" and "exp". Views
+    are always taken again, and so are tensors that join others.
+
+    Args:
+        policy_fn_or_list: a list of functions, or of their names, whose results are kept; or a
+            function of a `SelectiveCheckpointContext`, the name and the arguments of a call, that
+            answers with a `CheckpointPolicy`, or True to keep the result.
+        allow_cache_entry_mutation: do not mind if a result was changed in place after it was kept.
+
+    Returns:
+        The contexts of the first and of the second run. There is one second run.
+
+    Raises:
+        TypeError: if it is neither.
+        ValueError: if there is something else in the list.
+
+    Example:
+        >>> import functools
+        >>> import asyncgrad as ag
+        >>> from asyncgrad.utils import checkpoint as ck
+        >>> keep = functools.partial(ck.create_selective_checkpoint_contexts, [ag.mm])
+        >>> w = ag.ones(2, 2, requires_grad=True)
+        >>> y = ck.checkpoint(lambda w: (w @ w).exp(), w, use_reentrant=False, context_fn=keep)
+        >>> _ = y.sum().backward()
+    """
+    if isinstance(policy_fn_or_list, (list, tuple)):
+        names = frozenset([_name(one) for one in policy_fn_or_list])
+
+        def policy(told: SelectiveCheckpointContext, name: str, *args: Any) -> bool:
+            return name in names
+
+        store = _Store(policy, allow_cache_entry_mutation)
+    elif callable(policy_fn_or_list):
+        store = _Store(policy_fn_or_list, allow_cache_entry_mutation)
+    else:
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    return Mode(selection=_Keeper(store)), _Again(store)
+
+
+def _name(op: Any) -> str:
+    name = op if isinstance(op, str) else getattr(op, "__name__", None)
+    if not isinstance(name, str):
+        raise ValueError(
+            f"Expected op in `op_list` to be a function of asyncgrad or its name but got: {op} of "
+            f"type {type(op)}"
+        )
+    return name
