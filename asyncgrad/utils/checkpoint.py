@@ -370,9 +370,14 @@ def _roots(outputs: Any, gradients: tuple[Any, ...]) -> tuple[list[Any], list[An
     """The outputs that gradients flow from, with those gradients."""
     if isinstance(outputs, Variable):
         outputs = (outputs,)
+    if len(outputs) > len(gradients):
+        raise IndexError(
+            f"checkpoint: the function returned {len(gradients)} values at first, and "
+            f"{len(outputs)} when it was run again"
+        )
     pairs = [
         (output, gradient)
-        for output, gradient in zip(outputs, gradients, strict=True)
+        for output, gradient in zip(outputs, gradients, strict=False)
         if isinstance(output, Variable) and requires_grad(output)
     ]
     if not pairs:

@@ -238,7 +238,9 @@ class Run:
                 for place, (before, after) in enumerate(zip(expected, found, strict=True))
                 if before is not after and frame.holders[place]() is not None
             ]
-            if differing and frame.compare:
+            if not frame.compare:
+                self._check_shapes(frame)
+            elif differing:
                 raise CheckpointError(
                     f"checkpoint: Recomputed values for the following tensors have different "
                     f"metadata than during the forward pass.\n{''.join(differing)}"
@@ -247,6 +249,15 @@ class Run:
         self._facts.clear()
         self._places.clear()
         self.ended = True
+
+    def _check_shapes(self, frame: Frame) -> None:
+        """What nobody wants compared may differ in everything that the derivative can bear."""
+        for place, (before, after) in enumerate(zip(frame.facts, self._facts, strict=True)):
+            if not _fits(after.shape, before.shape) and frame.holders[place]() is not None:
+                raise CheckpointError(
+                    f"checkpoint: the tensor at position {place} had shape {before.shape} at "
+                    f"first, and {after.shape} when the function was run again.{self._story(frame)}"
+                )
 
     def take(self, holder: Holder) -> Any:
         """What is held, once.
@@ -293,6 +304,12 @@ class Run:
                 for number, (fact, where) in enumerate(zip(facts, places, strict=True))
             ]
         return "".join(parts)
+
+
+def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether a shape can be broadcast to another."""
+    extra = len(target) - len(shape)
+    return extra >= 0 and all(a in {1, b} for a, b in zip(shape, target[extra:], strict=True))
 
 
 def _saved(argument: Any) -> bool:

@@ -618,3 +618,30 @@ def test_arguments_saved_on_the_cpu(T, log):
         d = T.sin(h)
     yield d.sum().backward()
     log(x.grad)
+
+
+@both
+def test_what_has_another_shape_when_it_runs_again(T, log):
+    runs = []
+
+    def saves_more(x):
+        runs.append(None)
+        y = x.exp()
+        return (y if len(runs) % 2 else T.cat([y, y])).sin().sum()
+
+    def returns_more(x):
+        runs.append(None)
+        return x.exp() if len(runs) % 2 else (x.exp(), x.exp())
+
+    for function, options in (
+        (saves_more, {"use_reentrant": False, "determinism_check": "default"}),
+        (saves_more, {"use_reentrant": False, "determinism_check": "none"}),
+        (returns_more, {"use_reentrant": True}),
+    ):
+        x = T.ones(2, requires_grad=True)
+        y = T.utils.checkpoint.checkpoint(function, x, **options)
+        try:
+            yield y.sum().backward()
+        except (RuntimeError, IndexError) as error:
+            log(error)
+        runs.clear()

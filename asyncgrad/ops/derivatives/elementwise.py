@@ -349,7 +349,8 @@ ENTRIES = (
         "scalar",
         pulls={"x": lambda F, g, x, out: F.chain(g, F.div(-out, x))},
         pushes={"x": lambda F, t, x, out: t * F.div(-out, x)},
-        node="ReciprocalBackward0",
+        node="MulBackward0",
+        arity=2,
     ),
     operation(
         "add_scalar",
