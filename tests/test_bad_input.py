@@ -118,7 +118,7 @@ BACKWARD = {
     _gradient_that_is_a_number: (TypeError, r"grad.*take a Tensor.*not float"),
     _root_that_is_a_number: (TypeError, r"backward.*take a Tensor.*not int"),
     _root_that_is_to_be_awaited: (TypeError, r"backward.*take a Tensor.*not Future"),
-    _priority_that_is_a_text: (TypeError, "priority must be a number, not str"),
+    _priority_that_is_a_text: (TypeError, "priority must be an int, not str"),
     _deadline_that_is_a_text: (TypeError, "deadline must be a number, not str"),
     _freed: (RuntimeError, "second time.*MulBackward0.*retain_graph"),
     _changed_in_place: (RuntimeError, "(?s)modified by an inplace operation.*version"),

@@ -18,7 +18,8 @@ def checked_priority(priority: Any) -> int:
         return index(priority)
     except TypeError:
         raise TypeError(
-            f"priority has to be an int, not {priority!r}. Larger ones are more urgent; 0 is usual."
+            f"priority must be an int, not {type(priority).__name__}: larger ones are more urgent, "
+            f"0 is usual."
         ) from None
 
 
@@ -31,9 +32,9 @@ def checked_deadline(deadline: Any) -> float | None:
     """
     if not isinstance(deadline, Real):
         raise TypeError(
-            f"deadline has to be a time of the loop's clock, not {deadline!r}: loop.time() + 0.5, "
-            f"for example."
+            f"deadline must be a number, not {type(deadline).__name__}: a time of the loop's "
+            f"clock, loop.time() + 0.5 for example."
         )
     if isnan(deadline):
-        raise ValueError("deadline is NaN, which never comes: leave it out, or give a time.")
+        raise ValueError("deadline must be a time of the loop's clock, not NaN, which never comes.")
     return None if deadline == inf else float(deadline)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
 #: Expected nanoseconds for a walk to look at a node.
-WALK_NS = 250
+WALK_NS = 350
 #: Walks over so many nodes are worth counting.
 LONG = 200
 #: A dictionary of more entries takes a while to make room for others.

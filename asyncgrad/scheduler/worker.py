@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: How many passes that have ended while they waited are passed over in one turn of the loop.
 _PASSED_OVER = 64
 #: By how much nodes may be slower and faster than expected for it to count.
-_SLOWEST, _FASTEST = 0.25, 2.0
+_SLOWEST, _FASTEST = 0.25, 4.0
 
 
 @coroutine
