@@ -5,6 +5,7 @@ import numpy as _np
 from asyncgrad import (
     accelerator,
     autograd,
+    cpu,
     cuda,
     devices,
     errors,
@@ -33,6 +34,8 @@ from asyncgrad.autograd.modes import (
 )
 from asyncgrad.devices import Device as device
 from asyncgrad.devices import Event, Stream, set_default_device
+from asyncgrad.devices.discovery import find as _find_device
+from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.func import vmap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
@@ -112,6 +115,27 @@ def get_default_device() -> device:
     return _place_of("get_default_device")
 
 
+def get_device_module(device: object = None) -> object:
+    """The functions of a kind of device: `cpu`, `cuda`, or `accelerator` for any other.
+
+    Args:
+        device: a device or its name; the accelerator's if None, the CPU's if there is none.
+
+    Raises:
+        RuntimeError: if there is no such device.
+    """
+    if device is None:
+        found = accelerator.current_accelerator()
+        kind = "cpu" if found is None else found.type
+    elif isinstance(device, (str, devices.Device)):
+        kind = getattr(device, "type", None) or str(device).partition(":")[0]
+    else:
+        raise RuntimeError(f"Invalid value of device '{device}', expect a device, str, or None")
+    if kind not in devices.KINDS:
+        _find_device(kind)  # Says which there are.
+    return {"cpu": cpu, "cuda": cuda}.get(kind, accelerator)
+
+
 def __getattr__(name: str) -> object:
     """The dtype that only an extra has."""
     if name == "bfloat16":
@@ -121,9 +145,11 @@ def __getattr__(name: str) -> object:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AcceleratorError",
     "BackwardFuture",
     "Event",
     "Generator",
+    "OutOfMemoryError",
     "Stream",
     "Tensor",
     "accelerator",
@@ -138,6 +164,7 @@ __all__ = [
     "complex128",
     "contiguous_format",
     "cooperate",
+    "cpu",
     "cuda",
     "default_generator",
     "device",
@@ -152,6 +179,7 @@ __all__ = [
     "func",
     "get_default_device",
     "get_default_dtype",
+    "get_device_module",
     "get_rng_state",
     "grad",
     "half",

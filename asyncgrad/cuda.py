@@ -5,21 +5,26 @@ What is here is also in `accelerator`, which is the same on any kind of device.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad import accelerator
+from asyncgrad import accelerator, random
 from asyncgrad.devices import Event, Stream
 from asyncgrad.devices.discovery import available, find
 from asyncgrad.devices.streams import current_device as _current_device
 from asyncgrad.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from asyncgrad.devices import Device
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "current_device", "current_stream", "default_stream",
-    "device_count", "empty_cache", "is_available", "max_memory_allocated", "mem_get_info",
-    "memory_allocated", "memory_reserved", "set_device", "stream", "synchronize",
+    "device_count", "empty_cache", "init", "is_available", "is_initialized", "manual_seed",
+    "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
+    "memory_allocated", "memory_reserved", "memory_stats", "reset_peak_memory_stats", "set_device",
+    "set_stream", "stream", "synchronize",
 ]  # fmt: skip
 
 
@@ -31,6 +36,31 @@ def is_available() -> bool:
 def device_count() -> int:
     """How many GPUs there are."""
     return sum(device.type == "cuda" for device in available())
+
+
+def init() -> None:
+    """Find the GPUs, which is done anyway when one is asked for.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    _gpu(None)
+
+
+def is_initialized() -> bool:
+    """Whether there is a GPU: those that are found are ready."""
+    return is_available()
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the numbers drawn on a GPU: they come from the one generator of all devices."""
+    if is_available():
+        random.manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """The same: GPUs have no generators of their own."""
+    manual_seed(seed)
 
 
 def set_device(device: Any) -> None:
@@ -61,9 +91,14 @@ def default_stream(device: Any = None) -> Stream:
     return _gpu(device).default_stream
 
 
-def stream(stream: Stream) -> Stream:
-    """The stream itself, to be entered."""
-    return stream
+def set_stream(stream: Stream) -> None:
+    """Make a stream the current one of its GPU from here on, in this task alone."""
+    accelerator.set_stream(stream)
+
+
+def stream(stream: Stream | None) -> AbstractContextManager[Any]:
+    """The stream itself, to be entered; None changes nothing."""
+    return nullcontext() if stream is None else stream
 
 
 def synchronize(device: Any = None) -> None:
@@ -71,19 +106,34 @@ def synchronize(device: Any = None) -> None:
     accelerator.synchronize(_gpu(device))
 
 
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """What is allocated on a GPU, in bytes, by PyTorch's names; nothing without one."""
+    return accelerator.memory_stats(_gpu(device)) if is_available() else {}
+
+
 def memory_allocated(device: Any = None) -> int:
     """The bytes of arrays on a GPU."""
-    return accelerator.memory_allocated(_gpu(device))
+    return memory_stats(device).get("allocated_bytes.all.current", 0)
 
 
 def max_memory_allocated(device: Any = None) -> int:
     """The most bytes of arrays there have been."""
-    return accelerator.max_memory_allocated(_gpu(device))
+    return memory_stats(device).get("allocated_bytes.all.peak", 0)
 
 
 def memory_reserved(device: Any = None) -> int:
     """The bytes that are taken from a GPU, those kept for later among them."""
-    return accelerator.memory_reserved(_gpu(device))
+    return memory_stats(device).get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """The most bytes that have been taken from a GPU."""
+    return memory_stats(device).get("reserved_bytes.all.peak", 0)
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Start the peaks from what is allocated now."""
+    accelerator.reset_peak_memory_stats(_gpu(device))
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -136,6 +136,10 @@ class Device(metaclass=_DeviceType):
     def array_type(self) -> type:
         """The class of the device's arrays."""
 
+    def owns(self, array: Any) -> bool:
+        """Whether an array is one of this device's."""
+        return isinstance(array, self.array_type)
+
     def launching(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of the table, made to put its work into the current stream."""
         return function

@@ -122,6 +122,10 @@ class CudaDevice(Device):
         """`cupy.ndarray`."""
         return cupy.ndarray  # type: ignore[no-any-return]
 
+    def owns(self, array: Any) -> bool:
+        """Whether an array of CuPy's is on this device."""
+        return isinstance(array, cupy.ndarray) and array.device.id == self.index
+
     @property
     def compiled(self) -> Mapping[str, Callable[..., Any]]:
         """Kernels in one launch."""

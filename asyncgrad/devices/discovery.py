@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Where the devices of a type are made. The modules are loaded when a device is asked for.
 _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}
+#: The types of devices there can be.
+KINDS = ("cpu", *_HOMES)
 _NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 #: Modules that have been asked for.
 _loaded: dict[str, ModuleType] = {}
@@ -47,10 +49,9 @@ def find(type: Any = None, index: int | None = None) -> Device:
     if name is None:
         raise RuntimeError(f"Invalid device string: '{type}'. Write 'cpu', 'cuda' or 'cuda:1'.")
     kind, number = name.groups()
-    if kind != "cpu" and kind not in _HOMES:
+    if kind not in KINDS:
         raise RuntimeError(
-            f"Expected one of cpu, {', '.join(_HOMES)} device type at start of device string: "
-            f"{type}"
+            f"Expected one of {', '.join(KINDS)} device type at start of device string: {type}"
         )
     if number is not None and index is not None:
         raise RuntimeError(

@@ -93,6 +93,7 @@ class Stream:
 
     def __init__(self, device: Any = None, *, priority: int = 0) -> None:
         """Open a stream."""
+        _check("Stream", "priority", priority, int)
         where = _meant(device)
         self._open(where, where.open_stream(priority), priority)
         where.opened(self)
@@ -125,11 +126,13 @@ class Stream:
 
     def wait_event(self, event: Event) -> None:
         """Have what is put into this stream from now on wait for an event, on the device."""
+        _check("wait_event", "event", event, Event)
         if event._raw is not None:
             self.device.wait(self.raw, event._raw)
 
     def wait_stream(self, stream: Stream) -> None:
         """Have what is put into this stream from now on wait for all that is in another now."""
+        _check("wait_stream", "stream", stream, Stream)
         if stream is not self:
             self.wait_event(stream.record_event())
 
@@ -247,6 +250,7 @@ class Event:
         """
         if stream is None:
             stream = current_stream(self.device)
+        _check("record", "stream", stream, Stream)
         if stream.device is not self.device:
             raise RuntimeError(
                 f"Event device {self.device} does not match recording stream's device "
@@ -303,9 +307,11 @@ class Event:
         """Milliseconds from this event to another.
 
         Raises:
-            RuntimeError: if either was made without `enable_timing`, or has not happened.
+            RuntimeError: if either was made without `enable_timing`, or has not happened, or they
+                are on different devices.
             ValueError: if either has not been recorded.
         """
+        _check("elapsed_time", "end_event", end_event, Event)
         if not (self._timing and end_event._timing):
             raise RuntimeError(
                 "elapsed_time(): both events must be created with argument 'enable_timing=True'."
@@ -313,6 +319,11 @@ class Event:
         if self._raw is None or end_event._raw is None:
             raise ValueError(
                 "elapsed_time(): both events must be recorded before calculating elapsed time."
+            )
+        if self.device is not end_event.device:
+            raise RuntimeError(
+                f"elapsed_time(): both events must be of one device, not {self.device} and "
+                f"{end_event.device}: their clocks have nothing in common."
             )
         if not (self.query() and end_event.query()):
             raise RuntimeError(
@@ -333,9 +344,16 @@ def set_stream(stream: Stream) -> None:
     Raises:
         TypeError: if it is no stream.
     """
-    if not isinstance(stream, Stream):
-        raise TypeError(f"set_stream(): argument must be Stream, not {type(stream).__name__}")
+    _check("set_stream", "stream", stream, Stream)
     stream.__enter__()
+
+
+def _check(function: str, name: str, value: Any, kind: type) -> None:
+    """Raise unless an argument is of a class."""
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"{function}(): argument {name!r} must be {kind.__name__}, not {type(value).__name__}"
+        )
 
 
 bind_stream_type(Stream.from_raw)

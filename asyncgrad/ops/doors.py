@@ -19,6 +19,7 @@ from asyncgrad.devices.quiet import silently
 from asyncgrad.ops import batching
 from asyncgrad.ops.ambient import in_modes
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.one_place import reason
 from asyncgrad.ops.plan import Plan, together
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ def general_door(entry: Entry) -> Callable[..., Any]:
         except RuntimeWarning:
             arrays = [x._array for x in inputs]
             array = silently(first.kernels[name], *arrays, *attributes)
+        except TypeError as error:
+            raise reason(
+                name, first.device, error, [x._array for x in inputs], attributes
+            ) from None
         if array.__class__ is not first.F.array_type:
             array = first.F.as_array(array)
         metadata = metadata_of(array, first.device)
@@ -272,7 +277,11 @@ def sequence_door(entry: Entry) -> Callable[..., Any]:
             if batched is not None:
                 return batched
         metadata = inputs[0]._metadata
-        array = metadata.F.as_array(metadata.kernels[name]([x._array for x in inputs], *attributes))
+        arrays = [x._array for x in inputs]
+        try:
+            array = metadata.F.as_array(metadata.kernels[name](arrays, *attributes))
+        except TypeError as error:
+            raise reason(name, metadata.device, error, arrays) from None
         out = wrap(array, metadata.F.metadata_of(array))
         edges = tuple(map(gradient_edge, inputs)) if modes.grad else ()
         wanted = tuple([place for place, edge in enumerate(edges) if edge is not None])

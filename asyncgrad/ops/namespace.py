@@ -17,6 +17,7 @@ from asyncgrad.devices.quiet import quiet, quiet_swapped
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.fused import assign, unlocked
+from asyncgrad.ops.one_place import in_one_place, know
 from asyncgrad.ops.rows import Rows
 
 if TYPE_CHECKING:
@@ -189,9 +190,12 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
             F.mh = F.adjoint
             F.chain = lambda g, d: g * d.conj()
         if device.streamed:
-            for name in (*functions, *_HELPERS):
+            for name in functions:
+                setattr(F, name, _launched(name, getattr(F, name), device))
+            for name in _HELPERS:
                 setattr(F, name, device.launching(getattr(F, name)))
     _raw[device] = spaces
+    know(device)
 
 
 def add_raw_function(name: str, function: Any) -> None:
@@ -199,7 +203,12 @@ def add_raw_function(name: str, function: Any) -> None:
     for spaces in _raw.values():
         for F in spaces:
             bound = _bound(name, function, F, spaces[-1])
-            setattr(F, name, F.device.launching(bound) if F.device.streamed else bound)
+            setattr(F, name, _launched(name, bound, F.device) if F.device.streamed else bound)
+
+
+def _launched(name: str, function: Any, device: Device) -> Any:
+    """A raw function that puts its work into a device's current stream."""
+    return device.launching(in_one_place(name, function, device))
 
 
 def _bound(name: str, function: Any, F: Raw, narrow: Raw) -> Any:

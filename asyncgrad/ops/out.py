@@ -19,6 +19,7 @@ from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.places import as_layout
 from asyncgrad.ops.promotion import category
 from asyncgrad.ops.spellings import respell
+from asyncgrad.ops.transfer import made_pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,8 +183,7 @@ def makes(function: _F) -> _F:
 def as_made(function: _F) -> _F:
     """The function, which makes a tensor, with `layout` and `pin_memory`.
 
-    Every layout but the usual one is refused. Where a tensor is made no memory is pinned:
-    `Tensor.pin_memory` copies it there.
+    Every layout but the usual one is refused.
     """
     name = function.__name__
 
@@ -191,7 +191,8 @@ def as_made(function: _F) -> _F:
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             as_layout(name, kwargs.pop("layout", None))
-            kwargs.pop("pin_memory", None)
+            if kwargs.pop("pin_memory", None):
+                return made_pinned(function(*args, **kwargs))
         return function(*args, **kwargs)
 
     call.__signature__ = _extended(  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.namespace import RECORDED, metadata_of
+from asyncgrad.ops.one_place import apart
 from asyncgrad.ops.transfer import to_device
 
 if TYPE_CHECKING:
@@ -274,15 +275,12 @@ def check_broadcast(name: str, x: Any, y: Any) -> None:
             )
 
 
-def check_device(name: str, *tensors: Any) -> None:
-    """Raise unless all tensors are on one device."""
-    device = tensors[0]._metadata.device
-    for tensor in tensors[1:]:
-        if tensor._metadata.device is not device:
-            raise RuntimeError(
-                f"{name}: expected all tensors to be on the same device, but found at least two, "
-                f"{device} and {tensor._metadata.device}. Move one with .to()."
-            )
+def check_device(name: str, *operands: Any) -> None:
+    """Raise unless all tensors among some operands are on one device."""
+    devices = [x._metadata.device for x in operands if isinstance(x, Variable)]
+    for device in devices[1:]:
+        if device is not devices[0]:
+            raise apart(name, devices[0], device)
 
 
 def beside(name: str, *tensors: Any) -> tuple[Any, ...]:

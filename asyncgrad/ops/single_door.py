@@ -9,6 +9,7 @@ from asyncgrad.core.node import OpNode, next_sequence_nr
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_view
 from asyncgrad.devices.quiet import silently
 from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.one_place import reason
 from asyncgrad.ops.plan import Plan
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
             array = known.kernels[name](input._array, *attributes)
         except RuntimeWarning:
             array = silently(known.kernels[name], input._array, *attributes)
+        except TypeError as error:
+            raise reason(name, known.device, error, input._array, attributes) from None
         if array.__class__ is not known.F.array_type:
             array = known.F.as_array(array)
         if array.dtype is known.dtype and array.shape == known.shape:

@@ -10,6 +10,7 @@ from asyncgrad.core.node import Node, init_node
 from asyncgrad.core.streams import note_streams, stream_of
 from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
+from asyncgrad.devices.discovery import accelerators
 from asyncgrad.devices.pinned import is_pinned
 from asyncgrad.ops.namespace import metadata_of
 
@@ -107,8 +108,24 @@ def to_device(x: Any, device: Device, *, non_blocking: bool = False) -> Any:
     return out
 
 
-def pinned(x: Any, device: Device) -> Any:
-    """A copy of a tensor of the host in memory that a device can copy from by itself."""
-    array = device.empty_pinned(x._metadata.shape, x._metadata.dtype)
-    array[...] = x._array
-    return wrap(array, x._metadata)
+def made_pinned(made: Any) -> Any:
+    """A tensor that was just made, in memory that the accelerator can copy from by itself.
+
+    Raises:
+        RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
+    """
+    if made._metadata.device is not CPU:
+        raise RuntimeError(
+            f"Only dense CPU tensors can be pinned, not one of {made._metadata.device}. Leave "
+            f"pin_memory= or device= away."
+        )
+    device = next(iter(accelerators()), None)
+    if device is None:
+        raise RuntimeError(
+            "pin_memory=True requires an accelerator, and there is none. Leave it away, or ask for "
+            "'sim:0' first."
+        )
+    array = device.empty_pinned(made._metadata.shape, made._metadata.dtype)
+    array[...] = made._array
+    made._array = array
+    return made

@@ -341,3 +341,40 @@ def test_pytorchs_cuda_names_say_that_there_is_none():
     for ask in (ag.cuda.synchronize, ag.cuda.current_device, ag.cuda.current_stream):
         with pytest.raises(RuntimeError, match="cuda: CuPy is"):
             ask()
+
+
+def test_streams_and_events_refuse_what_they_do_not_take():
+    stream, event = ag.Stream("sim:0"), ag.Event("sim:0", enable_timing=True)
+    for call in (
+        lambda: stream.wait_stream(3),
+        lambda: stream.wait_event(stream),
+        lambda: event.record(3),
+        lambda: event.elapsed_time(3),
+        lambda: ag.Stream("sim:0", priority="high"),
+        lambda: ag.accelerator.set_stream(event),
+    ):
+        with pytest.raises(TypeError, match="argument"):
+            call()
+    other = ag.Event("sim:1", enable_timing=True)
+    other.record()
+    event.record()
+    with pytest.raises(RuntimeError, match="one device"):
+        event.elapsed_time(other)
+
+
+def test_a_kind_of_device_has_a_module():
+    assert ag.get_device_module() is ag.accelerator
+    assert ag.get_device_module("sim:1") is ag.accelerator
+    assert ag.get_device_module("cuda") is ag.cuda
+    assert ag.get_device_module(ag.device("cpu")) is ag.cpu
+    for wrong in ("nowhere", 3):
+        with pytest.raises(RuntimeError, match=r"Expected one of|Invalid value"):
+            ag.get_device_module(wrong)
+    with ag.cpu.stream(ag.cpu.current_stream()), ag.cuda.stream(None):
+        ag.cpu.synchronize()
+    assert ag.cpu.is_available() is ag.cpu.is_initialized() is True
+    assert (ag.cpu.device_count(), ag.cpu.current_device(), ag.cpu.set_device("cpu")) == (
+        1,
+        "cpu",
+        None,
+    )

@@ -63,6 +63,7 @@ FURTHER = (
     lambda x: ag.fmod(x, 0.4),
     lambda x: x % 0.4,
     lambda x: x != 1.5,
+    lambda x: R.pin_memory(x, ag.device("sim:0")),
     lambda x: (_I ^ _I, _I << _I, _I >> _I),
     lambda x: ag.scatter(x, 0, _I[:1], 2.0, reduce="multiply"),
     lambda x: ag.nn.functional.embedding(_I[0], x, padding_idx=1, scale_grad_by_freq=True),

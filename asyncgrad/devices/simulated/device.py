@@ -73,6 +73,10 @@ class SimDevice(Device):
         """`SimArray`."""
         return SimArray
 
+    def owns(self, array: Any) -> bool:
+        """Whether an array is in this place of the machine."""
+        return isinstance(array, SimArray) and array.device is self
+
     @property
     def element_cost(self) -> float:
         """None of the caller's time, as on an accelerator."""

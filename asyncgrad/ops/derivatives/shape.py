@@ -144,6 +144,12 @@ def _triu(xp: Any, x: Any, diagonal: int) -> Any:
     return np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x)
 
 
+def _pinned(xp: Any, x: Any, device: Any) -> Any:
+    out = device.empty_pinned(x.shape, x.dtype)
+    assign(out, x)
+    return out
+
+
 def _put_diagonal(
     xp: Any, g: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
 ) -> Any:
@@ -259,6 +265,14 @@ ENTRIES = (
         _clone,
         lambda F, g: g,
         attributes=("order",),
+        fresh=False,
+        passes=True,
+    ),
+    linear(
+        "pin_memory",
+        _pinned,
+        lambda F, g: g,
+        attributes=("device",),
         fresh=False,
         passes=True,
     ),

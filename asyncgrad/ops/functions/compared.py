@@ -15,7 +15,7 @@ from asyncgrad.ops.functions.index import nonzero
 from asyncgrad.ops.functions.reduction import sum
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
 
 __all__ = [
     "allclose",
@@ -61,11 +61,7 @@ def equal(input: Any, other: Any) -> bool:
         RuntimeError: if they are in different places.
     """
     x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
-    if x._metadata.device is not y._metadata.device:
-        raise RuntimeError(
-            f"equal: expected all tensors to be on the same device, but found "
-            f"{x._metadata.device} and {y._metadata.device}"
-        )
+    check_device("equal", x, y)
     if x._metadata.shape != y._metadata.shape:
         return False
     return bool(x._metadata.F.xp.array_equal(x._array, y._array))
@@ -174,6 +170,7 @@ def isin(
     like = as_tensor_operand(like, "isin", 1)
     if level_of((elements, test_elements)) is not None:
         return by_parts(isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
+    check_device("isin", elements, test_elements)
     arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
     xp = like._metadata.F.xp
     return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
@@ -210,6 +207,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         raise RuntimeError("bincount: weights should be 1-d and have the same length as input")
     if minlength < 0:
         raise RuntimeError("bincount: minlength should be >= 0")
+    check_device("bincount", x, weights)
     held = None if weights is None else weights._array
     found = x._metadata.F.xp.bincount(x._array, held, minlength)
     if weights is not None and weights.dtype == np.float32:
@@ -249,6 +247,7 @@ def searchsorted(
             f"searchsorted: side can only be 'left' or 'right' and can't be set to opposites of "
             f"right, got side of {side} while right was {right}"
         )
+    check_device("searchsorted", row, input, sorter)
     xp = row._metadata.F.xp
     values = input._array if isinstance(input, Variable) else xp.asarray(input)
     order = None if sorter is None else sorter._array

@@ -22,7 +22,7 @@ from asyncgrad.ops.promotion import (
     number_dtype,
     promote_dtypes,
 )
-from asyncgrad.ops.transfer import on_host
+from asyncgrad.ops.transfer import made_pinned, on_host
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "scalar_tensor", "tensor"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -47,7 +47,7 @@ def tensor(
         dtype: the dtype; taken from the data if None.
         device: where it is made; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
-        pin_memory: for PyTorch's programs.
+        pin_memory: in memory that the accelerator can copy from by itself.
 
     Raises:
         ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
@@ -60,7 +60,8 @@ def tensor(
         >>> ag.tensor([[1.0, 2.0]])
         tensor([[1., 2.]])
     """
-    return _made("tensor", data, dtype, device, requires_grad)
+    made = _made("tensor", data, dtype, device, requires_grad)
+    return made_pinned(made) if pin_memory else made
 
 
 def _is_on_cuda(data: Any) -> bool:

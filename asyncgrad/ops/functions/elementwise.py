@@ -567,6 +567,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
             raise RuntimeError(
                 f"value cannot be converted to type {dtype} without overflow: it is complex"
             )
+        x, value = beside("masked_fill", x, value)
         return R.where(mask, cast(value, dtype), x)
     except ValueError:
         check_broadcast("masked_fill", x, mask)

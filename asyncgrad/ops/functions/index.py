@@ -20,7 +20,14 @@ from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, constant, number_category
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    beside,
+    check_device,
+    constant,
+    number_category,
+)
 from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
@@ -389,6 +396,8 @@ def _put_into(
             f"{name}: Index put requires the source and destination dtypes match, got "
             f"{metadata.dtype} for the destination and {value._metadata.dtype} for the source."
         )
+    if value._metadata.device is not metadata.device:
+        value = beside(name, tensor, value)[1]
     if region is None:
         region = metadata.device.launching(_region)(metadata.shape, arrays)
     value = _fitted(value, region)
@@ -422,6 +431,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
     axis = one_dim("index_select", dim, len(shape))
     if index._batched:
         return by_parts(index_select, x, axis, index)
+    check_device("index_select", x, index)
     numbers = _numbers("index_select", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
         raise IndexError(
@@ -483,6 +493,7 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
 def _axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]:
     """The axis and the array of numbers for `gather` and `scatter`, checked."""
     index = as_tensor_operand(index, name, 3)
+    check_device(name, x, index)
     shape = x._metadata.shape
     axis = one_dim(name, dim, len(shape))
     numbers = index._array
@@ -669,6 +680,7 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
     source = as_tensor_operand(source, "index_add_", 4)
     shape, given = x._metadata.shape, source._metadata.shape
     axis = one_dim("index_add_", dim, len(shape))
+    check_device("index_add_", x, index, source)
     numbers = _numbers("index_add_", index, RuntimeError, int32=True)
     if numbers.ndim > 1:
         raise IndexError(
@@ -784,6 +796,7 @@ def _scattered(x: Any, src: Any, numbers: Any, name: str) -> Any:
         if number is None:
             raise TypeError(f"{name}(): argument 'src' must be Tensor, not {type(src).__name__}")
         return R.expand(constant(number, x), numbers.shape)
+    check_device(name, x, src)
     given = src._metadata.shape
     if src._metadata.dtype != x._metadata.dtype:
         raise RuntimeError(
@@ -823,6 +836,7 @@ def masked_select(input: Any, mask: Any) -> Any:
             f"masked_select: expected BoolTensor for mask, got {mask._metadata.dtype}. Compare it "
             f"with something."
         )
+    check_device("masked_select", x, mask)
     if x._metadata.shape != mask._metadata.shape:
         x, mask = broadcast_tensors(x, mask)
     if not x._metadata.shape:
@@ -880,6 +894,7 @@ def embedding(
         raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {list(shape)}")
     if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):
         return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
+    check_device("embedding", weight, index)
     numbers = _numbers("embedding", index, RuntimeError, int32=True)
     _check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:

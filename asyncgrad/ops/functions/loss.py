@@ -17,6 +17,7 @@ from asyncgrad.ops.promotion import (
     cast,
     category,
     check_broadcast,
+    check_device,
     constant,
     default_dtype,
     result_dtype,
@@ -408,6 +409,7 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
         ValueError: if the batches differ.
         IndexError: if a class is out of range.
     """
+    check_device(name, x, target)
     shape, other = x._metadata.shape, target._metadata.shape
     if target._metadata.dtype.kind not in "iu":
         raise RuntimeError(
@@ -468,6 +470,7 @@ def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
     if weight is None:
         return None
     weight = as_tensor_operand(weight, name, 3)
+    check_device(name, x, weight)
     if weight._metadata.shape != (x._metadata.shape[dim],):
         raise RuntimeError(
             f"{name}: weight tensor should be defined either for all {x._metadata.shape[dim]} "

@@ -15,7 +15,7 @@ from asyncgrad.ops.functions.index import index_put, index_select
 from asyncgrad.ops.functions.shape import broadcast_to, expand, movedim, reshape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, category, constant
+from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, constant
 
 __all__ = [
     "index_copy",
@@ -59,6 +59,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
             f"index_copy: self and source expected to have the same dtype, but got (self) "
             f"{x._metadata.dtype} and (source) {y._metadata.dtype}"
         )
+    check_device("index_copy", x, index, y)
     axis = one_dim("index_copy", dim, x.ndim)
     at = _index("index_copy", index, x.shape[axis] if x.ndim else 1)
     if not x.ndim:
@@ -82,6 +83,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
         RuntimeError: if the value has dimensions.
     """
     x = as_tensor_operand(input, "index_fill", 1)
+    check_device("index_fill", x, index)
     axis = one_dim("index_fill", dim, x.ndim)
     at = _index("index_fill", index, x.shape[axis] if x.ndim else 1)
     if isinstance(value, Variable):
@@ -119,6 +121,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
             f"masked_scatter: expected self and source to have same dtypes but got "
             f"{x._metadata.dtype} and {y._metadata.dtype}"
         )
+    check_device("masked_scatter", x, mask, y)
     shape = np.broadcast_shapes(x.shape, mask.shape)
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
     count = int(mask.sum())
@@ -140,6 +143,7 @@ def take(input: Any, index: Any) -> Any:
     x, at = as_tensor_operand(input, "take", 1), as_tensor_operand(index, "take", 2)
     if at._metadata.dtype != np.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
+    check_device("take", x, at)
     length = x.numel()
     numbers = at._array
     if numbers.size and not (-length <= numbers.min() and numbers.max() < length):

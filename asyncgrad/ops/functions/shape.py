@@ -15,7 +15,7 @@ from asyncgrad.ops.derivatives.shape import Named
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.places import as_memory_format
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, promote_dtypes
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, check_device, promote_dtypes
 from asyncgrad.ops.several import SplitBackward0, SplitWithSizesBackward0, UnbindBackward0, several
 from asyncgrad.ops.spellings import spelled
 
@@ -409,6 +409,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
             )
         if x._metadata.dtype != parts[0]._metadata.dtype:
             raise RuntimeError("meshgrid expects all tensors to have the same dtype")
+    check_device("meshgrid", *parts)
     order = list(range(len(parts)))
     if indexing == "xy" and len(parts) > 1:
         order[:2] = 1, 0

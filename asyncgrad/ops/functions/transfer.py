@@ -10,9 +10,10 @@ from asyncgrad.devices.discovery import as_accelerator
 from asyncgrad.devices.pinned import is_pinned as _lies_pinned
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.functions.conversion import to
+from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_device
 from asyncgrad.ops.promotion import as_tensor_operand
-from asyncgrad.ops.transfer import moved, pinned
+from asyncgrad.ops.transfer import moved
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -79,7 +80,7 @@ def pin_memory(input: Any, device: Any = None) -> Any:
     target = as_accelerator(device)
     if target is CPU:
         raise RuntimeError("pin_memory(): cpu is not an accelerator. Name one, or leave it out.")
-    return x if _lies_pinned(x._array) else pinned(x, target)
+    return x if _lies_pinned(x._array) else R.pin_memory(x, target)
 
 
 def is_pinned(input: Any, device: Any = None) -> bool:
