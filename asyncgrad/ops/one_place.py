@@ -38,11 +38,15 @@ def know(device: Device) -> None:
 def in_one_place(name: str, function: Callable[..., Any], device: Device) -> Callable[..., Any]:
     """A raw function that refuses arrays of other devices than its own."""
     welcome = (device, CPU) if name in _INDEXED else (device,)
+    kind, owns = device.array_type, device.owns
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        for place in _places(device, args):
-            if place not in welcome:
-                raise apart(name, device, place)
+        for value in args:
+            if value.__class__ is kind and owns(value):
+                continue
+            for place in _places(device, (value,)):
+                if place not in welcome:
+                    raise apart(name, device, place)
         return function(*args, **kwargs)
 
     return checked

@@ -227,3 +227,18 @@ def test_a_call_that_fails_anywhere_fails_the_pass_and_touches_no_grad(name, mon
         with simulate(devices=2):
             failed = asyncio.run(main(place))
     assert place > 1
+
+
+@pytest.mark.asyncio
+async def test_each_call_on_a_lost_device_has_an_error_of_its_own():
+    """Passes write notes on theirs; the next call's must not have them."""
+    with simulate(devices=2) as machine:
+        x = ag.ones(2, device="sim:0", requires_grad=True)
+        loss = (x * 2).sum()
+        machine.lose(0)
+        with pytest.raises(DeviceLostError) as first:
+            await loss.backward()
+        with pytest.raises(DeviceLostError) as second:
+            x + 1
+        assert first.value is not second.value
+        assert not getattr(second.value, "__notes__", [])

@@ -209,7 +209,7 @@ class Machine:
         with self.lock:
             place = stream.device.index
             if place in self._lost:
-                raise self._errors[place]
+                raise self.failure(place)
             self._learn(stream, self.known)
             if self.detect_races:
                 for access in accesses:
@@ -351,7 +351,11 @@ class Machine:
         """The error of a device; it is told once, unless the device is lost."""
         with self.lock:
             if place in self._lost:
-                return self._errors[place]
+                # A new one each time: who raises an error writes on it.
+                return DeviceLostError(
+                    f"sim:{place} is lost: its memory and all work on it are gone. Use another "
+                    f"device."
+                )
             return self._errors.pop(place)
 
     def synchronize(self, event: SimEvent) -> None:
@@ -454,9 +458,7 @@ class Machine:
         """Lose a device: nothing in its streams will have results, and every call on it raises."""
         with self.lock:
             self._lost.add(device)
-            self._errors[device] = DeviceLostError(
-                f"sim:{device} is lost: its memory and all work on it are gone. Use another device."
-            )
+            self._errors[device] = self.failure(device)
             for stream in self.streams:
                 if stream.device.index == device:
                     while stream.queue:
