@@ -7,6 +7,8 @@ run after accumulation commit as they become ready, because that is what those h
 
 from __future__ import annotations
 
+from functools import partial
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.locks import lasting_lock
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 _committing = lasting_lock()
 
 
+_held = [object()]
+#: What `getrefcount` says of an element that its list alone holds.
+_ALONE = getrefcount(_held[0])
+
+
 class Prepared(NamedTuple):
     """What a leaf on a device with streams will have as its `.grad`."""
 
@@ -38,6 +45,10 @@ class Prepared(NamedTuple):
     version: int
     #: The new array, or a new tensor in the place of the old.
     after: Any
+    #: A copy of the array if others look at its memory, too: it has to be written into.
+    kept: Any
+    #: Calls a function in the stream of the leaf, and has the caller's stream wait for it.
+    within: Callable[..., Any]
 
     def is_valid(self) -> bool:
         """Nobody has changed `.grad` since."""
@@ -47,8 +58,27 @@ class Prepared(NamedTuple):
         return grad is None or (grad._array is self.before and version_of(grad) == self.version)
 
 
-def prepare(variable: Variable, gradient: Any, owned: bool, recorded: Any) -> Prepared:
+def _is_seen(grad: Variable) -> bool:
+    """Whether others than a tensor hold its array, or one that looks at the same memory."""
+    # Counted are the tensor, and for a base the array; and the list.
+    held: list[Any] = [grad._array]
+    if getrefcount(held[0]) > _ALONE + 1:
+        return True
+    held = [held[0].base]
+    return held[0] is not None and getrefcount(held[0]) > _ALONE + 1
+
+
+def prepare(
+    variable: Variable, gradient: Any, owned: bool, recorded: Any, within: Callable[..., Any]
+) -> Prepared:
     """Compute what a leaf's `.grad` will be, without touching it; as `commit` would.
+
+    Args:
+        variable: the leaf.
+        gradient: what is added.
+        owned: nobody else has the gradient.
+        recorded: the recorded functions, if the pass records itself.
+        within: how a function is called in the stream of the leaf.
 
     Raises:
         RuntimeError: if the gradient does not fit the leaf.
@@ -60,34 +90,40 @@ def prepare(variable: Variable, gradient: Any, owned: bool, recorded: Any) -> Pr
     if facts.shape != metadata.shape:
         _refuse(variable, facts.shape)
     grad = autograd_meta(variable).grad
-    before = None if grad is None else grad._array
+    seen = grad is not None and recorded is None and _is_seen(grad)
+    before: Any = None if grad is None else grad._array
     version = 0 if grad is None else version_of(grad)
     if recorded is not None:
         total = _recorded_sum(variable, grad, gradient, recorded)
-        return Prepared(staged, grad, before, version, total)
+        return Prepared(staged, grad, before, version, total, None, within)
     if grad is not None:
         # Into neither: both are needed again if `.grad` changes meanwhile.
         total, _ = F.accumulate(before, False, gradient, False)
         if total.dtype != grad._metadata.dtype:
             total = F.in_dtype(total, grad._metadata.dtype)
-        return Prepared(staged, grad, before, version, total)
+        kept = before.copy() if seen else None
+        return Prepared(staged, grad, before, version, total, kept, within)
     dtype = grad_dtype(variable) or gradient.dtype
     total = F.keep_gradient(gradient, variable._array, owned, dtype)
-    return Prepared((variable, gradient, False, recorded), None, None, 0, total)
+    return Prepared((variable, gradient, False, recorded), None, None, 0, total, None, within)
 
 
 def _exchange(prepared: Prepared) -> None:
     """Let a leaf have the `.grad` that was computed for it, or another if it has changed."""
     if not prepared.is_valid():
-        prepared = prepare(*prepared.staged)
+        prepared = prepared.within(prepare, *prepared.staged, prepared.within)
     after = prepared.after
-    meta = autograd_meta(prepared.staged[0])
+    variable = prepared.staged[0]
+    meta = autograd_meta(variable)
     if isinstance(after, Variable):
         meta.grad = after
     elif prepared.grad is None:
-        meta.grad = wrap(after, prepared.staged[0]._metadata.F.metadata_of(after))
+        meta.grad = wrap(after, variable._metadata.F.metadata_of(after))
     else:
-        prepared.grad._array = after
+        if prepared.kept is not None:
+            prepared.within(variable._metadata.F.assign, prepared.before, after)
+        else:
+            prepared.grad._array = after
         bump_version(prepared.grad)
 
 
@@ -210,26 +246,38 @@ def commit_revocably(
     for variable, _, _ in staged:
         meta = autograd_meta(variable)
         grad = meta.grad
-        before.append((meta, grad, None if grad is None else grad._array.copy()))
-    # Exchanged, not written into: there is nothing to copy.
-    before += [(autograd_meta(one.staged[0]), one.grad, one.before) for one in prepared]
+        restore = None if grad is None else partial(_write, grad._array, grad._array.copy())
+        before.append((meta, grad, restore))
+    for one in prepared:
+        grad = one.grad
+        if grad is not None and one.kept is not None:
+            restore = partial(one.within, grad._metadata.F.assign, one.before, one.kept)
+        else:
+            # It will be exchanged: there is nothing to copy.
+            restore = partial(setattr, grad, "_array", one.before)
+        before.append((autograd_meta(one.staged[0]), grad, restore))
     commit(staged, recorded, wait=True, prepared=prepared)
     after: list[Any] = [(meta.grad, version_of(meta.grad)) for meta, _, _ in before]
 
     def revoke() -> None:
         with _committing:
-            for (meta, grad, array), (new, version) in zip(before, after, strict=True):
-                if meta.grad is not new or version_of(new) != version:
-                    continue
+            # Looked at before any is changed: several may share one memory, and its version.
+            unchanged = [
+                (new, *old)
+                for old, (new, version) in zip(before, after, strict=True)
+                if old[0].grad is new and version_of(new) == version
+            ]
+            for new, meta, grad, restore in unchanged:
                 meta.grad = grad
                 if grad is new:
-                    if grad._metadata.device.streamed:
-                        grad._array = array
-                    else:
-                        grad._array[...] = array
+                    restore()
                     bump_version(grad)
 
     return revoke
+
+
+def _write(target: Any, values: Any) -> None:
+    target[...] = values
 
 
 def _refuse(variable: Variable, shape: tuple[int, ...]) -> None:

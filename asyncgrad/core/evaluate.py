@@ -89,11 +89,15 @@ def conclude(task: GraphTask) -> Generator[Any, Any, None]:
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
     gradients are taken back.
     """
-    prepared = [] if task.streams is None else task.streams.prepared
+    streams = task.streams
+    prepared = [] if streams is None else streams.prepared
+    shared = streams is not None and streams.shares(task)
     revoke = commit_revocably(task.staged, task.recorded, prepared)
     task.staged.clear()
     prepared.clear()
     try:
+        if shared:
+            yield from streams.wait(task)  # type: ignore[union-attr]
         while task.callbacks:
             yield from awaited(task.callbacks.pop(0)())
     except BaseException:

@@ -815,7 +815,7 @@ class GraphTask:
         elif self.streams is not None and not self.streams.settled:
             self._resume(_DEVICES, self.streams.settle(self), None)
             return self.outcome()
-        elif self.callbacks:
+        elif self.callbacks or (self.streams is not None and self.streams.shares(self)):
             self._resume(_CALLBACKS, conclude(self), None)
             return self.outcome()
         return FINISHED

@@ -10,12 +10,13 @@ it meets the copy that leads to a device (`GraphTask.enter_streams`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import Prepared, prepare
 from asyncgrad.core.evaluate import evaluate, modes_within
-from asyncgrad.core.modes import install
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, GraphRoot
 from asyncgrad.core.variable import gradient_edge
 
@@ -249,13 +250,38 @@ class PassStreams:
                 continue
             edge = gradient_edge(variable)
             stream = stream_of(edge.node if edge.__class__ is Edge else edge)
+            within = partial(self.within, task, stream)
             self.install(task, stream)
-            prepared = device.run_in(stream, prepare, variable, gradient, owned, task.recorded)
+            prepared = device.run_in(
+                stream, prepare, variable, gradient, owned, task.recorded, within
+            )
             if device.side_streams:
                 stream.keep(gradient, prepared.before)
             self.used[stream] = self.leaves[stream] = None
             self.prepared.append(prepared)
         return elsewhere
+
+    def within(self, task: GraphTask, stream: Any, function: Any, *args: Any) -> Any:
+        """Call a function on a leaf's `.grad` in the leaf's stream, before and after the caller's.
+
+        Whoever looks at the memory of `.grad` does so in the caller's current stream.
+        """
+        device, outside = stream.device, current()
+        callers = self.caller_stream(device)
+        stream.wait_stream(callers)
+        self.install(task, stream)
+        try:
+            done = device.run_in(stream, function, *args)
+        finally:
+            install(outside)
+        callers.wait_stream(stream)
+        if device.side_streams:
+            stream.keep(*args)
+        return done
+
+    def shares(self, task: GraphTask) -> bool:
+        """Whether a `.grad` has to be written into, which has to be waited for."""
+        return not task.wait_enqueued and any(p.kept is not None for p in self.prepared)
 
     def settle(self, task: GraphTask) -> Generator[Any, Any, None]:
         """End the pass on its devices: what is to be committed is computed, and waited for.
@@ -268,8 +294,15 @@ class PassStreams:
             self.caller_stream(stream.device).wait_stream(stream)
         for stream in self.used:
             stream.mark()
-        if task.wait_enqueued:
-            return
+        if not task.wait_enqueued:
+            yield from self.wait(task)
+
+    def wait(self, task: GraphTask) -> Generator[Any, Any, None]:
+        """Wait until all that the pass has put into streams is done.
+
+        Raises:
+            RuntimeError: for what has gone wrong on a device.
+        """
         errors = []
         for event in [stream.record_event() for stream in self.used]:
             try:

@@ -312,7 +312,63 @@ async def copy_is_kept():
     return y, 6.0
 
 
+async def shared_memory():
+    """A `.grad` in memory that the caller reads, too, is written in the order of that."""
+    x, flat = leaf(), ag.zeros(SIZE, device="sim:0")
+    x.grad = flat[:]
+    side = stream()
+    side.wait_stream(default())
+    with side:
+        y = (x * 3).sum()
+    seen = []
+
+    def look(gradient):
+        with default():
+            seen.append(flat + 1)
+
+    x.register_hook(look)
+    default().wait_stream(side)
+    await y.backward(wait="enqueued")
+    return flat + seen[0], 4.0
+
+
+async def shared_memory_is_kept():
+    """Memory of a third stream's that a `.grad` looks at may be dropped at once."""
+    x, third, side = leaf(), stream(), stream()
+    with third:
+        flat = ag.zeros(SIZE, device="sim:0")
+    default().wait_stream(third)
+    x.grad = flat[:]
+    side.wait_stream(default())
+    with side:
+        y = (x * 3).sum()
+
+    def work(gradient):
+        with default():
+            late = leaf()
+            for _ in range(40):
+                late = late * 2
+
+    # What is written into `.grad` comes after this, long after all else in its stream.
+    x.register_hook(work)
+    default().wait_stream(side)
+    await y.backward(wait="enqueued")
+    x.grad = None
+    del flat
+    with stream():
+        fourth = leaf()
+        for _ in range(20):
+            fourth = fourth * 2
+        fourth.cpu()
+    side.mark()
+    with third:
+        z = ag.full((SIZE,), 7.0, device="sim:0") * 2
+    default().wait_stream(third)
+    return z, 14.0
+
+
 PROGRAMS = (
+    shared_memory, shared_memory_is_kept,
     offloaded, offloaded_is_kept, between_devices_directly, copy_is_kept,
     between_streams, from_another_device, to_another_device, between_other_devices,
     through_the_host, to_the_host, root_of_a_side_stream, leaf_of_a_side_stream,

@@ -83,6 +83,15 @@ MUTANTS = {
     "what is accumulated is kept": (
         S, "prepare", "stream.keep(gradient, prepared.before)", programs.accumulated_is_kept,
     ),
+    "a gradient that others see is written after what the caller has put in": (
+        S, "within", "stream.wait_stream(callers)", programs.shared_memory,
+    ),
+    "the caller waits for a gradient that others see": (
+        S, "within", "callers.wait_stream(stream)", programs.shared_memory,
+    ),
+    "memory that others see is kept": (
+        S, "within", "stream.keep(*args)", programs.shared_memory_is_kept,
+    ),
     "a copy comes after what the caller has put in": (
         S, "arrive", "stream.wait_stream(self.caller_stream(device))",
         programs.back_to_a_side_stream,
@@ -94,7 +103,7 @@ MUTANTS = {
         functions_transfer, "_arrived", "await event", programs.between_streams,
     ),
     "the pass waits for its devices": (
-        S, "settle", "yield event.synchronize_async()", programs.done_when_awaited, "yield from ()",
+        S, "wait", "yield event.synchronize_async()", programs.done_when_awaited, "yield from ()",
     ),
     "copies to the host are waited for": (
         ops_transfer, "moved", "stream.record_event().synchronize()", programs.through_the_host,

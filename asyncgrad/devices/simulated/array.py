@@ -216,11 +216,17 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
     values = [_plain(value, device, found, indexing) for value in args]
     named = {key: _plain(value, device, found, False) for key, value in (kwargs or {}).items()}
     written = _written(name, function, args, kwargs or {})
+    overwrites = name == "fill" or (name == "__setitem__" and args[1] is Ellipsis)
     stream = device.current_raw()
     storages = {id(array.storage): array.storage for array in found.values()}
     machine = device.machine
     accesses = [
-        Access(array.storage, array._values, write=any(array is w for w in written))
+        Access(
+            array.storage,
+            array._values,
+            write=any(array is w for w in written),
+            overwrites=overwrites and array is args[0],
+        )
         for array in found.values()
         if array.size
     ]

@@ -218,9 +218,10 @@ class Machine:
             stream.ticks += 1
             stream.clock[stream.number] = stream.ticks
             operation.sources = [
-                access.storage.writer
+                source
                 for access in accesses
-                if access.storage.writer is not None and access.storage.machine is self
+                if access.storage.machine is self
+                for source in access.sources()
             ]
             operation.effect = effect
             if self.launched in self._faults:

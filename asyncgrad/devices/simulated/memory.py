@@ -94,7 +94,7 @@ class Memory:
 class Storage:
     """The memory of an array and of all views of it."""
 
-    __slots__ = ("__weakref__", "block", "machine", "memory", "root", "stream", "writer")
+    __slots__ = ("__weakref__", "block", "machine", "memory", "root", "stream", "writers")
 
     def __init__(self, machine: Machine, root: np.ndarray[Any, Any], stream: SimStream) -> None:
         """Allocate memory for a NumPy array that owns its elements."""
@@ -103,8 +103,8 @@ class Storage:
         self.stream = stream
         self.memory = machine.memory[stream.device.index]
         self.block = self.memory.take(root.nbytes, stream)
-        #: The operation that wrote last.
-        self.writer: Operation | None = None
+        #: The operations that wrote last, with the first and last byte of each.
+        self.writers: list[tuple[int, int, Operation]] = []
 
     def __del__(self) -> None:
         """No array looks at the memory any more."""
@@ -116,12 +116,20 @@ class Storage:
 class Access:
     """One operation's reading or writing of a part of some memory."""
 
-    __slots__ = ("high", "low", "size", "storage", "write")
+    __slots__ = ("high", "low", "overwrites", "size", "storage", "write")
 
-    def __init__(self, storage: Storage, values: np.ndarray[Any, Any], *, write: bool) -> None:
-        """Note which bytes are meant."""
+    def __init__(
+        self,
+        storage: Storage,
+        values: np.ndarray[Any, Any],
+        *,
+        write: bool,
+        overwrites: bool = False,
+    ) -> None:
+        """Note which bytes are meant, and whether nothing is left of what was there."""
         self.storage = storage
         self.write = write
+        self.overwrites = overwrites and values.flags.c_contiguous
         self.size = values.nbytes
         start = byte_bounds(storage.root)[0]
         low, high = byte_bounds(values)
@@ -157,6 +165,12 @@ class Access:
             f"stream.wait_stream(other), or await an event between them."
         )
 
+    def sources(self) -> list[Operation]:
+        """The operations that made what is read here, or only partly written over."""
+        if self.overwrites:
+            return []
+        return [o for low, high, o in self.storage.writers if low < self.high and self.low < high]
+
     def note(self, stream: SimStream, operation: Operation) -> None:
         """Remember the access for those that follow."""
         block = self.storage.block
@@ -164,6 +178,12 @@ class Access:
             if self.low <= 0 and self.high >= block.size:
                 # All that came before is known to come before: who follows this follows it.
                 block.history.clear()
-            self.storage.writer = operation
+            # What an operation leaves of others' work was among its sources.
+            self.storage.writers = [
+                writer
+                for writer in self.storage.writers
+                if writer[0] < self.low or self.high < writer[1]
+            ]
+            self.storage.writers.append((self.low, self.high, operation))
         key = (stream.number, self.write, self.low, self.high)
         block.history[key] = (stream.ticks, operation.name, False)
