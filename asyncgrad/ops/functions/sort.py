@@ -140,7 +140,8 @@ def _first(F: Any, array: Any, count: int, axis: int, largest: bool) -> Any:
     front = (slice(None),) * axis
     if length <= _PARTED or not 0 < count < length:
         # A copy, so that what is not wanted is not kept.
-        return _order(F, array, axis, largest)[(*front, slice(count))].copy("C")
+        # A function of the library: methods of arrays know nothing of the current stream.
+        return F.xp.array(_order(F, array, axis, largest)[(*front, slice(count))], order="C")
     cut = length - count if largest else count - 1
     parted = F.xp.argpartition(array, cut, axis=axis)
     near = parted[(*front, slice(cut, None) if largest else slice(count))]
