@@ -28,7 +28,14 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import copies, doors, elementwise_doors, in_place, single_door
+from asyncgrad.ops import (
+    comparison_doors,
+    copies,
+    doors,
+    elementwise_doors,
+    in_place,
+    single_door,
+)
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, combined, elementwise, linalg
 from asyncgrad.ops.functions import index as indexing
@@ -900,6 +907,6 @@ def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
     return method
 
 
-for _doors in (doors, elementwise_doors, single_door):
+for _doors in (comparison_doors, doors, elementwise_doors, single_door):
     _doors.bind_face(Tensor)
 _attach_functions()

@@ -68,7 +68,8 @@ NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
 _CELLS = {"entry", "general", "pair", "single", "door", "checked", "inner", "function"}
 _FUNCTIONS = "asyncgrad.ops.functions."
 _DOORS = {
-    "asyncgrad.ops.doors", "asyncgrad.ops.elementwise_doors", "asyncgrad.ops.single_door",
+    "asyncgrad.ops.doors", "asyncgrad.ops.elementwise_doors", "asyncgrad.ops.comparison_doors",
+    "asyncgrad.ops.single_door",
     "asyncgrad.ops.table", "asyncgrad.nn.functional",
 }  # fmt: skip
 

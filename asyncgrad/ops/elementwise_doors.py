@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 #: The class of results; bound by `bind_face`.
 _Tensor: type[Variable] = Variable
 
-#: Records that a comparison remembers.
-_CACHE_LIMIT = 1024
 #: What a door saves: nothing, one of the operands, a number, the first operand and a number, or
 #: what the plan says.
 _NOTHING, _X, _Y, _NUMBER, _X_AND_NUMBER, _OUT, _OTHER = range(7)
@@ -328,55 +326,6 @@ def pair_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any],
     return door
 
 
-def comparison_door(
-    entry: Entry, meet: Callable[[Any, Any], Any], *, numbers: bool
-) -> Callable[[Any, Any], Any]:
-    """The function of an elementwise entry of two tensors that has no derivative.
-
-    Args:
-        entry: the entry.
-        meet: what to do with operands that are not floating tensors of one shape and dtype.
-        numbers: the second operand may be a number.
-    """
-    name = entry.name
-    trusting = getattr(entry.forward, "trusting", None)
-    #: By the operands' record that of the result, which has their shape, and the function.
-    known: dict[Any, tuple[Any, Any]] = {}
-
-    def door(input: Any, other: Any) -> Any:
-        kind = other.__class__
-        try:
-            metadata = input._metadata
-            seen = known.get(metadata)
-            if not current().plain:
-                return meet(input, other)
-            kernel = metadata.kernels[name] if seen is None else seen[1]
-            if numbers and (kind is float or kind is int) and not metadata.special:
-                array = kernel(input._array, other)
-            elif other._metadata is metadata and not metadata.scalar:
-                array = kernel(input._array, other._array)
-            else:
-                return meet(input, other)
-        except (AttributeError, RuntimeWarning):
-            return meet(input, other)
-        if seen is None:
-            if len(known) >= _CACHE_LIMIT:
-                known.clear()
-            if trusting is not None and not metadata.device.streamed:
-                kernel = getattr(metadata.F.xp, trusting)
-            seen = known[metadata] = (metadata_of(array, metadata.device), kernel)
-        out = _Tensor()
-        out._array = array
-        out._metadata = seen[0]
-        out._edge = None
-        out._counter = None
-        out._autograd = None
-        return out
-
-    door.__name__ = door.__qualname__ = name
-    return door
-
-
 def reflected_door(
     entry: Entry, meet: Callable[[Any, Any], Any], left: Callable[[Any, Any], Any] | None
 ) -> Callable[[Any, Any], Any]:
@@ -395,44 +344,4 @@ def reflected_door(
         return meet(other, self)
 
     door.__name__ = door.__qualname__ = f"__r{entry.name}__"
-    return door
-
-
-def test_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any], Any]:
-    """The function of an elementwise entry of one tensor that has no derivative.
-
-    Args:
-        entry: the entry.
-        general: its function for any tensor.
-    """
-    name = entry.name
-    trusting = getattr(entry.forward, "trusting", None)
-    #: By the operand's record that of the result, which has its shape, and the function.
-    known: dict[Any, tuple[Any, Any]] = {}
-
-    def door(input: Any) -> Any:
-        metadata = input._metadata
-        if metadata.scalar or not current().plain:
-            return general(input)
-        seen = known.get(metadata)
-        kernel = metadata.kernels[name] if seen is None else seen[1]
-        try:
-            array = kernel(input._array)
-        except RuntimeWarning:
-            return general(input)
-        if seen is None:
-            if len(known) >= _CACHE_LIMIT:
-                known.clear()
-            if trusting is not None and not metadata.device.streamed:
-                kernel = getattr(metadata.F.xp, trusting)
-            seen = known[metadata] = (metadata_of(array, metadata.device), kernel)
-        out = _Tensor()
-        out._array = array
-        out._metadata = seen[0]
-        out._edge = None
-        out._counter = None
-        out._autograd = None
-        return out
-
-    door.__name__ = door.__qualname__ = name
     return door

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.ops.comparison_doors import comparison_door, test_door
 from asyncgrad.ops.derivatives import (
     activation,
     attention,
@@ -25,11 +26,9 @@ from asyncgrad.ops.derivatives import (
 from asyncgrad.ops.doors import general_door, sequence_door
 from asyncgrad.ops.elementwise_doors import (
     binary_door,
-    comparison_door,
     number_door,
     pair_door,
     reflected_door,
-    test_door,
     unary_door,
 )
 from asyncgrad.ops.namespace import RECORDED, add_raw_function, add_raw_namespaces

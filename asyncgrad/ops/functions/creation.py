@@ -10,6 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
+from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.ops.batching import for_each, mapped
 from asyncgrad.ops.leaves import (
     fitting,
@@ -179,6 +180,14 @@ def _constant(place: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any
     return array
 
 
+def _fill(array: Any, value: Any, place: Any) -> None:
+    """Put one value everywhere."""
+    if place is CPU:
+        array.fill(value)
+    else:
+        place.launching(operator.setitem)(array, ..., value)
+
+
 def _fitted(name: str, number: Any, dtype: Any) -> Any:
     """A number as a dtype takes it: an array without dimensions, or itself if there is no doubt."""
     if number.__class__ is float and dtype.kind == "f" and dtype.itemsize > 2:
@@ -213,12 +222,15 @@ def _like(
     """An uninitialised array laid out like a tensor, its dtype and its device."""
     x = as_tensor_operand(input, name, 1)
     as_memory_format(name, memory_format)
-    place = place_of(name, device, x)
-    dtype = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
-    # Where elements share their memory, and in sparse rows, there is no layout to take over.
-    if place is x._metadata.device and x._array.strides and 0 not in x._array.strides:
-        return place.xp.empty_like(x._array, dtype=dtype), dtype, place
-    return place.xp.empty(x._metadata.shape, dtype=dtype), dtype, place
+    metadata = x._metadata
+    place = metadata.device if device is None else place_of(name, device)
+    dtype = metadata.dtype if dtype is None else as_dtype(name, dtype)
+    if place is metadata.device:
+        strides = x._array.strides
+        # Where elements share their memory, and in sparse rows, there is no layout to take over.
+        if strides and 0 not in strides:
+            return place.xp.empty_like(x._array, dtype=dtype), dtype, place
+    return place.xp.empty(metadata.shape, dtype=dtype), dtype, place
 
 
 @as_made
@@ -254,7 +266,7 @@ def zeros_like(
     if getattr(input, "_batched", False):
         return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("zeros_like", input, dtype, device, memory_format)
-    place.launching(operator.setitem)(array, ..., 0)
+    _fill(array, 0, place)
     return leaf("zeros_like", array, place, requires_grad)
 
 
@@ -267,7 +279,7 @@ def ones_like(
     if getattr(input, "_batched", False):
         return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("ones_like", input, dtype, device, memory_format)
-    place.launching(operator.setitem)(array, ..., 1)
+    _fill(array, 1, place)
     return leaf("ones_like", array, place, requires_grad)
 
 
@@ -284,7 +296,7 @@ def full_like(
         return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
     array, dtype, place = _like("full_like", input, dtype, device, memory_format)
     number = _number("full_like", "fill_value", fill_value)
-    place.launching(operator.setitem)(array, ..., _fitted("full_like", number, dtype))
+    _fill(array, _fitted("full_like", number, dtype), place)
     return leaf("full_like", array, place, requires_grad)
 
 
@@ -498,10 +510,13 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
     places = np.arange(max(half, count - half), dtype=np.float64)
     rest = places[: count - half][::-1]
     values = np.concatenate((first + step * places[:half], last - step * rest))
-    with np.errstate(all="ignore"):
+    token = hush()
+    try:
         if base is not None:
             values = np.power(complex(base) if is_complex else float(base), values)
         return values.astype(wanted, copy=False)
+    finally:
+        unhush(token)
 
 
 @makes

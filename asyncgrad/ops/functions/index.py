@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, bump_version, counter_of, requires_grad, wrap
+from asyncgrad.core.variable import (
+    Variable,
+    VersionCounter,
+    bump_version,
+    counter_of,
+    gradient_edge,
+    requires_grad,
+    wrap,
+)
 from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
@@ -648,8 +656,14 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
 
 def _copied(input: Any, name: str, *others: Any) -> Any:
     """A copy to be changed; one for each example if what it is changed with differs for them."""
+    x = as_tensor_operand(input, name, 1)
+    if current().plain:
+        # Not recorded: the change takes the place of the copy in the graph, too.
+        copied = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
+        copied._counter = VersionCounter()
+        return copied
     level = level_of(others)
-    return shown(R.clone(held(as_tensor_operand(input, name, 1), level)), level)
+    return shown(R.clone(held(x, level)), level)
 
 
 @writes
@@ -779,7 +793,7 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
             f"{list(shape)} apart from dimension {axis}"
         )
     if not numbers.size:
-        return x
+        return in_place.change(x, name, R.clone)
     if reduce == "multiply":
         return in_place.change(x, name, R.scatter_multiply, src, _along(numbers, axis))
     if not shape:
@@ -857,7 +871,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     found = F.xp.nonzero(array.reshape(array.shape or (1,)))
     if as_tuple:
         return tuple([leaf("nonzero", part, x._metadata.device) for part in found])
-    rows = F.xp.stack(found, axis=-1)
+    rows = F.xp.stack(found, axis=-1) if len(found) > 1 else found[0][:, None]
     return leaf("nonzero", rows if array.ndim else rows[:, :0], x._metadata.device)
 
 

@@ -1,0 +1,134 @@
+"""The doors of elementwise functions without a derivative: comparisons and tests.
+
+Like those of `elementwise_doors` they handle what nearly every call is, and hand anything else over
+to slower ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.namespace import metadata_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.ops.entry import Entry
+
+#: The class of results; bound by `bind_face`.
+_Tensor: type[Variable] = Variable
+
+#: Records that a door remembers.
+_CACHE_LIMIT = 1024
+
+
+def bind_face(face: type[Variable]) -> None:
+    """Say which class users see."""
+    global _Tensor
+    _Tensor = face
+
+
+def _seen(array: Any, metadata: Any, kernel: Any, trusting: str | None) -> tuple[Any, Any, Any]:
+    """The record of a result, the kernel that has made it, and one that no longer looks at dtypes.
+
+    Args:
+        array: the result, of the operands' shape.
+        metadata: the operands' record.
+        kernel: the kernel.
+        trusting: the library's name of what the kernel calls, None if that is itself.
+    """
+    made = metadata_of(array, metadata.device)
+    if trusting is None or metadata.device.streamed:
+        return made, kernel, kernel
+    return made, kernel, getattr(metadata.F.xp, trusting)
+
+
+def comparison_door(
+    entry: Entry, meet: Callable[[Any, Any], Any], *, numbers: bool
+) -> Callable[[Any, Any], Any]:
+    """The function of an elementwise entry of two tensors that has no derivative.
+
+    Args:
+        entry: the entry.
+        meet: what to do with operands that are not floating tensors of one shape and dtype.
+        numbers: the second operand may be a number.
+    """
+    name = entry.name
+    trusting = getattr(entry.forward, "trusting", None)
+    #: By the operands' record what `_seen` says.
+    known: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def door(input: Any, other: Any) -> Any:
+        kind = other.__class__
+        try:
+            metadata = input._metadata
+            seen = known.get(metadata)
+            if not current().plain:
+                return meet(input, other)
+            kernel = metadata.kernels[name]
+            if seen is not None and kernel is seen[1]:
+                kernel = seen[2]
+            if numbers and (kind is float or kind is int) and not metadata.special:
+                array = kernel(input._array, other)
+            elif other._metadata is metadata and not metadata.scalar:
+                array = kernel(input._array, other._array)
+            else:
+                return meet(input, other)
+        except (AttributeError, RuntimeWarning):
+            return meet(input, other)
+        if seen is None:
+            if len(known) >= _CACHE_LIMIT:
+                known.clear()
+            seen = known[metadata] = _seen(array, metadata, kernel, trusting)
+        out = _Tensor()
+        out._array = array
+        out._metadata = seen[0]
+        out._edge = None
+        out._counter = None
+        out._autograd = None
+        return out
+
+    door.__name__ = door.__qualname__ = name
+    return door
+
+
+def test_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any], Any]:
+    """The function of an elementwise entry of one tensor that has no derivative.
+
+    Args:
+        entry: the entry.
+        general: its function for any tensor.
+    """
+    name = entry.name
+    trusting = getattr(entry.forward, "trusting", None)
+    #: By the operand's record what `_seen` says.
+    known: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def door(input: Any) -> Any:
+        metadata = input._metadata
+        if metadata.scalar or not current().plain:
+            return general(input)
+        seen = known.get(metadata)
+        kernel = metadata.kernels[name]
+        if seen is not None and kernel is seen[1]:
+            kernel = seen[2]
+        try:
+            array = kernel(input._array)
+        except RuntimeWarning:
+            return general(input)
+        if seen is None:
+            if len(known) >= _CACHE_LIMIT:
+                known.clear()
+            seen = known[metadata] = _seen(array, metadata, kernel, trusting)
+        out = _Tensor()
+        out._array = array
+        out._metadata = seen[0]
+        out._edge = None
+        out._counter = None
+        out._autograd = None
+        return out
+
+    door.__name__ = door.__qualname__ = name
+    return door
