@@ -237,3 +237,89 @@ class PixelUnshuffle(Module):
     def extra_repr(self) -> str:
         """The factor."""
         return f"downscale_factor={self.downscale_factor}"
+
+
+class Softmin(Module):
+    """The softmax of the negated elements.
+
+    Args:
+        dim: the axis.
+    """
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Any) -> Any:
+        """Of the input's shape."""
+        return F.softmin(input, self.dim)
+
+    def extra_repr(self) -> str:
+        """The axis."""
+        return f"dim={self.dim}"
+
+
+class Softmax2d(Module):
+    """The softmax over the channels at each place of an image."""
+
+    def forward(self, input: Any) -> Any:
+        """An input of shape (n, channels, rows, columns) or (channels, rows, columns)."""
+        if input.ndim not in {3, 4}:
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        return F.softmax(input, -3)
+
+
+class Threshold(_InPlace):
+    """The elements above a threshold, and a number for the others.
+
+    Args:
+        threshold: the threshold.
+        value: the number.
+        inplace: overwrite the input.
+    """
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.threshold = threshold
+        self.value = value
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The numbers."""
+        more = ", inplace=True" if self.inplace else ""
+        return f"threshold={self.threshold}, value={self.value}{more}"
+
+
+class _Shrink(Module):
+    """Zero near zero.
+
+    Args:
+        lambd: how near.
+    """
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def extra_repr(self) -> str:
+        """The distance."""
+        return f"{self.lambd}"
+
+
+class Hardshrink(_Shrink):
+    """Zero near zero, and the elements themselves elsewhere."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.hardshrink(input, self.lambd)
+
+
+class Softshrink(_Shrink):
+    """Zero near zero, and the elements moved towards it elsewhere."""
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.softshrink(input, self.lambd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
@@ -68,6 +69,63 @@ class Linear(Module):
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
+        )
+
+
+class Bilinear(Module):
+    """`x1 @ weight @ x2 + bias`, for each of several matrices.
+
+    Args:
+        in1_features: the length of the first input's last axis.
+        in2_features: the length of the second's.
+        out_features: the length of the output's.
+        bias: with a bias.
+        device: where the parameters are made.
+        dtype: their dtype.
+
+    Raises:
+        ValueError: if `in1_features` is not positive.
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self.weight = new_parameter(*shape, device=device, dtype=dtype)
+        if bias:
+            self.bias = new_parameter(out_features, device=device, dtype=dtype)
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        bound = 1 / math.sqrt(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Any, input2: Any) -> Any:
+        """Of inputs of shape (..., in1_features) and (..., in2_features)."""
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
         )
 
 

@@ -278,3 +278,23 @@ class CosineSimilarity(Module):
     def forward(self, x1: Any, x2: Any) -> Any:
         """The cosines."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The p-norm of the difference of vectors.
+
+    Args:
+        p: which norm.
+        eps: added to the differences.
+        keepdim: keep an axis of length 1.
+    """
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm = p
+        self.eps = eps
+        self.keepdim = keepdim
+
+    def forward(self, x1: Any, x2: Any) -> Any:
+        """The distances of vectors along the last axis."""
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

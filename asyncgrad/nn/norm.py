@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from asyncgrad.creation import ones, tensor, zeros
@@ -154,6 +155,130 @@ class BatchNorm2d(_BatchNorm):
     """
 
     _axes = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalises each channel over a batch of volumes and their positions.
+
+    Args:
+        num_features: how many channels there are, the length of the second axis.
+        eps: added to the variance.
+        momentum: how much of the running values a batch replaces; None for their plain mean.
+        affine: with a learnt scale and shift.
+        track_running_stats: keep running values, and use them in evaluation mode.
+        device: where parameters and buffers are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+    """
+
+    _axes = (5,)
+
+
+class _InstanceNorm(_BatchNorm):
+    """What instance norms of inputs of any number of axes share.
+
+    Args:
+        num_features: how many channels there are.
+        eps: added to the variance.
+        momentum: how much of the running values a batch replaces.
+        affine: with a learnt scale and shift.
+        track_running_stats: keep running values, and use them in evaluation mode.
+        device: where parameters and buffers are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+
+    def forward(self, input: Any) -> Any:
+        """The input, normalised for each channel of each example."""
+        least, most = self._axes
+        if input.ndim not in self._axes:
+            raise ValueError(f"expected {least}D or {most}D input (got {input.ndim}D input)")
+        channels = input.shape[int(input.ndim == most)]
+        if channels != self.num_features:
+            words = (
+                f"expected input's size at dim={int(input.ndim == most)} to match num_features "
+                f"({self.num_features}), but got: {channels}."
+            )
+            if self.affine:
+                raise ValueError(words)
+            warnings.warn(
+                f"input's size at dim={int(input.ndim == most)} does not match num_features. You "
+                f"can silence this warning by not passing in num_features, which is not used "
+                f"because affine=False",
+                stacklevel=2,
+            )
+        examples = input.unsqueeze(0) if input.ndim == least else input
+        out = F.instance_norm(
+            examples,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            0.0 if self.momentum is None else self.momentum,
+            self.eps,
+        )
+        return out.squeeze(0) if input.ndim == least else out
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalises each channel of each line by itself."""
+
+    _axes = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalises each channel of each image by itself."""
+
+    _axes = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalises each channel of each volume by itself."""
+
+    _axes = (4, 5)
+
+
+class LocalResponseNorm(Module):
+    """Divides by a power of the mean square over neighbouring channels.
+
+    Args:
+        size: how many channels are neighbours.
+        alpha: what the mean square is multiplied by.
+        beta: the power.
+        k: what is added before.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def forward(self, input: Any) -> Any:
+        """An input of shape (n, channels, ...)."""
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """The numbers."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 class _Scaled(Module):

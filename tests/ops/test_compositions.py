@@ -27,6 +27,11 @@ FUNCTIONAL = tuple(
         "celu", "glu", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "mish",
         "normalize", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu6",
         "selu", "softmin", "softshrink", "softsign", "tanhshrink", "threshold",
+        "bilinear", "channel_shuffle", "cosine_embedding_loss", "gaussian_nll_loss",
+        "hinge_embedding_loss", "instance_norm", "interpolate", "local_response_norm",
+        "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss",
+        "multilabel_soft_margin_loss", "poisson_nll_loss", "soft_margin_loss",
+        "triplet_margin_loss", "unfold", "upsample_bilinear", "upsample_nearest",
     )
 )  # fmt: skip
 CONSTANT = (
@@ -47,7 +52,9 @@ TOLERANCES = {"nn.functional.hardsigmoid": 1e-7}
 METHODS = {"trace": ag.Tensor.trace}
 
 
-@pytest.mark.filterwarnings("ignore:.*degrees of freedom", "ignore:Implicit dimension")
+@pytest.mark.filterwarnings(
+    "ignore:.*degrees of freedom", "ignore:Implicit dimension", "ignore:.*upsample.*deprecated"
+)
 @pytest.mark.parametrize("name", DIFFERENTIABLE + FUNCTIONAL)
 def test_values_and_derivatives_are_pytorchs(name):
     oracle.check(

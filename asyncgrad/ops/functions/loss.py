@@ -53,7 +53,7 @@ def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = Non
     return reduction
 
 
-def _reduced(losses: Any, reduction: str) -> Any:
+def reduced(losses: Any, reduction: str) -> Any:
     """The losses, or their mean or sum."""
     if reduction == "none":
         return losses
@@ -147,8 +147,8 @@ def mse_loss(
         return _of_pair(R.squared_loss, x, y, None, reduction)
     losses = _weighted("mse_loss", R.squared_loss(x, y, None, 1.0, True), input, weight)
     if reduction == "mean":
-        return R.div(_reduced(losses, "sum"), _reduced(weight, "sum"))
-    return _reduced(losses, reduction)
+        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
+    return reduced(losses, reduction)
 
 
 def l1_loss(
@@ -183,11 +183,11 @@ def l1_loss(
     else:
         losses = R.absolute_loss(x, y, None, 1.0, True)
     if weight is None:
-        return _reduced(losses, reduction)
+        return reduced(losses, reduction)
     losses = _weighted("l1_loss", losses, input, weight)
     if reduction == "mean":
-        return R.div(_reduced(losses, "sum"), _reduced(weight, "sum"))
-    return _reduced(losses, reduction)
+        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
+    return reduced(losses, reduction)
 
 
 def smooth_l1_loss(
@@ -248,7 +248,7 @@ def huber_loss(
     if weight is None:
         return _of_pair(R.huber_loss, x, y, delta, reduction)
     losses = R.huber_loss(x, y, delta, 1.0, True)
-    return _reduced(_weighted("huber_loss", losses, input, weight), reduction)
+    return reduced(_weighted("huber_loss", losses, input, weight), reduction)
 
 
 def kl_div(
@@ -347,7 +347,7 @@ def binary_cross_entropy(
     if weight is None:
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)
-    return _reduced(R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3)), reduction)
+    return reduced(R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3)), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -393,7 +393,7 @@ def binary_cross_entropy_with_logits(
         losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
     if weight is not None:
         losses = R.mul(losses, as_tensor_operand(weight, name, 3))
-    return _reduced(losses, reduction)
+    return reduced(losses, reduction)
 
 
 # -- classes --------------------------------------------------------------------------------------

@@ -229,6 +229,59 @@ def batch_norm(
     return out
 
 
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Each channel of each example with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: a floating tensor of shape (n, channels, ...).
+        running_mean: the mean of each channel, of shape (channels,), which moves towards the
+            examples'; or None.
+        running_var: the variance of each channel, likewise.
+        weight: what to multiply each channel with.
+        bias: what to add to each channel.
+        use_input_stats: normalise with the moments of the examples and not with the running ones.
+        momentum: how far the running moments move.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
+        ValueError: if an example has one value per channel only.
+    """
+    x = as_tensor_operand(input, "instance_norm", 1)
+    if len(x.shape) < 2:
+        raise RuntimeError(f"instance_norm: expected input of 2 dimensions or more, got {x.shape}")
+    n, channels, *image = x.shape
+    if use_input_stats and prod(image) == 1:
+        raise ValueError(
+            f"Expected more than 1 spatial element when training, got input size {list(x.shape)}"
+        )
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError(
+            "instance_norm: Expected running_mean and running_var to be defined when "
+            "use_input_stats=False"
+        )
+    # A batch of one example, whose channels are those of all.
+    parts = (running_mean, running_var, weight, bias)
+    mean, var, scale, shift = (None if part is None else part.repeat(n) for part in parts)
+    flat = R.reshape(x, (1, n * channels, *image))
+    out = batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
+    if use_input_stats and n:
+        for running, moved in ((running_mean, mean), (running_var, var)):
+            if running is not None and moved is not None:
+                moments = R.mean(R.reshape(moved.detach(), (n, channels)), (0,), False)
+                in_place.copy(running, moments, "instance_norm")
+    return R.reshape(out, x.shape)
+
+
 def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float) -> None:
     """The same within a `vmap`, where each example has moments of its own."""
     for running in (running_mean, running_var):

@@ -1,0 +1,341 @@
+"""Losses with margins, and of distributions, as modules; the functions of their names say more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.loss import _Loss
+from asyncgrad.ops.functions.loss import chosen_reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class MarginRankingLoss(_Loss):
+    """How far two scores are from the order that is asked for.
+
+    Args:
+        margin: the margin.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        self.margin = margin
+
+    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.margin_ranking_loss(
+            input1, input2, target, margin=self.margin, reduction=self.reduction
+        )
+
+
+class HingeEmbeddingLoss(_Loss):
+    """The distance where the target is 1, and what it lacks to a margin where it is -1.
+
+    Args:
+        margin: the margin.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        self.margin = margin
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
+
+
+class CosineEmbeddingLoss(_Loss):
+    """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
+
+    Args:
+        margin: the margin.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        self.margin = margin
+
+    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.cosine_embedding_loss(
+            input1, input2, target, margin=self.margin, reduction=self.reduction
+        )
+
+
+class SoftMarginLoss(_Loss):
+    """The logistic loss `log(1 + exp(-y * x))`.
+
+    Args:
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.soft_margin_loss(input, target, reduction=self.reduction)
+
+
+class TripletMarginLoss(_Loss):
+    """What the distance to something else lacks to that to something alike, and a margin.
+
+    Args:
+        margin: the margin.
+        p: which norm the distance is.
+        eps: added to each difference.
+        swap: count the distance between the last two where it is the less one.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        if margin <= 0:
+            raise ValueError(f"margin must be greater than 0, got {margin}")
+        self.margin = margin
+        self.p = p
+        self.eps = eps
+        self.swap = swap
+
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+        """The loss of tensors."""
+        return F.triplet_margin_loss(
+            anchor,
+            positive,
+            negative,
+            margin=self.margin,
+            p=self.p,
+            eps=self.eps,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """`TripletMarginLoss` with any distance.
+
+    Args:
+        distance_function: the distance of two tensors.
+        margin: the margin.
+        swap: count the distance between the last two where it is the less one.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Any, Any], Any] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(chosen_reduction(reduction))
+        if margin <= 0:
+            raise ValueError(f"margin must be greater than 0, got {margin}")
+        self.distance_function = distance_function
+        self.margin = margin
+        self.swap = swap
+
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+        """The loss of tensors."""
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class PoissonNLLLoss(_Loss):
+    """How unlikely counts are by Poisson distributions.
+
+    Args:
+        log_input: the input is logarithms of the expected counts.
+        full: with what depends on the target alone.
+        size_average: deprecated.
+        eps: added to expected counts before their logarithm is taken.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: Any = None,
+        eps: float = 1e-8,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        self.log_input = log_input
+        self.full = full
+        self.eps = eps
+
+    def forward(self, log_input: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.poisson_nll_loss(
+            log_input,
+            target,
+            log_input=self.log_input,
+            full=self.full,
+            eps=self.eps,
+            reduction=self.reduction,
+        )
+
+
+class GaussianNLLLoss(_Loss):
+    """How unlikely values are by normal distributions.
+
+    Args:
+        full: with the constant.
+        eps: what variances are at least.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(chosen_reduction(reduction))
+        self.full = full
+        self.eps = eps
+
+    def forward(self, input: Any, target: Any, var: Any) -> Any:
+        """The loss of tensors."""
+        return F.gaussian_nll_loss(
+            input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
+        )
+
+
+class MultiLabelMarginLoss(_Loss):
+    """What the scores of right classes lack to those of all wrong ones, and 1.
+
+    Args:
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
+class MultiMarginLoss(_Loss):
+    """What the score of the right class lacks to every other's, and a margin.
+
+    Args:
+        p: the power that it is taken to, 1 or 2.
+        margin: the margin.
+        weight: what each class counts.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another power.
+    """
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        if p not in {1, 2}:
+            raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
+        self.p = p
+        self.margin = margin
+        self.register_buffer("weight", weight)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.multi_margin_loss(
+            input,
+            target,
+            p=self.p,
+            margin=self.margin,
+            weight=self.weight,
+            reduction=self.reduction,
+        )
+
+
+class MultiLabelSoftMarginLoss(_Loss):
+    """The cross entropy of each class by itself, averaged over the classes.
+
+    Args:
+        weight: what each class counts.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction, size_average, reduce)
+        self.register_buffer("weight", weight)
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of tensors."""
+        return F.multilabel_soft_margin_loss(
+            input, target, weight=self.weight, reduction=self.reduction
+        )

@@ -1,0 +1,174 @@
+"""Frames round images and lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.conv import for_each
+from asyncgrad.nn.module import Module
+
+
+class _Pad(Module):
+    """A frame round the last axes.
+
+    Args:
+        padding: how wide it is: a number, or one for each side, the last axis first.
+    """
+
+    #: How many axes get a frame, and what it is filled with.
+    _axes: int
+    _mode: str
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__()
+        self.padding = for_each(padding, 2 * self._axes)
+
+    def forward(self, input: Any) -> Any:
+        """The input within its frame."""
+        return F.pad(input, self.padding, self._mode)
+
+    def extra_repr(self) -> str:
+        """The widths."""
+        return f"{self.padding}"
+
+
+class ReflectionPad1d(_Pad):
+    """A frame in which a line is reflected. The argument is that of `ZeroPad1d`."""
+
+    _axes, _mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """A frame in which an image is reflected. The argument is that of `ZeroPad2d`."""
+
+    _axes, _mode = 2, "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    """A frame in which a volume is reflected. The argument is that of `ZeroPad3d`."""
+
+    _axes, _mode = 3, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """A frame that repeats the ends of a line. The argument is that of `ZeroPad1d`."""
+
+    _axes, _mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """A frame that repeats the edges of an image. The argument is that of `ZeroPad2d`."""
+
+    _axes, _mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """A frame that repeats the faces of a volume. The argument is that of `ZeroPad3d`."""
+
+    _axes, _mode = 3, "replicate"
+
+
+class _CircularPad(_Pad):
+    """A frame in which the input starts anew."""
+
+    _mode = "circular"
+
+    def forward(self, input: Any) -> Any:
+        """The input within its frame."""
+        least = self._axes + 1
+        if input.ndim not in {least, least + 1}:
+            raise ValueError(f"expected {least}D or {least + 1}D input (got {input.ndim}D input)")
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPad):
+    """A frame in which a line starts anew. The argument is that of `ZeroPad1d`."""
+
+    _axes = 1
+
+
+class CircularPad2d(_CircularPad):
+    """A frame in which an image starts anew. The argument is that of `ZeroPad2d`."""
+
+    _axes = 2
+
+
+class CircularPad3d(_CircularPad):
+    """A frame in which a volume starts anew. The argument is that of `ZeroPad3d`."""
+
+    _axes = 3
+
+
+class _ConstantPad(_Pad):
+    """A frame of one number.
+
+    Args:
+        padding: how wide it is: a number, or one for each side, the last axis first.
+        value: the number.
+    """
+
+    _mode = "constant"
+
+    def __init__(self, padding: Any, value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Any) -> Any:
+        """The input within its frame."""
+        return F.pad(input, self.padding, "constant", self.value)
+
+    def extra_repr(self) -> str:
+        """The widths and the number."""
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPad):
+    """A frame of one number round a line."""
+
+    _axes = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """A frame of one number round an image."""
+
+    _axes = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """A frame of one number round a volume."""
+
+    _axes = 3
+
+
+class _ZeroPad(_ConstantPad):
+    """A frame of zeros.
+
+    Args:
+        padding: how wide it is: a number, or one for each side, the last axis first.
+    """
+
+    def __init__(self, padding: Any) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        """The widths."""
+        return f"{self.padding}"
+
+
+class ZeroPad1d(_ZeroPad):
+    """A frame of zeros round a line."""
+
+    _axes = 1
+
+
+class ZeroPad2d(_ZeroPad):
+    """A frame of zeros round an image."""
+
+    _axes = 2
+
+
+class ZeroPad3d(_ZeroPad):
+    """A frame of zeros round a volume."""
+
+    _axes = 3

@@ -1,0 +1,225 @@
+"""Images of other sizes: each axis by itself, a weighted sum of some elements for each new one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.ops.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, category
+
+#: The number of axes that an image has in each mode; None for any.
+_AXES = {
+    "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2,
+    "bicubic": 2, "trilinear": 3,
+}  # fmt: skip
+_WITH_CORNERS = ("linear", "bilinear", "bicubic", "trilinear")
+#: The constant of the cubic curve that PyTorch interpolates with.
+_CUBIC = -0.75
+
+
+def interpolate(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """Images of another size.
+
+    Args:
+        input: of shape (n, channels, *image), where the image has one to three axes.
+        size: the new size, a number or one for each axis; or else
+        scale_factor: what the old one is multiplied by, and rounded down.
+        mode: "nearest", "nearest-exact", "linear" (one axis), "bilinear", "bicubic" (two),
+            "trilinear" (three) or "area".
+        align_corners: the centres of the outermost elements stay where they are, and not their
+            edges.
+        recompute_scale_factor: where elements are is computed from the sizes, and not from
+            `scale_factor`.
+        antialias: not supported.
+
+    Raises:
+        ValueError: if sizes or options do not fit.
+        NotImplementedError: if the mode is not for so many axes, or for `antialias`.
+        RuntimeError: for an empty image.
+    """
+    x = as_tensor_operand(input, "interpolate", 1)
+    axes = len(x._metadata.shape) - 2
+    if mode not in _AXES:
+        raise NotImplementedError(f"interpolate: unknown mode {mode!r}; it is one of {[*_AXES]}")
+    if mode not in _WITH_CORNERS and align_corners is not None:
+        raise ValueError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear "
+            "| bicubic | trilinear"
+        )
+    if antialias:
+        raise NotImplementedError("interpolate: antialias=True is not supported. Blur the input.")
+    old = x._metadata.shape[2:]
+    new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
+    wanted = _AXES[mode]
+    if axes not in {1, 2, 3} or (wanted is not None and axes != wanted):
+        raise NotImplementedError(
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {axes + 2}D) for the "
+            f"modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
+            f"{mode})"
+        )
+    if category(x._metadata.dtype) != 2 and not (mode.startswith("nearest")):
+        raise NotImplementedError(f'"interpolate" not implemented for {x._metadata.dtype}')
+    if 0 in x._metadata.shape[1:] or min(new) <= 0:
+        raise RuntimeError(
+            f"interpolate: Input and output sizes should be greater than 0, but got input {old} "
+            f"output {new}"
+        )
+    if mode == "area":
+        return _areas(x, new)
+    if mode.startswith("nearest"):
+        x = R.clone(x) if new == old else x
+    for axis, (length, count, factor) in enumerate(zip(old, new, factors, strict=True), 2):
+        x = _along(x, axis, length, count, factor, mode, bool(align_corners))
+    return x
+
+
+def _sizes(
+    old: tuple[int, ...], size: Any, scale_factor: Any, recompute: bool
+) -> tuple[tuple[int, ...], list[float | None]]:
+    """The new size, and for each axis the factor that says where elements are, if one does."""
+    if (size is None) == (scale_factor is None):
+        raise ValueError(
+            "only one of size or scale_factor should be defined"
+            if size is not None
+            else "either size or scale_factor should be defined"
+        )
+    name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
+    values = [*given] if isinstance(given, (tuple, list)) else [given] * len(old)
+    if len(values) != len(old):
+        raise ValueError(
+            f"Input and {name} must have the same number of spatial dimensions, but got input with "
+            f"spatial dimensions of {list(old)} and {name} of {values}. Please provide input "
+            f"tensor in (N, C, d1, d2, ...,dK) format."
+        )
+    if scale_factor is None:
+        if recompute:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        return tuple(map(int, values)), [None] * len(old)
+    new = tuple(math.floor(n * float(factor)) for n, factor in zip(old, values, strict=True))
+    return new, [None if recompute else float(factor) for factor in values]
+
+
+def _areas(x: Any, new: tuple[int, ...]) -> Any:
+    """The means of the parts of an image."""
+    if len(new) == 1:
+        return adaptive_avg_pool1d(x, new)
+    if len(new) == 2:
+        return adaptive_avg_pool2d(x, new)
+    # The means of means over one axis and over two, as all parts of an axis count the same.
+    n, channels, depth, rows, columns = x._metadata.shape
+    flat = adaptive_avg_pool2d(R.reshape(x, (n, channels * depth, rows, columns)), new[1:])
+    lines = R.reshape(flat, (n, channels, depth, new[1] * new[2]))
+    return R.reshape(adaptive_avg_pool2d(lines, (new[0], new[1] * new[2])), (n, channels, *new))
+
+
+def _along(
+    x: Any, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
+) -> Any:
+    """An image with another length along one axis."""
+    if mode in _WITH_CORNERS and length == count and (corners or factor in {None, 1.0}):
+        return x
+    if mode.startswith("nearest"):
+        step = length / count if factor is None else 1 / factor
+        offset = 0.5 if mode == "nearest-exact" else 0.0
+        # PyTorch computes where elements are in single precision.
+        steps = (np.arange(count, dtype=np.float32) + np.float32(offset)) * np.float32(step)
+        places = np.minimum(np.floor(steps).astype(np.int64), length - 1)
+        return R.index(x, _at(x, axis, places))
+    out = None
+    for places, weights in _taps(length, count, factor, mode, corners, x._metadata.dtype):
+        shape = (1,) * axis + (count,) + (1,) * (len(x._metadata.shape) - axis - 1)
+        part = R.mul(R.index(x, _at(x, axis, places)), _constant(x, weights.reshape(shape)))
+        out = part if out is None else R.add(out, part)
+    return out
+
+
+def _taps(
+    length: int, count: int, factor: float | None, mode: str, corners: bool, dtype: Any
+) -> list[tuple[Any, Any]]:
+    """The elements that each new one is made of, with their weights: pairs of arrays."""
+    real = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+    if corners:
+        step = (length - 1) / (count - 1) if count > 1 else 0.0
+        where = np.arange(count, dtype=real) * real.type(step)
+    else:
+        step = length / count if factor is None else 1 / factor
+        where = (np.arange(count, dtype=real) + real.type(0.5)) * real.type(step) - real.type(0.5)
+        if mode != "bicubic":
+            where = np.maximum(where, 0)
+    low = np.floor(where).astype(np.int64)
+    t = (where - low).astype(real)
+    last = length - 1
+    if mode != "bicubic":
+        low = np.minimum(low, last)
+        return [(low, 1 - t), (np.minimum(low + 1, last), t)]
+    return [
+        (np.clip(low + shift, 0, last), weight)
+        for shift, weight in zip(
+            (-1, 0, 1, 2), (_far(t + 1), _near(t), _near(1 - t), _far(2 - t)), strict=True
+        )
+    ]
+
+
+def _near(t: Any) -> Any:
+    """The cubic curve within a distance of 1."""
+    return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
+
+
+def _far(t: Any) -> Any:
+    """The cubic curve at a distance of 1 to 2."""
+    return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
+
+
+def _at(x: Any, axis: int, places: Any) -> tuple[Any, ...]:
+    return (slice(None),) * axis + (x._metadata.F.xp.asarray(places),)
+
+
+def _constant(x: Any, values: Any) -> Any:
+    F = x._metadata.F
+    array = F.xp.asarray(values.astype(x._metadata.dtype))
+    return wrap(array, F.metadata_of(array))
+
+
+def upsample(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Any:
+    """`interpolate`, by an older name."""
+    _warn_of("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """`interpolate` with the nearest elements, by an older name."""
+    _warn_of("upsample_nearest")
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """`interpolate` with "bilinear" and corners that stay, by an older name."""
+    _warn_of("upsample_bilinear")
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def _warn_of(name: str) -> None:
+    warnings.warn(
+        f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
+        stacklevel=3,
+    )
