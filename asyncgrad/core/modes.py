@@ -205,69 +205,76 @@ def _decorate(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callabl
         kind: Any = function
         kind.__init__ = _decorate(mode, kind.__init__)
         return function
-
     if inspect.isasyncgenfunction(function):
+        within = _async_generator
+    elif inspect.iscoroutinefunction(function):
+        within = _coroutine
+    elif inspect.isgeneratorfunction(function):
+        within = _generator
+    else:
+        within = _plain
+    return functools.wraps(function)(within(mode, function))
 
-        @functools.wraps(function)
-        async def async_generator(*args: Any, **kwargs: Any) -> Any:
-            inner = function(*args, **kwargs)
-            resume, value = inner.asend, None
-            try:
-                while True:
-                    with mode():
-                        try:
-                            item = await resume(value)
-                        except StopAsyncIteration:
-                            return
-                    try:
-                        resume, value = inner.asend, (yield item)
-                    except GeneratorExit:
-                        raise
-                    except BaseException as error:
-                        resume, value = inner.athrow, error
-            finally:
+
+def _async_generator(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
+    async def within(*args: Any, **kwargs: Any) -> Any:
+        inner = function(*args, **kwargs)
+        resume, value = inner.asend, None
+        try:
+            while True:
                 with mode():
-                    await inner.aclose()
-
-        return async_generator
-
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+                    try:
+                        item = await resume(value)
+                    except StopAsyncIteration:
+                        return
+                try:
+                    resume, value = inner.asend, (yield item)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    resume, value = inner.athrow, error
+        finally:
             with mode():
-                return await function(*args, **kwargs)
+                await inner.aclose()
 
-        return coroutine
+    return within
 
-    if inspect.isgeneratorfunction(function):
 
-        @functools.wraps(function)
-        def generator(*args: Any, **kwargs: Any) -> Any:
-            inner = function(*args, **kwargs)
-            resume, value = inner.send, None
-            try:
-                while True:
-                    with mode():
-                        try:
-                            item = resume(value)
-                        except StopIteration as stop:
-                            return stop.value
-                    try:
-                        resume, value = inner.send, (yield item)
-                    except GeneratorExit:
-                        raise
-                    except BaseException as error:
-                        resume, value = inner.throw, error
-            finally:
+def _coroutine(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
+    async def within(*args: Any, **kwargs: Any) -> Any:
+        with mode():
+            return await function(*args, **kwargs)
+
+    return within
+
+
+def _generator(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
+    def within(*args: Any, **kwargs: Any) -> Any:
+        inner = function(*args, **kwargs)
+        resume, value = inner.send, None
+        try:
+            while True:
                 with mode():
-                    inner.close()
+                    try:
+                        item = resume(value)
+                    except StopIteration as stop:
+                        return stop.value
+                try:
+                    resume, value = inner.send, (yield item)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    resume, value = inner.throw, error
+        finally:
+            with mode():
+                inner.close()
 
-        return generator
+    return within
 
-    @functools.wraps(function)
-    def plain(*args: Any, **kwargs: Any) -> Any:
+
+def _plain(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
+    def within(*args: Any, **kwargs: Any) -> Any:
         with mode():
             return function(*args, **kwargs)
 
-    return plain
+    return within
