@@ -172,13 +172,20 @@ class Tensor(Variable):
         Args:
             dtype: a dtype or such a name.
             non_blocking: for PyTorch's programs.
+
+        Raises:
+            ValueError: for a text that is no such name.
         """
         if dtype is None:
             return f"asyncgrad.{_TYPES[self._metadata.dtype.name]}Tensor"
-        word = str(dtype).rpartition(".")[2]
-        for name, kind in _TYPES.items():
-            if word == f"{kind}Tensor":
-                dtype = name
+        if isinstance(dtype, str):
+            word = dtype.rpartition(".")[2]
+            dtypes = [name for name, kind in _TYPES.items() if word == f"{kind}Tensor"]
+            if not dtypes:
+                raise ValueError(
+                    f"invalid type: {dtype!r}. Give a dtype, or 'asyncgrad.FloatTensor'."
+                )
+            (dtype,) = dtypes
         return self.to(dtype)
 
     @property

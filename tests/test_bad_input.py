@@ -165,6 +165,19 @@ OPERATORS = {
     "product with a text": (lambda x: x @ "2", TypeError, "@.*'Tensor' and 'str'"),
     "flag": (lambda x: x.requires_grad_("no"), TypeError, "requires_grad.*bool, not str"),
     "mode": (lambda x: ag.set_grad_enabled(None), TypeError, "enabled.*bool, not NoneType"),
+    "anomaly": (lambda x: ag.autograd.set_detect_anomaly("no"), TypeError, "bool, not str"),
+    "default": (lambda x: ag.set_default_dtype("S"), TypeError, "floating-point"),
+    "type": (lambda x: x.type("nope"), ValueError, "invalid type: 'nope'.*FloatTensor"),
+    "view_as": (lambda x: x.view_as(3), TypeError, "view_as.*Tensor, not int"),
+    "expand_as": (lambda x: x.expand_as(3), TypeError, "expand_as.*Tensor, not int"),
+    "reshape_as": (lambda x: x.reshape_as([3]), TypeError, "reshape_as.*Tensor, not list"),
+    "type_as": (lambda x: x.type_as(3), TypeError, "type_as.*Tensor, not int"),
+    "node": (lambda x: x.exp().grad_fn(3), TypeError, "ExpBackward0.*not a Variable, but int"),
+    "version": (
+        lambda x: ag.autograd.graph.increment_version([x, 3]),
+        RuntimeError,
+        "Tensor.*a int",
+    ),
 }
 
 

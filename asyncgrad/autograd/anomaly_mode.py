@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from asyncgrad.autograd.modes import AtOnce
-from asyncgrad.core.modes import Mode, current, install
+from asyncgrad.core.modes import Mode, check_bool, current, install
 
 __all__ = [
     "detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled",
@@ -39,7 +39,7 @@ class detect_anomaly(Mode):
             UserWarning,
             stacklevel=2,
         )
-        super().__init__(anomaly=True, check_nan=bool(check_nan))
+        super().__init__(**_checked(True, check_nan))
 
 
 class set_detect_anomaly(AtOnce):
@@ -51,13 +51,28 @@ class set_detect_anomaly(AtOnce):
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        """Set the mode at once."""
-        super().__init__(anomaly=bool(mode), check_nan=bool(check_nan))
+        """Set the mode at once.
+
+        Raises:
+            TypeError: if one is no bool.
+        """
+        super().__init__(**_checked(mode, check_nan))
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Switch anomaly mode on or off in this task or thread, until it is switched again."""
-    install(current().replace(anomaly=bool(mode), check_nan=bool(check_nan)))
+    """Switch anomaly mode on or off in this task or thread, until it is switched again.
+
+    Raises:
+        TypeError: if one is no bool.
+    """
+    install(current().replace(**_checked(mode, check_nan)))
+
+
+def _checked(mode: bool, check_nan: bool) -> dict[str, bool]:
+    """What is to be changed of the modes."""
+    check_bool("set_anomaly_enabled", "enabled", mode)
+    check_bool("set_anomaly_enabled", "check_nan", check_nan)
+    return {"anomaly": mode, "check_nan": check_nan}
 
 
 def is_anomaly_enabled() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.tensor import Tensor
@@ -39,8 +40,20 @@ __all__ = [
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Note that tensors have been changed in place by other means than functions of tensors."""
-    for one in (tensor,) if isinstance(tensor, Variable) else tensor:
+    """Note that tensors have been changed in place by other means than functions of tensors.
+
+    Raises:
+        RuntimeError: for what is no tensor.
+    """
+    several = isinstance(tensor, Iterable) and not isinstance(tensor, Variable)
+    tensors: Any = tuple(tensor) if several else (tensor,)
+    for one in tensors:
+        if not isinstance(one, Variable):
+            raise AutogradError(
+                f"increment_version expect a Iterable[Tensor] as input, but got a "
+                f"{type(one).__name__}"
+            )
+    for one in tensors:
         if one._autograd is None or not one._autograd.inference:
             bump_version(one)
 

@@ -203,6 +203,11 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
         recorded: the namespace of functions on tensors.
     """
     several = node.output_metadata.__class__ is tuple
+    for place, gradient in enumerate(gradients):
+        if gradient is not None and not isinstance(gradient, Variable):
+            raise TypeError(
+                f"{node.name()}: argument {place} is not a Variable, but {type(gradient).__name__}"
+            )
     if len(gradients) != node.num_inputs:
         raise TypeError(
             f"{node.name()}: expected {node.num_inputs} arguments, got {len(gradients)} arguments "

@@ -44,7 +44,7 @@ def set_default_dtype(dtype: Any) -> None:
         TypeError: if it is no floating dtype.
     """
     dtype = np.dtype(dtype)
-    if category(dtype) != 2:
+    if dtype.kind != "f" and dtype.name != "bfloat16":
         raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, got {dtype}")
     _default[0] = dtype
 

@@ -92,17 +92,17 @@ IN_PLACE = ()
 
 def expand_as(input: Any, other: Any) -> Any:
     """A view repeated to the shape of another tensor, as `expand`."""
-    return expand(input, other.shape)
+    return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
 
 
 def view_as(input: Any, other: Any) -> Any:
     """A view in the shape of another tensor, as `view`."""
-    return view(input, other.shape)
+    return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
 
 
 def reshape_as(input: Any, other: Any) -> Any:
     """The elements in the shape of another tensor, as `reshape`."""
-    return reshape(input, other.shape)
+    return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

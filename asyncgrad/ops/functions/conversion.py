@@ -118,7 +118,8 @@ def cpu(input: Any, memory_format: Any = None) -> Any:
 
 def type_as(input: Any, other: Any) -> Any:
     """The tensor in the dtype of another."""
-    return cast(as_tensor_operand(input, "type_as", 1), other._metadata.dtype)
+    dtype = as_tensor_operand(other, "type_as", 2)._metadata.dtype
+    return cast(as_tensor_operand(input, "type_as", 1), dtype)
 
 
 def _conversion(name: str, dtype: str) -> Callable[..., Any]:
