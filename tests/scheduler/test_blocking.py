@@ -239,24 +239,37 @@ class TestCoroutineNodesWithoutALoop:
     def test_an_interrupt_ends_them_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x = leaf()
         ended: list[int] = []
-        waits = threading.Event()
+        waits, interrupted = threading.Event(), threading.Event()
         result = inline.OnPortal.result
 
         def noting(running: Any) -> Any:
             waits.set()
             return result(running)
 
+        def interrupt(*facts: Any) -> None:
+            if not interrupted.is_set():
+                interrupted.set()
+                raise KeyboardInterrupt
+
         async def node() -> None:
             await asyncio.to_thread(waits.wait, 60)
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             try:
+                # Python looks at a signal before a thread blocks, or when the signal wakes it: one
+                # that comes in between is not seen.
+                while not interrupted.is_set():
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                    await asyncio.sleep(0)
                 await asyncio.Event().wait()
             finally:
                 ended.append(1)
 
         monkeypatch.setattr(inline.OnPortal, "result", noting)
-        with pytest.raises(KeyboardInterrupt):
-            calls(x, node).sum().backward()
+        found = signal.signal(signal.SIGINT, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                calls(x, node).sum().backward()
+        finally:
+            signal.signal(signal.SIGINT, found)
         assert ended == [1]
         assert x.grad is None
 
