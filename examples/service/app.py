@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -201,23 +202,21 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.post("/adapt")
     async def adapt(body: Adapted, request: Request) -> dict[str, Any]:
-        async def work() -> dict[str, Any]:
-            published, image = learner.published, body.array()
-            before = published.probabilities(image[None])[0]
-            after, adapted = before, False
-            with anyio.move_on_after(body.within_ms / 1e3):
-                after = await published.adapt(image)
-                adapted = True
-            metrics.adapted(adapted)
-            return {
-                "digit": int(after.argmax()),
-                "adapted": adapted,
-                "probabilities": after.tolist(),
-                "before": before.tolist(),
-                "step": published.step,
-            }
-
-        return await admitted("adapt", request, work)
+        published, image = learner.published, body.array()
+        before = published.probabilities(image[None])[0]
+        after, adapted = before, False
+        # The time in which it waits for its turn counts, too.
+        with contextlib.suppress(TimeoutError), anyio.move_on_after(body.within_ms / 1e3):
+            after = await admitted("adapt", request, partial(published.adapt, image))
+            adapted = True
+        metrics.adapted(adapted)
+        return {
+            "digit": int(after.argmax()),
+            "adapted": adapted,
+            "probabilities": after.tolist(),
+            "before": before.tolist(),
+            "step": published.step,
+        }
 
     @app.get("/events")
     async def events() -> StreamingResponse:

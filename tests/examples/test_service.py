@@ -185,6 +185,29 @@ async def test_too_much_at_once_is_refused_and_the_rest_is_answered(tmp_path):
         assert all(a.headers["retry-after"] == "1" for a in answers if a.status_code == 503)
 
 
+@pytest.mark.asyncio
+async def test_who_has_no_turn_before_its_time_is_over_is_answered_without_adaptation(
+    tmp_path, monkeypatch
+):
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    async def endless(self, image, digit):
+        inside.set()
+        await leave.wait()
+        return image
+
+    monkeypatch.setattr(Published, "integrated_gradients", endless)
+    async with serving(tmp_path, first_steps=5, concurrent=1) as (_, client):
+        first = asyncio.ensure_future(client.post("/explain", json={"pixels": picture()}))
+        await inside.wait()
+        answer = await client.post("/adapt", json={"pixels": picture(), "within_ms": 1.0})
+        assert answer.status_code == 200
+        assert not answer.json()["adapted"]
+        assert answer.json()["probabilities"] == answer.json()["before"]
+        leave.set()
+        assert (await first).status_code == 200
+
+
 def test_shifts_keep_the_image_first_and_lose_only_its_edge():
     image = np.zeros((8, 8), np.float32)
     image[3, 4] = 1
@@ -354,7 +377,8 @@ async def test_what_cannot_be_read_or_kept_stops_no_learning(tmp_path, monkeypat
                 assert (await client.get("/healthz")).status_code == 200
         assert refused == 2
         while list(corrections.glob("*.json")):
-            await client.get("/healthz")
+            # A request alone would give the loop no turn.
+            await asyncio.sleep(0)
         assert (await client.post("/predict", json={"pixels": strange})).json()["digit"] == 3
     assert sorted(file.name for file in corrections.iterdir()) == [
         f"{number}.unreadable" for number in range(4)
