@@ -140,6 +140,7 @@ class PooledNumpy:
     def empty_like(self, like: Any, dtype: Any = None, order: Any = "K") -> Any:
         """An array of the shape of another, whose elements are not set."""
         dtype = like.dtype if dtype is None else np.dtype(dtype)
-        if like.flags.c_contiguous and like.size * dtype.itemsize >= LARGE:
+        in_rows = order == "C" or (order == "K" and like.flags.c_contiguous)
+        if in_rows and like.size * dtype.itemsize >= LARGE:
             return POOL.take(like.shape, dtype)
         return np.empty_like(like, dtype=dtype, order=order)

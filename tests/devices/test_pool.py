@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
+import asyncgrad as ag
 from asyncgrad.devices.pool import LARGE, Pool, PooledNumpy
 
 F8 = np.dtype("float64")
@@ -118,3 +119,28 @@ def test_an_output_given_by_the_caller_is_used(pool: Pool) -> None:
     x, out = np.ones((300, 400)), np.empty((300, 400))
     assert xp.add(x, x, out) is out
     assert xp.add(x, x, out=out) is out
+
+
+@pytest.mark.parametrize("order", ["K", "C", "F", "A"])
+@pytest.mark.parametrize("size", [LARGE // 8, 2])
+def test_an_array_like_another_is_laid_out_as_numpys_would_be(
+    pool: Pool, order: str, size: int
+) -> None:
+    """Whether it is in the pool's memory or not."""
+    rows = np.zeros((4, size))
+    for like in (rows, rows.T, rows[:, ::2], np.broadcast_to(rows[:1], (4, size))):
+        for dtype in (None, "float32", F8):
+            found = PooledNumpy().empty_like(like, dtype=dtype, order=order)
+            expected = np.empty_like(like, dtype=dtype, order=order)
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+            assert found.strides == expected.strides
+
+
+def test_a_large_gradient_that_comes_in_columns_is_kept_in_rows() -> None:
+    """As PyTorch keeps it: laid out like its leaf."""
+    w = ag.ones(LARGE // 256, 64, requires_grad=True)
+    factor = ag.arange(64.0).reshape(64, 1)
+    (w.T * factor).sum().backward()
+    assert w.grad is not None
+    assert w.grad.is_contiguous()
+    assert np.array_equal(w.grad.numpy(), np.broadcast_to(np.arange(64.0), w.shape))
