@@ -27,6 +27,7 @@ async def unless_disconnected(
 
     Raises:
         Disconnected: if the client went away; nothing of the work runs any more.
+        Exception: what `work` raises, or `disconnected`, which cancels the work.
 
     Example:
         >>> import asyncio
@@ -41,7 +42,10 @@ async def unless_disconnected(
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
-            await disconnected()
+            try:
+                await disconnected()
+            except Exception as error:
+                errors.append(error)
             group.cancel_scope.cancel()
 
         group.start_soon(watch)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 8192
 _SECONDS = 2.0
+#: Connections at once; the oldest makes room for the next.
+_MOST = 100
 
 
 class Refused(Exception):
@@ -60,6 +62,9 @@ class Web:
         if self._closing:  # accepted just before the port was closed
             writer.close()
             return
+        there = [each for each in self._connections.values() if not each.is_closing()]
+        if len(there) >= _MOST:
+            there[0].close()
         task = asyncio.create_task(self._serve(reader, writer), name="connection")
         self._connections[task] = writer
         task.add_done_callback(self._connections.pop)

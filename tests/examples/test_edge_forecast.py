@@ -121,5 +121,18 @@ async def test_a_request_that_does_not_end_is_refused_in_time(monkeypatch):
         writer.close()
 
 
+@pytest.mark.asyncio
+async def test_who_is_connected_and_asks_for_nothing_makes_room(monkeypatch):
+    monkeypatch.setattr("examples.edge_forecast.web._MOST", 3)
+    hub = Hub(load(), known=400, tick=1.0)
+    async with hub.web:
+        idle = [await asyncio.open_connection("127.0.0.1", hub.web.port) for _ in range(5)]
+        assert (await ask(hub.web.port, "GET", "/forecast"))["celsius"] is None
+        for reader, _ in idle[:2]:
+            assert await reader.read() == b""
+        for _, writer in idle:
+            writer.close()
+
+
 def test_background_training_is_less_urgent_than_the_default():
     assert forecasters.BACKGROUND < 0

@@ -47,6 +47,24 @@ async def test_a_pass_of_a_client_that_has_gone_is_cancelled_and_leaves_no_gradi
     assert ag.engine().statistics().in_flight == 0
 
 
+async def test_an_error_of_who_watches_is_raised_as_it_is_and_cancels_the_work():
+    ended = []
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def disconnected():
+        await asyncio.sleep(0)
+        raise OSError("the connection broke")
+
+    with pytest.raises(OSError, match="broke"):
+        await unless_disconnected(work, disconnected)
+    assert ended == [True]
+
+
 async def test_a_cancellation_from_outside_stays_one():
     started = asyncio.Event()
 
