@@ -112,6 +112,8 @@ async def main() -> None:
         lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
     )
     setup = json.loads(await commands.readline())
+    if setup["give_way"] and hasattr(os, "SCHED_IDLE"):  # Linux: see cores.py
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     connections = [Connection(number, setup) for number in range(setup["connections"])]
     await asyncio.gather(*(connection.open() for connection in connections))
     while await commands.readline() == b"start\n":
@@ -125,6 +127,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    if hasattr(os, "SCHED_IDLE"):  # Linux: see cores.py
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     asyncio.run(main())

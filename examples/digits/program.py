@@ -49,11 +49,15 @@ class Settings:
     #: Steps that are not measured: until then, memory is still touched for the first time.
     warm_up_steps: int = 10
     idle_seconds: float = 4.0
+    #: Whether the clients leave their core to the loop. Where others compute, too, they hardly get
+    #: to send then.
+    clients_give_way: bool = True
 
 
 QUICK = Settings(
-    width=256, steps=150, learning_rate=5e-3, connections=4, warm_up_steps=2, idle_seconds=0.5
-)
+    width=256, steps=150, learning_rate=5e-3, connections=4, warm_up_steps=2, idle_seconds=0.5,
+    clients_give_way=False,
+)  # fmt: skip
 
 
 class Clients:
@@ -94,6 +98,7 @@ async def clients(port: int, digits: Digits, settings: Settings) -> AsyncIterato
             "port": port,
             "connections": settings.connections,
             "rate": settings.rate,
+            "give_way": settings.clients_give_way,
             "images": (digits.test_images * GREY_LEVELS).astype(int).tolist(),
             "labels": digits.test_labels.tolist(),
         }
