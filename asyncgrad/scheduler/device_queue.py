@@ -84,8 +84,15 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return self._alone is None and not self._queue
 
     def qsize(self) -> int:
-        """How many passes wait."""
+        """How many passes wait, with those that have ended meanwhile."""
         return len(self._queue) + (self._alone is not None)
+
+    def waiting(self) -> int:
+        """How many of them have not ended while they waited."""
+        tasks = [turn.task for turn in self._queue]
+        if self._alone is not None:
+            tasks.append(self._alone)
+        return sum(task.future is not None for task in tasks)
 
     def urgency(self, task: GraphTask) -> Urgency:
         """That of a pass at this moment."""

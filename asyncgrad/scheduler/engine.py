@@ -225,15 +225,15 @@ class Engine:
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run a pass for one slice, and see to what comes next."""
         if task.walk is not None:
-            steps = steps_of(task, budget)
-            if not task.start(steps):
+            known = len(task.dependencies)
+            if not task.start(steps_of(known, budget) if known else budget // WALK_NS + 1):
                 self.enqueue(task)
                 return
             nodes = len(task.dependencies) + 1
             self.node_count += nodes
             if nodes > LONG:
-                # What the end of the walk has left of this turn.
-                budget -= nodes % steps * WALK_NS
+                # What the end of the walk has left of this turn; some walks begin anew.
+                budget -= max(0, nodes - known) * WALK_NS
         self.slices += 1
         task.running = True
         token = hush()

@@ -91,7 +91,7 @@ def statistics_of(engine: Engine) -> EngineStatistics:
         nodes=engine.node_count,
         slices=engine.slices,
         segments=away.segments,
-        queued=queue.qsize(),
+        queued=queue.waiting(),
         queue_waits=queue.waits,
         queue_wait=queue.waited_ns / 1e9,
         longest_queue_wait=queue.longest_ns / 1e9,

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask
-
 #: Expected nanoseconds for a walk to look at a node.
-WALK_NS = 350
+WALK_NS = 120
 #: Walks over so many nodes are worth counting.
 LONG = 200
 #: A dictionary of more entries takes a while to make room for others.
@@ -17,10 +12,9 @@ _LARGE = 10_000
 _FEW = 32
 
 
-def steps_of(task: GraphTask, budget: int) -> int:
-    """How many nodes a walk is to look at in so many nanoseconds."""
+def steps_of(known: int, budget: int) -> int:
+    """How many nodes a walk that knows so many is to look at in so many nanoseconds."""
     steps = budget // WALK_NS + 1
-    known = len(task.dependencies)
     if known > _LARGE:
         # Python's dictionaries move when they are two thirds of a power of two full: for half a
         # millisecond with 40,000 entries, which is a turn of its own.

@@ -34,7 +34,7 @@ class Worker:
     def __init__(self) -> None:
         """Nobody waits."""
         self.task: asyncio.Task[None] | None = None
-        #: How many nanoseconds of expected cost one of the clock has been worth lately.
+        #: How many nanoseconds of nodes' expected cost one of the clock has been worth lately.
         self._speed = 1.0
         #: For how long slices that passes have waited for have held the loop.
         self.held_ns = self.longest_hold_ns = 0
@@ -57,13 +57,14 @@ class Worker:
         if task.observer is not None:
             task.observer.waited(task, waited)
         speed = self._speed
-        if speed > 1 and not queue.empty():
-            # Others wait: many slices that are alike are fairer than few full ones.
+        walks = task.walk is not None
+        if walks or (speed > 1 and not queue.empty()):
+            # Where others wait, many slices that are alike are fairer than few full ones.
             speed = 1
         worth = int(budget * speed)
         engine.run_slice(task, worth)
         held = engine.clock() - start
-        if task.queued and held:
+        if task.queued and held and not walks:
             # It went on to the end of its slice. What was an accident of this one counts little.
             seen = min(max(worth / held, _SLOWEST), _FASTEST)
             self._speed += (seen - self._speed) / 4

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,15 +106,13 @@ async def test_who_is_alone_in_the_queue_is_compared_when_others_come() -> None:
 
 def test_a_walk_stops_where_its_dictionary_moves() -> None:
     """What that takes is a turn of its own, with few other nodes in it."""
-    task: Any = SimpleNamespace(dependencies={})
+    dependencies: dict[int, int] = {}
     moved = 0
-    while len(task.dependencies) < 400_000:
-        known = len(task.dependencies)
-        size = sys.getsizeof(task.dependencies)
-        steps = steps_of(task, 250_000)
-        for key in range(known, known + steps):
-            task.dependencies[key] = 1
-        if known > 10_000 and sys.getsizeof(task.dependencies) != size:
+    while (known := len(dependencies)) < 400_000:
+        size = sys.getsizeof(dependencies)
+        steps = steps_of(known, 250_000)
+        dependencies.update((key, 1) for key in range(known, known + steps))
+        if known > 10_000 and sys.getsizeof(dependencies) != size:
             moved += 1
             assert steps <= 32
     assert moved >= 5
@@ -135,3 +133,20 @@ async def test_a_gradient_that_is_a_view_needs_no_thread(reduce: str) -> None:
     await means.backward(ag.ones(10_000))
     assert engine.away.segments > before
     assert rows.grad[0, 0].item() == pytest.approx(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_pass_that_has_ended_in_the_queue_does_not_wait() -> None:
+    """What is queued is in flight, too, whenever somebody looks."""
+    engine = ag.engine()
+    engine.slice_ns = 0
+    for number in (1, 3):
+        futures = [calls(leaf(), lambda: None).sum().backward() for _ in range(number)]
+        assert engine.statistics().queued == number
+        for place, future in enumerate(futures):
+            future.cancel()
+            statistics = engine.statistics()
+            assert statistics.queued == statistics.in_flight == number - place - 1
+        for future in futures:
+            with pytest.raises(asyncio.CancelledError):
+                await future
