@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: `_PATIENCE` turns: whatever keeps coming, nothing starves.
 _EVERY = 16
 _PATIENCE = 400
+#: How many passes that have ended while they waited are passed over in one turn of the loop.
+_PASSED_OVER = 64
 
 
 class Urgency(NamedTuple):
@@ -118,21 +120,36 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return first.virtual_time
 
     def next_turn(self, now: int) -> tuple[GraphTask, int] | None:
-        """The pass whose turn it is and for how long it has waited, None if none waits."""
-        if self._alone is not None:
-            task, self._alone = self._alone, None
+        """The pass whose turn it is and for how long it has waited, None if none has been found."""
+        task = self._alone
+        if task is not None:
+            self._alone = None
             self._turn += 1
-            waited = now - self._since
-            used = self.charge(task, 0)
-        elif self._queue:
-            turn = self.get_nowait()
-            task, used, waited = turn.task, turn.urgency.used, now - turn.since
+            since = self._since
+            used = task.virtual_time
+            if used < 0 or task.parent is not None:
+                used = self.charge(task, 0)
+            task.queued = False
+            if task.future is None:
+                return None
         else:
-            return None
-        self._clock = max(self._clock, used)
+            for _ in range(_PASSED_OVER):
+                if not self._queue:
+                    return None
+                turn = self.get_nowait()
+                task, since, used = turn.task, turn.since, turn.urgency.used
+                task.queued = False
+                if task.future is not None:
+                    break
+            else:
+                return None
+        if used > self._clock:
+            self._clock = used
+        waited = now - since
         self.waits += 1
         self.waited_ns += waited
-        self.longest_ns = max(self.longest_ns, waited)
+        if waited > self.longest_ns:
+            self.longest_ns = waited
         return task, waited
 
     def _put(self, turn: Turn) -> None:

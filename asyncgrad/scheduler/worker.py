@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from asyncgrad.scheduler.engine import Engine
 
-#: How many passes that have ended while they waited are passed over in one turn of the loop.
-_PASSED_OVER = 64
 #: By how much nodes may be slower and faster than expected for it to count.
 _SLOWEST, _FASTEST = 0.25, 4.0
 
@@ -43,16 +41,10 @@ class Worker:
         """Give the pass whose turn it is a slice."""
         start = engine.clock()
         queue = engine.queue
-        for _ in range(_PASSED_OVER):
-            turn = queue.next_turn(start)
-            if turn is None:
-                return
-            task, waited = turn
-            task.queued = False
-            if task.future is not None:
-                break
-        else:
+        turn = queue.next_turn(start)
+        if turn is None:
             return
+        task, waited = turn
         engine.tell(task, "runs a slice", start)
         if task.observer is not None:
             task.observer.waited(task, waited)
@@ -60,7 +52,7 @@ class Worker:
         walks = task.walk is not None
         if walks or (speed > 1 and not queue.empty()):
             # Where others wait, many slices that are alike are fairer than few full ones.
-            speed = 1
+            speed = 1.0
         worth = int(budget * speed)
         engine.run_slice(task, worth)
         held = engine.clock() - start
@@ -69,7 +61,8 @@ class Worker:
             seen = min(max(worth / held, _SLOWEST), _FASTEST)
             self._speed += (seen - self._speed) / 4
         self.held_ns += held
-        self.longest_hold_ns = max(self.longest_hold_ns, held)
+        if held > self.longest_hold_ns:
+            self.longest_hold_ns = held
 
     def start(self, engine: Engine) -> None:
         """Begin, unless that has been done."""
