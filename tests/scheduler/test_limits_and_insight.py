@@ -107,7 +107,10 @@ class TestPassesInFlight:
             gate.event.set()
         await asyncio.gather(*(gate.future for gate in gates))
 
-    @pytest.mark.parametrize("wrong", [{"passes": 0}, {"coroutine_nodes": 0}, {"grace": -1.0}])
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"passes": 0}, {"coroutine_nodes": 0}, {"grace": -1.0}, {"grace": float("nan")}],
+    )
     async def test_limits_under_which_nothing_runs_are_refused(self, wrong: dict) -> None:
         engine = ag.engine()
         engine.limit(passes=7)
