@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
 from asyncgrad.creation import from_numpy, zeros
 from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.copies import warn_of_hooks
 from asyncgrad.ops.functions.shape import clone
 from asyncgrad.ops.promotion import category
@@ -25,7 +27,8 @@ class Parameter(Tensor):
 
     Raises:
         TypeError: if `data` is no tensor.
-        RuntimeError: if a dtype without gradients is to require them.
+        RuntimeError: if a dtype without gradients is to require them, or, outside of it, a tensor
+            made in inference mode.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
@@ -41,6 +44,11 @@ class Parameter(Tensor):
             raise RuntimeError(
                 f"Only Tensors of floating point and complex dtype can require gradients, got "
                 f"{data._metadata.dtype}. Pass requires_grad=False."
+            )
+        if requires_grad and is_inference(data) and not current().inference:
+            raise AutogradError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed. Make a clone to get a normal tensor."
             )
         self = super().__new__(cls)
         self._array = data._array

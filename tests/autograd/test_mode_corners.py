@@ -1,0 +1,66 @@
+"""Programs at the corners of inference mode and forward mode, the same in PyTorch and here."""
+
+from __future__ import annotations
+
+import pytest
+from plainly import attempted, numbers, plainly
+
+import asyncgrad as ag
+
+
+@plainly
+def test_axes_of_inference_tensors_change_in_place(T, log):
+    with T.inference_mode():
+        x = T.ones(1, 2, 3, requires_grad=True)
+        for turn in (
+            lambda: x.transpose_(0, 1),
+            lambda: x.unsqueeze_(0),
+            lambda: x.squeeze_(0),
+        ):
+            turn()
+            log(tuple(x.shape), x.is_inference(), x.requires_grad)
+        attempted(log, "version", lambda: x._version)
+    y = x.detach()
+    attempted(log, "Inplace update to inference tensor", y.unsqueeze_, 0)
+
+
+@plainly
+def test_a_parameter_of_an_inference_tensor(T, log):
+    with T.inference_mode():
+        x = T.ones(2)
+        log(T.nn.Parameter(x).is_inference())
+    attempted(log, "Setting requires_grad=True on inference tensor", T.nn.Parameter, x)
+    log(T.nn.Parameter(x, requires_grad=False).is_inference())
+
+
+@plainly
+def test_detach_in_place_takes_the_tangent_away(T, log):
+    fw = T.autograd.forward_ad
+    with fw.dual_level():
+        dual = fw.make_dual(numbers(T, 2), numbers(T, 2, seed=1)).clone()
+        log(fw.unpack_dual(dual).tangent)
+        dual.detach_()
+        log(fw.unpack_dual(dual).tangent, fw.unpack_dual(dual * 2).tangent)
+
+
+@plainly
+def test_out_takes_no_tangents(T, log):
+    fw = T.autograd.forward_ad
+    with fw.dual_level():
+        plain, other = numbers(T, 2), numbers(T, 2, seed=2)
+        dual = fw.make_dual(numbers(T, 2), numbers(T, 2, seed=1))
+        attempted(log, "out= function", lambda: T.add(plain, plain, out=dual))
+        attempted(log, "out= function", lambda: T.mul(dual, plain, out=other))
+        log(T.add(plain, plain, out=other))
+    log(T.mul(dual, plain, out=other))
+
+
+def test_refused_out_is_as_it_was():
+    """PyTorch has written to it when it raises."""
+    fw = ag.autograd.forward_ad
+    with fw.dual_level():
+        dual, out = fw.make_dual(ag.ones(2), ag.ones(2)), ag.zeros(2)
+        with pytest.raises(NotImplementedError, match="out="):
+            ag.exp(dual, out=out)
+        assert out.tolist() == [0.0, 0.0]
+        assert out._version == 0
