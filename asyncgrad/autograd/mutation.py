@@ -30,13 +30,12 @@ class MutationContext:
         #: By handle, which the graph holds: they go with it.
         self.original: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
         self.cloned: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
-        #: The handles of a version counter at a version: of a tensor and all that shares with it.
-        self._handles: dict[tuple[int, int], weakref.WeakSet[_Handle]] = {}
+        #: The handles of what lies in some memory and has not been changed since, by its owner.
+        self._handles: dict[int, weakref.WeakSet[_Handle]] = {}
 
     def pack(self, tensor: Any) -> _Handle:
         """Keep a tensor as it is, until it is changed."""
-        key = (id(tensor._counter), tensor._counter.value)
-        handles = self._handles.setdefault(key, weakref.WeakSet())
+        handles = self._handles.setdefault(id(_owner(tensor._array)), weakref.WeakSet())
         for handle in handles:
             if self.original[handle]._array is tensor._array:
                 return handle
@@ -58,10 +57,7 @@ class MutationContext:
 
     def before_change(self, tensor: Any) -> None:
         """Clone what has been saved of a tensor that is about to be changed."""
-        counter = tensor._counter
-        if counter is None:
-            return
-        for handle in self._handles.pop((id(counter), counter.value), ()):
+        for handle in self._handles.pop(id(_owner(tensor._array)), ()):
             saved = self.original.pop(handle, None)
             if saved is not None:
                 self.cloned[handle] = wrap(saved._array.copy(), saved._metadata)
@@ -71,6 +67,13 @@ class MutationContext:
         self.original.clear()
         self.cloned.clear()
         self._handles.clear()
+
+
+def _owner(array: Any) -> Any:
+    """The array whose memory an array looks into."""
+    while isinstance(base := getattr(array, "base", None), type(array)):
+        array = base
+    return array
 
 
 _OUTSIDE = (
