@@ -37,7 +37,7 @@ from asyncgrad.ops import (
     single_door,
 )
 from asyncgrad.ops.forward import tangent_of
-from asyncgrad.ops.functions import CHAPTERS, arranged, combined, elementwise, linalg
+from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
 from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.namespace import RECORDED as R
@@ -834,17 +834,25 @@ class Tensor(Variable):
 
     @property
     def real(self) -> Any:
-        """The real parts: a copy of a complex tensor's, a real tensor itself."""
-        return combined.real(self)
+        """The real parts: a view of a complex tensor, a real tensor itself."""
+        return parts.real(self)
+
+    @real.setter
+    def real(self, value: Tensor) -> None:
+        parts.real(self).copy_(value)
 
     @property
     def imag(self) -> Any:
-        """The imaginary parts, copied.
+        """The imaginary parts: a view.
 
         Raises:
             RuntimeError: for a real tensor.
         """
-        return combined.imag(self)
+        return parts.imag(self)
+
+    @imag.setter
+    def imag(self, value: Tensor) -> None:
+        parts.imag(self).copy_(value)
 
     @property
     def H(self) -> Any:

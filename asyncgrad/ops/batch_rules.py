@@ -378,6 +378,7 @@ _SAME = (
     "tril", "triu", "leaky_relu", "leaky_relu_by_input", "leaky_slope", "elu", "elu_by_input",
     "elu_slope", "elu_slope_by_input", "silu", "softplus", "softplus_slope", "logsigmoid",
     "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
+    "imag", "view_as_real", "view_as_complex",
 )  # fmt: skip
 _BROADCAST = (
     "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "fmod", "remainder", "atan2",

@@ -112,6 +112,20 @@ def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     return out
 
 
+def _pairs(xp: Any, x: Any) -> Any:
+    """Real and imaginary parts along a further axis; devices copy them."""
+    if x.__class__ is not np.ndarray:
+        return xp.stack((x.real, x.imag), -1)
+    return x[..., None].view(f"f{x.dtype.itemsize // 2}")
+
+
+def _unpaired(xp: Any, x: Any) -> Any:
+    """Complex numbers of their parts along the last axis."""
+    if x.__class__ is not np.ndarray:
+        return x[..., 0] + 1j * x[..., 1]
+    return x.view(f"c{2 * x.dtype.itemsize}")[..., 0]
+
+
 def _clone(xp: Any, x: Any, order: str = "K") -> Any:
     if order != "C" or x.__class__ is not np.ndarray:
         return x.copy(order)
@@ -319,6 +333,20 @@ ENTRIES = (
         _diagonal,
         lambda F, g, x_shape, offset, dim1, dim2: F.put_diagonal(g, x_shape, offset, dim1, dim2),
         attributes=("offset", "dim1", "dim2"),
+        view=True,
+    ),
+    # A view of a gradient could not be made in every layout.
+    linear(
+        "view_as_real",
+        _pairs,
+        lambda F, g: F.complex(F.getitem(g, (Ellipsis, 0)), F.getitem(g, (Ellipsis, 1))),
+        view=True,
+    ),
+    linear(
+        "view_as_complex",
+        _unpaired,
+        lambda F, g: F.view_as_real(g),
+        fresh=False,
         view=True,
     ),
     linear(

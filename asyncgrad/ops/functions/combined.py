@@ -14,6 +14,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.elementwise import add, isnan, where
 from asyncgrad.ops.functions.linalg import bmm, dot, mv, outer
+from asyncgrad.ops.functions.parts import real
 from asyncgrad.ops.functions.reduction import amax, amin, mean, norm, prod, std, sum, var
 from asyncgrad.ops.functions.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
@@ -39,7 +40,6 @@ __all__ = [
     "dist",
     "float_power",
     "frac",
-    "imag",
     "is_conj",
     "is_neg",
     "lerp",
@@ -47,7 +47,6 @@ __all__ = [
     "nan_to_num",
     "nanmean",
     "nansum",
-    "real",
     "resolve_conj",
     "resolve_neg",
     "std_mean",
@@ -180,24 +179,6 @@ def conj(input: Any) -> Any:
 
 
 conj_physical = writes(conj)
-
-
-def real(input: Any) -> Any:
-    """The real parts; a real tensor itself."""
-    x = as_tensor_operand(input, "real", 1)
-    return R.real(x) if x._metadata.is_complex else x
-
-
-def imag(input: Any) -> Any:
-    """The imaginary parts.
-
-    Raises:
-        RuntimeError: for a real tensor.
-    """
-    x = as_tensor_operand(input, "imag", 1)
-    if not x._metadata.is_complex:
-        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-    return R.imag(x)
 
 
 @writes
