@@ -181,7 +181,9 @@ def check_inputs(inputs: tuple[Any, ...]) -> None:
                 f"precision floating point or complex.",
                 stacklevel=2,
             )
-        if any(n > 1 and not step for n, step in zip(x.shape, x._array.strides, strict=True)):
+        if x.numel() and any(
+            n > 1 and not step for n, step in zip(x.shape, x._array.strides, strict=True)
+        ):
             raise RuntimeError(
                 f"The {place}th input has a dimension with stride 0. gradcheck only supports "
                 f"inputs that are non-overlapping to be able to compute the numerical gradients "

@@ -435,6 +435,8 @@ def _graph_task(
     gradients = []
     streamed = False
     modes = current()
+    if not grad and (modes.transform is not None or modes.batch is not None):
+        refuse_in_transform("backward()")
     # In a level of forward mode gradients have tangents: only recorded functions push them, and
     # only they know of batches.
     recorded = RECORDED if create_graph or batched or modes.dual_level is not None else None
@@ -454,8 +456,6 @@ def _graph_task(
         if gradient is not None:
             gradient = _fitting(place, metadata, gradient)
         if edge is None:
-            if not grad:
-                refuse_in_transform("backward()")
             raise AutogradError(
                 f"element {place} of tensors does not require grad and does not have a grad_fn. "
                 f"Call requires_grad_() on a leaf it is computed from, outside of no_grad()."

@@ -56,6 +56,37 @@ def test_out_takes_no_tangents(T, log):
     log(T.add(other, other, out=other))
 
 
+@plainly
+def test_no_pass_that_accumulates_is_started_in_a_transform(T, log):
+    F = T.func
+    x, leaf = T.ones(2), T.ones(2, requires_grad=True)
+    transforms = (
+        F.grad,
+        F.jacrev,
+        F.jacfwd,
+        lambda f: lambda x: F.vmap(f)(T.stack([x, x])),
+        lambda f: lambda x: F.jvp(f, (x,), (x,)),
+    )
+    for own in (lambda x: x.sum(), lambda x: leaf.sum(), lambda x: (x * leaf).sum()):
+
+        def function(x, own=own):
+            own(x).backward()
+            return x.sum()
+
+        for transform in transforms:
+            attempted(log, "inside", transform(function), x)
+    log(leaf.grad)
+
+
+@plainly
+def test_gradcheck_of_no_elements(T, log):
+    for shape in ((0,), (2, 0), (0, 3)):
+        x = T.zeros(shape, dtype=T.float64, requires_grad=True)
+        for fast in (False, True):
+            log(T.autograd.gradcheck(lambda x: x * x, x, fast_mode=fast))
+        log(T.autograd.gradgradcheck(lambda x: (x * x).sum(), x))
+
+
 def test_refused_out_is_as_it_was():
     """PyTorch has written to it when it raises."""
     fw = ag.autograd.forward_ad
