@@ -12,11 +12,13 @@ from asyncgrad.autograd.urgency import checked_deadline, checked_priority
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current, refuse_in_transform
+from asyncgrad.core.node import Identity
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
     grad_dtype,
     gradient_edge,
+    requires_grad,
     retain_grad,
     wrap,
     zeros_of,
@@ -407,6 +409,9 @@ def _differentiable_edge(tensor: Any) -> Any:
         )
     edge = gradient_edge(tensor)
     if edge is None:
+        if requires_grad(tensor):
+            # A view made in no_grad of what requires grad: so does it, and no graph leads to it.
+            return Identity((), (tensor._metadata,))
         raise AutogradError(
             "One of the differentiated Tensors does not require grad. Call requires_grad_() on it "
             "before the forward pass."

@@ -373,6 +373,29 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         node.version = tuple([v for _, v in kept])
 
 
+def watch_result(edge: Any, result: Variable, counter: VersionCounter) -> None:
+    """After a change in place: its node has saved a result that is now counted by another.
+
+    Args:
+        edge: the stored edge of the new values.
+        result: what the node gave, whose values the changed tensor has now.
+        counter: the changed tensor's.
+    """
+    node = edge.node if edge.__class__ is Edge else edge
+    if node is None or node.rule is None or all(where >= 0 for _, where in node.rule.arrays):
+        return
+    guards = node.guard
+    if guards is None:
+        node.guard, node.version = counter, counter.value
+        return
+    versions = node.version
+    if guards.__class__ is not tuple:
+        guards, versions = (guards,), (versions,)
+    own = [guard is result._counter for guard in guards]
+    node.guard = tuple([counter if o else g for o, g in zip(own, guards, strict=True)])
+    node.version = tuple([counter.value if o else v for o, v in zip(own, versions, strict=True)])
+
+
 def check_version(node: Node, *, running: bool = True) -> None:
     """Raise if a tensor that the node saved has been changed, or detached, in place since.
 

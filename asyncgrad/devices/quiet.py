@@ -48,19 +48,6 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return silent
 
 
-def quiet_swapped(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """A function of two arguments with them exchanged, NumPy silent while it runs."""
-
-    def silent(x: Any, y: Any) -> Any:
-        token = _set(_ignoring)
-        try:
-            return function(y, x)
-        finally:
-            _reset(token)
-
-    return silent
-
-
 @quiet
 def silently(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function with NumPy silent.

@@ -369,7 +369,7 @@ def _layer_norm(call: Call, x: Any, *arguments: Any) -> Any:
 
 
 _SAME = (
-    "mul_scalar", "div_scalar", "rdiv_scalar", "add_scalar", "sub_scalar", "rsub_scalar",
+    "mul_scalar", "div_scalar", "add_scalar", "sub_scalar", "rsub_scalar",
     "pow_scalar", "rpow_scalar", "fmod_scalar", "remainder_scalar", "conj", "real", "neg", "abs",
     "sgn", "reciprocal", "square", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2",
     "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
-from asyncgrad.core.saved import keep_old_values, restored
+from asyncgrad.core.saved import keep_old_values, restored, watch_result
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,
     bind_replay,
     bump_version,
+    counter_of,
     gradient_edge,
     rebase_history,
     requires_grad,
@@ -100,6 +101,11 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
         source = R.to(source, source._array.real.dtype)
     source = cast(source, tensor._metadata.dtype)
     if source._metadata.shape != shape:
+        if name == "copy_" and len(source._metadata.shape) > len(shape):
+            raise AutogradError(
+                f"{name}: output with shape {list(shape)} doesn't match the broadcast shape "
+                f"{list(source._metadata.shape)}. Reshape the source."
+            )
         source = _broadcast(source, shape, name)
     if view_of(tensor) is None and current().grad:
         check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
@@ -236,6 +242,7 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         carry(tensor, result)
     bump_version(tensor)
     if recorded:
+        watch_result(edge, result, counter_of(tensor))
         rebase(tensor, edge)
     elif tensor._counter is not None and tensor._counter.views:
         tensor._counter.forget_edges()

@@ -13,7 +13,7 @@ from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.core.metadata import Metadata
-from asyncgrad.devices.quiet import quiet, quiet_swapped
+from asyncgrad.devices.quiet import quiet
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.fused import assign, unlocked
@@ -31,8 +31,6 @@ class Quiet(NamedTuple):
     """A function of the device's library that says nothing about infinities and NaN."""
 
     name: str
-    #: With its two arguments exchanged.
-    swapped: bool = False
 
 
 class Recorded:
@@ -216,8 +214,7 @@ def _bound(name: str, function: Any, F: Raw, narrow: Raw) -> Any:
     if isinstance(function, str):
         bound = getattr(F.xp, function)
     elif isinstance(function, Quiet):
-        silence = quiet_swapped if function.swapped else quiet
-        bound = silence(getattr(F.xp, function.name))
+        bound = quiet(getattr(F.xp, function.name))
     else:
         bound = partial(function, F.xp)
     return _narrowed(bound) if F is narrow and name != "to" else bound

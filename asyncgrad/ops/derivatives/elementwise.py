@@ -343,16 +343,6 @@ ENTRIES = (
         frees=True,
     ),
     operation(
-        "rdiv_scalar",
-        Quiet("divide", swapped=True),
-        "x",
-        "scalar",
-        pulls={"x": lambda F, g, x, out: F.chain(g, F.div(-out, x))},
-        pushes={"x": lambda F, t, x, out: t * F.div(-out, x)},
-        node="MulBackward0",
-        arity=2,
-    ),
-    operation(
         "add_scalar",
         "add",
         "x",
@@ -526,7 +516,13 @@ ENTRIES = (
         fresh=False,
     ),
     binary("mul", lambda F, y: y, lambda F, x: x, "multiply"),
-    binary("div", lambda F, y: F.reciprocal(y), lambda F, y, out: F.div(-out, y), Quiet("divide")),
+    # Not of `out`, which may change in place in PyTorch.
+    binary(
+        "div",
+        lambda F, y: F.reciprocal(y),
+        lambda F, x, y: F.div(F.div(-x, y), y),
+        Quiet("divide"),
+    ),
     binary("pow", _base_derivative, _exponent_derivative, _pow, node="PowBackward1"),
     _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
     _constant_quotient("div_trunc", _truncated),

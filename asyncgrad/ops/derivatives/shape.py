@@ -37,6 +37,11 @@ def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     return xp.broadcast_to(x, shape)
 
 
+def _squeezed(xp: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    """A view: where there is nothing to leave out, the library would answer with `x` itself."""
+    return x.squeeze(dims) if dims else x[...]
+
+
 def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     """The shape after a reduction over `dims` that keeps them as ones."""
     kept = list(shape)
@@ -233,7 +238,7 @@ ENTRIES = (
     ),
     linear(
         "squeeze",
-        lambda xp, x, dims: x.squeeze(dims),
+        _squeezed,
         lambda F, g, x_shape, dims: F.reshape(g, x_shape),
         attributes=("dims",),
         fresh=False,
