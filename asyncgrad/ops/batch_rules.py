@@ -375,8 +375,8 @@ _SAME = (
     "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
     "sigmoid", "erf", "relu", "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp",
     "zero", "step", "isnan", "isinf", "isfinite", "logical_not", "bitwise_not", "clone", "to",
-    "tril", "triu", "leaky_relu", "leaky_relu_by_input", "leaky_slope", "elu", "elu_by_input",
-    "elu_slope", "elu_slope_by_input", "silu", "softplus", "softplus_slope", "logsigmoid",
+    "tril", "triu", "leaky_relu", "leaky_slope", "elu",
+    "elu_slope", "silu", "softplus", "softplus_slope", "logsigmoid",
     "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
     "imag", "view_as_real", "view_as_complex",
 )  # fmt: skip

@@ -334,3 +334,66 @@ def test_a_kept_graph_runs_until_it_is_not_kept(T, log):
         yield T.autograd.grad(y.sum(), x, create_graph=True)
     except RuntimeError as error:
         log(error)
+
+
+@both
+def test_results_that_may_change_in_place(T, log):
+    F = T.nn.functional
+    for operation in (
+        lambda x, w: x / w, lambda x, w: 2 / x, lambda x, w: F.leaky_relu(x), lambda x, w: F.elu(x),
+        lambda x, w: x * w, lambda x, w: x.sin(), lambda x, w: T.tensor_split(x.clone(), 2)[0],
+        lambda x, w: x.exp(), lambda x, w: x.tanh(), lambda x, w: x.sqrt(), lambda x, w: x.relu(),
+        lambda x, w: x.clone().exp_(), lambda x, w: x.clone().sigmoid_(), lambda x, w: x.softmax(0),
+    ):  # fmt: skip
+        x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
+        for change in (lambda y: y.add_(1), lambda y: y[:1].mul_(2)):
+            y = operation(x, w)
+            change(y)
+            try:
+                yield y.sum().backward()
+            except RuntimeError as error:
+                log(error)
+            log(x.grad, w.grad)
+
+
+@both
+def test_operands_that_may_change_in_place(T, log):
+    for operation in (lambda x, w: x / w, lambda x, w: 2 / x, lambda x, w: x * w):
+        x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
+        for place in (0, 1):
+            given = [x.clone(), w.clone()]
+            y = operation(*given)
+            given[place].add_(1)
+            try:
+                yield y.sum().backward()
+            except RuntimeError as error:
+                log(error)
+            log(x.grad, w.grad)
+
+
+@both
+def test_a_tensor_squeezed_of_nothing_is_a_view(T, log):
+    for squeeze in (lambda x: x.squeeze(), lambda x: x.squeeze(0), lambda x: x.squeeze((0,))):
+        x = leaf(T, 1.0, 2.0).clone()
+        y = squeeze(x)
+        log(y is x, y._is_view(), y.grad_fn)
+        y.mul_(2)
+        log(x, x._version, x.grad_fn)
+
+
+@both
+def test_a_source_with_more_axes_is_not_copied(T, log):
+    for shape, given in (((), (1,)), ((2,), (1, 2)), ((2, 2), (2,)), ((2,), ())):
+        attempt(log, lambda x, y: x.copy_(y), T.zeros(shape), T.ones(given))
+        x = T.zeros(shape)
+        x[...] = T.ones(given)
+        log(x)
+
+
+@both
+def test_gradients_by_a_view_that_no_graph_leads_to(T, log):
+    x = leaf(T, 1.0, 2.0)
+    with T.no_grad():
+        view = x[:1]
+    log(view.requires_grad)
+    log((yield T.autograd.grad((x * 2).sum(), view, allow_unused=True)))

@@ -93,17 +93,7 @@ def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
 
 
 @elementwise()
-def _elu_slope(xp: Any, out: Any, y: Any, alpha: float) -> Any:
-    """The derivative of elu, by its output; not for a negative `alpha`."""
-    d = at_most(xp, out, y, 0)
-    xp.add(d, alpha, d)
-    if alpha != 1:
-        xp.copyto(d, 1, where=y > 0)
-    return d
-
-
-@elementwise()
-def _elu_slope_by_input(xp: Any, out: Any, x: Any, alpha: float) -> Any:
+def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
     d = at_most(xp, out, x, 0)
     xp.exp(d, d)
     xp.multiply(d, alpha, d)
@@ -296,18 +286,10 @@ def _lines_cost(x: Any, dim: int) -> int:
 ENTRIES = (
     unary(
         "leaky_relu",
-        lambda F, out, slope: F.leaky_slope(out, slope),
-        _leaky_relu,
-        attributes=("slope",),
-        kernel=lambda xp, g, saved: _leaky_gradient(xp, g, *saved),
-    ),
-    unary(
-        "leaky_relu_by_input",
         lambda F, x, slope: F.leaky_slope(x, slope),
         _leaky_relu,
         attributes=("slope",),
         kernel=lambda xp, g, saved: _leaky_gradient(xp, g, *saved),
-        node="LeakyReluBackward0",
     ),
     unary(
         "leaky_slope",
@@ -318,28 +300,14 @@ ENTRIES = (
     ),
     unary(
         "elu",
-        lambda F, out, alpha: F.elu_slope(out, alpha),
+        lambda F, x, alpha: F.elu_slope(x, alpha),
         _elu,
         attributes=("alpha",),
-    ),
-    unary(
-        "elu_by_input",
-        lambda F, x, alpha: F.elu_slope_by_input(x, alpha),
-        _elu,
-        attributes=("alpha",),
-        node="EluBackward0",
     ),
     unary(
         "elu_slope",
-        lambda F, x: F.leaky_slope(-x, 0),
-        _elu_slope,
-        attributes=("alpha",),
-        node="EluBackwardBackward0",
-    ),
-    unary(
-        "elu_slope_by_input",
         lambda F, x, out: F.leaky_slope(-x, 0) * out,
-        _elu_slope_by_input,
+        _elu_slope,
         attributes=("alpha",),
         node="EluBackwardBackward0",
     ),

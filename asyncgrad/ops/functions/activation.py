@@ -39,16 +39,12 @@ def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
 
 def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
-    x = _floating(input, "leaky_relu")
-    if negative_slope > 0:
-        return R.leaky_relu(x, negative_slope)
-    return R.leaky_relu_by_input(x, negative_slope)
+    return R.leaky_relu(_floating(input, "leaky_relu"), negative_slope)
 
 
 def elu(input: Any, alpha: float = 1.0) -> Any:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
-    x = _floating(input, "elu")
-    return R.elu(x, alpha) if alpha > 0 else R.elu_by_input(x, alpha)
+    return R.elu(_floating(input, "elu"), alpha)
 
 
 def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Any:

@@ -352,7 +352,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
                 f"tensor_split: number of sections must be larger than 0, got {given}"
             )
         least, longer = divmod(length, given)
-        return split(x, [least + (place < longer) for place in range(given)], axis)
+        given = [place * least + min(place, longer) for place in range(1, given)]
     bounds = [0, *(slice(None, at).indices(length)[1] for at in given), length]
     return tuple([narrow(x, axis, start, max(0, end - start)) for start, end in pairwise(bounds)])
 
