@@ -28,6 +28,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.spellings import spelled
+from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -294,10 +295,10 @@ def repeat_interleave(
     """
     x = as_tensor_operand(input, "repeat_interleave", 1)
     if repeats is None:
-        counts = np.asarray(x.numpy())
+        counts = np.asarray(on_host(x))
         x, dim = x.new_tensor(np.arange(len(counts)), dtype="int64"), 0
     else:
-        counts = np.asarray(repeats)
+        counts = np.asarray(on_host(repeats) if isinstance(repeats, Variable) else repeats)
     if dim is None:
         x, dim = reshape(x, (-1,)), 0
     axis = one_dim("repeat_interleave", dim, x.ndim)

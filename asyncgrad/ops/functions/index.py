@@ -176,6 +176,10 @@ def setitem(input: Any, index: Any, value: Any) -> None:
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
     if arrays is not None:
+        if number is not None and _is_mask(target, arrays):
+            kept = target._metadata.dtype.type(number).item()
+            in_place.change(target, "__setitem__", R.masked_fill, watched[0], kept)
+            return
         if number is not None:
             value = constant(number, input)
         _put_into(target, arrays, watched, value, "__setitem__")
@@ -183,6 +187,18 @@ def setitem(input: Any, index: Any, value: Any) -> None:
         in_place.fill(target, number, "__setitem__")
     else:
         in_place.copy(target, value, "__setitem__")
+
+
+def _is_mask(target: Any, arrays: tuple[Any, ...]) -> bool:
+    """Whether an index is one mask of all of a device's tensor: nobody need count what it picks."""
+    metadata = target._metadata
+    return (
+        metadata.device.streamed
+        and len(arrays) == 1
+        and arrays[0].dtype == np.bool_
+        and arrays[0].shape == metadata.shape
+        and arrays[0].__class__ is metadata.F.array_type
+    )
 
 
 def _parsed(

@@ -10,8 +10,9 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.functions.data import tensor
-from asyncgrad.ops.functions.elementwise import where
+from asyncgrad.ops.functions.elementwise import clamp, where
 from asyncgrad.ops.functions.index import index_put, index_select
+from asyncgrad.ops.functions.reduction import cumsum
 from asyncgrad.ops.functions.shape import broadcast_to, expand, movedim, reshape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
@@ -40,9 +41,16 @@ def _index(name: str, index: Any, length: int) -> Any:
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
     numbers = index._array
-    if numbers.size and not (-length <= numbers.min() and numbers.max() < length):
+    if _is_outside(numbers, length):
         raise IndexError(f"{name}(): index out of range in self: the axis has length {length}")
     return reshape(index, (index.numel(),))
+
+
+def _is_outside(numbers: Any, length: int) -> bool:
+    """Whether some of the host's numbers are out of range; others nobody can see."""
+    if numbers.__class__ is not np.ndarray or not numbers.size:
+        return False
+    return not (-length <= numbers.min() and numbers.max() < length)
 
 
 @writes
@@ -124,12 +132,22 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     check_device("masked_scatter", x, mask, y)
     shape = np.broadcast_shapes(x.shape, mask.shape)
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
+    if x._metadata.device.streamed:
+        return _scattered(x, mask, reshape(y, (-1,)))
     count = int(mask.sum())
     if count > y.numel():
         raise RuntimeError(
             f"masked_scatter: expected at least {count} elements in source, got {y.numel()}"
         )
     return index_put(x, (mask,), reshape(y, (-1,))[:count])
+
+
+def _scattered(x: Any, mask: Any, values: Any) -> Any:
+    """`masked_scatter` without asking how often the mask holds."""
+    if not values.numel():
+        return R.clone(x)
+    places = clamp(cumsum(reshape(mask, (-1,)), 0) - 1, 0, values.numel() - 1)
+    return where(mask, reshape(index_select(values, 0, places), x.shape), x)
 
 
 @writes
@@ -145,11 +163,9 @@ def take(input: Any, index: Any) -> Any:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
     check_device("take", x, at)
     length = x.numel()
-    numbers = at._array
-    if numbers.size and not (-length <= numbers.min() and numbers.max() < length):
+    if _is_outside(at._array, length):
         raise IndexError(f"take(): out of range: tried to access index of {length} elements")
-    places = tensor(np.where(numbers.reshape(-1) < 0, numbers.reshape(-1) + length,
-                             numbers.reshape(-1)), device=x.device)  # fmt: skip
+    places = R.remainder(reshape(at, (-1,)), length) if length else reshape(at, (-1,))
     return reshape(index_select(reshape(x, (-1,)), 0, places), at.shape)
 
 

@@ -1,0 +1,78 @@
+"""Functions are put into streams without a look at what is there: that would hold the loop."""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.testing import simulate
+
+#: Functions of a float tensor of shape (4, 4), two places and a mask.
+QUIET = {
+    "take": lambda x, at, mask: ag.take(x, at - 2),
+    "index_fill": lambda x, at, mask: x.index_fill(0, at, 9.0),
+    "index_copy": lambda x, at, mask: x.index_copy(0, at, x[2:]),
+    "index_add": lambda x, at, mask: x.index_add(0, at, x[2:]),
+    "index_select": lambda x, at, mask: x.index_select(1, at),
+    "gather": lambda x, at, mask: x.gather(1, at[None]),
+    "masked_scatter": lambda x, at, mask: x.masked_scatter(mask, x.flip(0)),
+    "masked_fill": lambda x, at, mask: x.masked_fill(mask, 3.0),
+    "a number at a mask": lambda x, at, mask: changed(x, mask, 3.5),
+    "a number at a mask of integers": lambda x, at, mask: changed((x * 4).long(), mask, 3.5),
+    "a number at a mask of a row": lambda x, at, mask: changed(x[1], mask[1], 0),
+    "a number at places": lambda x, at, mask: changed(x, at, 0.5),
+    "division of integers": lambda x, at, mask: (at + 5) // (at + 1) + (at + 5) % (at + 1),
+    "where": lambda x, at, mask: ag.where(mask, x, 0.0),
+    "one_hot": lambda x, at, mask: ag.nn.functional.one_hot(at, 4),
+    "clip_grad_norm_": lambda x, at, mask: clipped(x),
+}
+
+
+def changed(x, at, value):
+    x = x.clone()
+    x[at] = value
+    return x
+
+
+def clipped(x):
+    leaf = x.clone().requires_grad_()
+    leaf.grad = x * 100
+    ag.nn.utils.clip_grad_norm_([leaf], 1.0)
+    return leaf.grad
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_nobody_looks(name):
+    x = ag.arange(16.0).reshape(4, 4) / 16
+    arguments = (x, ag.tensor([2, 0]), x > 0.3)
+    with simulate(devices=1, latency=1.0) as machine:
+        there = [a.to("sim:0") for a in arguments]
+        ag.accelerator.synchronize()
+        before = machine.blocked
+        found = QUIET[name](*there)
+        assert machine.blocked == before
+        expected = QUIET[name](*arguments)
+        assert found.dtype == expected.dtype
+        assert ag.allclose(found.cpu().double(), expected.double())
+
+
+def test_a_division_by_zero_that_needs_no_look_is_refused():
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        ag.tensor([5], device="sim:0") % 0
+
+
+def test_gradients_of_what_a_mask_scatters():
+    found = []
+    for device in ("cpu", "sim:0"):
+        x = ag.zeros(2, 3, device=device, requires_grad=True)
+        values = ag.arange(1.0, 5.0, device=device).requires_grad_()
+        mask = ag.tensor([[True, False, True], [False, True, False]]).to(device)
+        (x.masked_scatter(mask, values) ** 2).sum().backward()
+        found.append((x.grad.tolist(), values.grad.tolist()))
+    assert found[0] == found[1]
+
+
+def test_counts_on_a_device_say_how_often():
+    x = ag.arange(3.0, device="sim:0")
+    assert x.repeat_interleave(ag.tensor([1, 0, 2], device="sim:0")).tolist() == [0.0, 2.0, 2.0]
+    assert ag.repeat_interleave(ag.tensor([1, 2], device="sim:0")).tolist() == [0, 1, 1]
