@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.variable import wrap
+from asyncgrad.devices import CPU
 from asyncgrad.ops.promotion import promote_dtypes
+from asyncgrad.ops.transfer import moved, on_host
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
@@ -16,6 +19,18 @@ if TYPE_CHECKING:
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """A tensor, list or tuple as a tuple."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def values_of(x: Any) -> Any:
+    """A copy of a tensor's values, in the host's memory."""
+    return np.array(on_host(x.detach()))
+
+
+def placed(values: Any, like: Any) -> Any:
+    """A tensor with the host's values where another one is, of its dtype."""
+    metadata = like._metadata
+    array = moved(np.asarray(values, metadata.dtype), CPU, metadata.device)
+    return wrap(array, metadata.F.metadata_of(array))
 
 
 async def slopes(
@@ -30,17 +45,20 @@ async def slopes(
     A direction of a complex input has two sides: what changes along the second counts as
     imaginary.
     """
-    array, start = x._array, np.array(x._array)
+    start = values_of(x)
+
+    def put(values: Any) -> None:
+        x._metadata.F.assign(x._array, placed(values, x)._array)
 
     async def difference(step: Any) -> list[Any]:
         sides = []
         try:
             for sign in (-eps, eps):
-                array[...] = start + sign * step
+                put(start + sign * step)
                 outputs = as_tuple(await call(func, *inputs))
-                sides.append([np.array(out.detach()._array) for out in outputs])
+                sides.append([values_of(out) for out in outputs])
         finally:
-            array[...] = start
+            put(start)
         for low, high in zip(*sides, strict=True):
             for what in ("shape", "dtype"):
                 if getattr(low, what) != getattr(high, what):

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.autograd.differences import as_tuple, close, directions, slopes, units, vector
+from asyncgrad.autograd.differences import (
+    as_tuple,
+    close,
+    directions,
+    placed,
+    slopes,
+    units,
+    values_of,
+    vector,
+)
 from asyncgrad.autograd.gradcheck_parts import (
     GradcheckError,
     Options,
@@ -23,13 +32,12 @@ from asyncgrad.autograd.gradcheck_parts import (
     check_undefined,
     differentiable,
     differentiable_places,
+    part_of,
     pushed,
     random_like,
 )
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode
-from asyncgrad.core.variable import wrap
-from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import call, run_program, waits
 
 if TYPE_CHECKING:
@@ -228,7 +236,7 @@ async def _check(
     if options.check_backward_ad:
         if any(out.is_complex() for out in found):
             for part in ("imaginary", "real"):
-                await _compare(_part_of(func, part), inputs, options, part, found)
+                await _compare(part_of(func, part), inputs, options, part, found)
         else:
             await _compare(func, inputs, options, "", found)
     if options.check_forward_ad:
@@ -337,15 +345,15 @@ async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list
     for _ in range(2):
         found: list[list[Any]] = [[] for _ in wanted]
         for row in rows:
-            vector = wrap(row.astype(out.dtype).reshape(out.shape), out._metadata)
-            gradients = await grad(out, wanted, vector, retain_graph=True, allow_unused=True)
+            ends = placed(row.reshape(out.shape), out)
+            gradients = await grad(out, wanted, ends, retain_graph=True, allow_unused=True)
             for column, x, gradient in zip(found, wanted, gradients, strict=True):
                 if gradient is not None and gradient.shape != x.shape:
                     raise GradcheckError("Analytical gradient has incorrect size")
                 if gradient is not None and gradient.dtype != x.dtype and options.check_grad_dtypes:
                     raise GradcheckError("Gradient has dtype mismatch")
                 blank = np.zeros(x.shape, x.dtype)
-                column.append(blank if gradient is None else np.array(gradient.detach()._array))
+                column.append(blank if gradient is None else values_of(gradient))
         twice.append(
             [
                 np.stack([g.reshape(-1) for g in column], axis=1)
@@ -366,17 +374,6 @@ async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list
 
 
 # -- small parts ----------------------------------------------------------------------------------
-
-
-def _part_of(func: Any, part: str) -> Any:
-    """The function with the real or the imaginary parts of its complex outputs."""
-    factor = 1 if part == "real" else -1j
-
-    async def seen(*inputs: Any) -> tuple[Any, ...]:
-        outputs = as_tuple(await call(func, *inputs))
-        return tuple(RECORDED.real(out * factor) if out.is_complex() else out for out in outputs)
-
-    return seen
 
 
 def _matrix(slopes_: list[Any], x: Any, out: Any) -> Any:

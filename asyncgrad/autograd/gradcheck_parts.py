@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from asyncgrad.autograd.differences import as_tuple, close
+from asyncgrad.autograd.differences import as_tuple, close, placed, values_of
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.passes import grad
@@ -15,6 +15,7 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
 from asyncgrad.ops.batching import Level, held, lift
+from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:
@@ -55,18 +56,28 @@ class _Undefined(Function):
         return None
 
 
+def part_of(func: Any, part: str) -> Any:
+    """The function with the real or the imaginary parts of its complex outputs."""
+    factor = 1 if part == "real" else -1j
+
+    async def seen(*inputs: Any) -> tuple[Any, ...]:
+        outputs = as_tuple(await call(func, *inputs))
+        return tuple(RECORDED.real(out * factor) if out.is_complex() else out for out in outputs)
+
+    return seen
+
+
 async def pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
     """The outputs' tangents for a tangent of one input."""
     x = inputs[place]
-    tangent = wrap(x._metadata.F.xp.asarray(direction, dtype=x.dtype), x._metadata)
+    tangent = placed(direction, x)
     with nested_level():
         duals = [
             make_dual(given, tangent) if at == place else given for at, given in enumerate(inputs)
         ]
         found = [unpack_dual(out) for out in as_tuple(await call(func, *duals))]
     return [
-        np.zeros(primal.shape) if pushed is None else pushed.detach()._array
-        for primal, pushed in found
+        np.zeros(primal.shape) if pushed is None else values_of(pushed) for primal, pushed in found
     ]
 
 
@@ -77,8 +88,7 @@ async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
     one_by_one = [
         await grad(out, wanted, vector, retain_graph=True, allow_unused=True) for vector in vectors
     ]
-    stacked = np.stack([vector._array for vector in vectors])
-    batch = wrap(stacked, out._metadata.F.metadata_of(stacked))
+    batch = placed(np.stack([values_of(vector) for vector in vectors]), out)
     try:
         together = await grad(
             out, wanted, batch, retain_graph=True, allow_unused=True, is_grads_batched=True
@@ -88,8 +98,8 @@ async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
     for number, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
         if found is None:
             continue
-        right = np.stack([gradient.detach()._array for gradient in expected])
-        if not close(found.detach()._array, right, 1e-5, 1e-8):
+        right = np.stack([values_of(gradient) for gradient in expected])
+        if not close(values_of(found), right, 1e-5, 1e-8):
             raise GradcheckError(
                 f"gradcheck or gradgradcheck failed while testing batched gradient computation. "
                 f"For output {place} and input {number}: got\n{found}\nexpected\n{right}"
@@ -100,10 +110,10 @@ async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
     """A batch of tangents gives what they give one by one."""
     for number, place in enumerate(differentiable_places(inputs)):
         x = inputs[place]
-        directions = np.stack([random_like(x, False).detach()._array for _ in range(2)])
+        directions = np.stack([values_of(random_like(x, False)) for _ in range(2)])
         one_by_one = [await pushed(func, inputs, place, direction) for direction in directions]
         level = Level(2, "error", current().batch)
-        tangent = lift(wrap(directions, x._metadata.F.metadata_of(directions)), level)
+        tangent = lift(placed(directions, x), level)
         try:
             with Mode(batch=level), nested_level():
                 dual = make_dual(held(x, level), held(tangent, level))
@@ -114,7 +124,7 @@ async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
         for row, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):
             right = np.stack(expected)
-            if found is not None and not close(found.detach()._array, right, 1e-5, 1e-8):
+            if found is not None and not close(values_of(found), right, 1e-5, 1e-8):
                 raise GradcheckError(
                     f"gradcheck failed while testing batched gradient computation with "
                     f"forward-mode AD. For output {row} and input {number}: got\n{found}\n"
@@ -130,7 +140,7 @@ async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) 
     for x, gradient in zip(wanted, await _from_zeros(outputs, wanted), strict=True):
         if gradient is None:
             continue
-        array = gradient.detach()._array
+        array = values_of(gradient)
         if (not close(array, 0 * array, 1e-5, 1e-8)) if options.masked else array.any():
             raise GradcheckError("backward not multiplied by grad_output")
         for what, wrong in {"dtype": "type", "device": "device", "shape": "size"}.items():
@@ -157,7 +167,7 @@ async def check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:
                 f"check_undefined_grad=False if they never occur."
             ) from error
         for gradient in gradients:
-            if gradient is not None and gradient.detach()._array.any():
+            if gradient is not None and values_of(gradient).any():
                 raise GradcheckError(
                     "Expected all input grads to be undefined or zero when all output grads are "
                     "undefined or zero. Pass check_undefined_grad=False if they never occur."
