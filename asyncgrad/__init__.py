@@ -131,7 +131,7 @@ def get_device_module(device: object = None) -> object:
         kind = getattr(device, "type", None) or str(device).partition(":")[0]
     else:
         raise RuntimeError(f"Invalid value of device '{device}', expect a device, str, or None")
-    if kind not in devices.KINDS:
+    if kind not in devices.kinds():
         _find_device(kind)  # Says which there are.
     return {"cpu": cpu, "cuda": cuda}.get(kind, accelerator)
 

@@ -681,7 +681,7 @@ class Tensor(Variable):
             )
         device = self._metadata.device
         values = on_host(self)
-        suffixes = [f"device='{device}'"] if device.streamed else []
+        suffixes = [f"device='{device}'"] if device.type != "cpu" else []
         try:
             node = self.grad_fn
             name = None if node is None else node.name()

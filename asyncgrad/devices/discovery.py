@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 #: Where the devices of a type are made. The modules are loaded when a device is asked for.
 _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}
-#: The types of devices there can be.
-KINDS = ("cpu", *_HOMES)
 _NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 #: Modules that have been asked for.
 _loaded: dict[str, ModuleType] = {}
@@ -49,9 +47,9 @@ def find(type: Any = None, index: int | None = None) -> Device:
     if name is None:
         raise RuntimeError(f"Invalid device string: '{type}'. Write 'cpu', 'cuda' or 'cuda:1'.")
     kind, number = name.groups()
-    if kind not in KINDS:
+    if kind not in kinds():
         raise RuntimeError(
-            f"Expected one of {', '.join(KINDS)} device type at start of device string: {type}"
+            f"Expected one of {', '.join(kinds())} device type at start of device string: {type}"
         )
     if number is not None and index is not None:
         raise RuntimeError(
@@ -64,6 +62,27 @@ def find(type: Any = None, index: int | None = None) -> Device:
         return CPU
     device: Device = _home(kind).find(place or 0)
     return device
+
+
+def kinds() -> tuple[str, ...]:
+    """The types of devices there can be."""
+    return "cpu", *_HOMES
+
+
+def register(type: str, home: str) -> None:
+    """Have devices of another type found by name.
+
+    Args:
+        type: the type, in small letters: `"toy"` for `device("toy:1")`.
+        home: the module that makes them, loaded when one is asked for. Its `find(index)` gives the
+            one device of an index or raises RuntimeError, its `present()` all there are.
+
+    Raises:
+        ValueError: if the type is taken, or no name of one.
+    """
+    if type in kinds() or _NAME.fullmatch(type) is None or ":" in type:
+        raise ValueError(f"register: {type!r} is taken, or is no name made of small letters alone")
+    _HOMES[type] = home
 
 
 def _home(kind: str) -> ModuleType:
