@@ -319,6 +319,13 @@ class CudaDevice(Device):
             current_stream(self).raw, array.__dlpack__, (), {"stream": stream, **options}
         )
 
+    def imported(self, external: Any) -> Any:
+        """An array in another library's memory: our current stream waits for the library's."""
+        if isinstance(external, cupy.ndarray):
+            # It would take our stream, which is entered for the call, for the one it was made in.
+            return self.borrow(external)
+        return self.xp.from_dlpack(external)
+
     def borrow(self, array: Any) -> Any:
         """An array of CuPy's: what follows in our current stream comes after what is in its."""
         if not isinstance(array, cupy.ndarray):

@@ -75,6 +75,9 @@ class _Place:
 class StandIn:
     """Stands for the modules `cupy` and `cupyx`."""
 
+    #: The pointer of the machine's first stream; 1 is CUDA's default stream.
+    FIRST = 100
+
     def __init__(self, *, devices=1, **options):
         self.machine = Machine(max(devices, 1), **options)
         self.devices = devices
@@ -97,6 +100,21 @@ class StandIn:
                 if blocking:
                     stand_in.wait_for(raw)
                 return out
+
+            def __dlpack_device__(self):
+                return 2, self.device.index
+
+            def __dlpack__(self, *, stream=None, **options):
+                # As CuPy: what is in the current stream comes before what the consumer puts in.
+                index = self.device.index
+                if stream != -1:
+                    event = SimEvent(timing=False)
+                    stand_in.machine.record(event, stand_in.stream_of(index).raw)
+                    consumer = stand_in.null_raw(index)
+                    if stream not in {None, 0, 1}:
+                        consumer = stand_in.machine.streams[stream - stand_in.FIRST]
+                    stand_in.machine.wait(consumer, event)
+                return SimpleNamespace(array=self, options=options)
 
             def set(self, values, stream=None):
                 stand_in.from_host(self, values, stream.raw)
@@ -144,6 +162,10 @@ class StandIn:
 
             def actual(self):
                 return self.raw
+
+            @property
+            def ptr(self):
+                return stand_in.FIRST + self.actual().number
 
             def wait_event(self, event):
                 stand_in.machine.wait(self.actual(), event.ptr)
@@ -279,6 +301,11 @@ class StandIn:
             total_bytes=lambda: memory.allocated + memory.kept,
             free_all_blocks=memory.empty_cache,
         )
+
+    def from_dlpack(self, array):
+        index = self.device()
+        assert array.__dlpack_device__() == (2, index)
+        return array.__dlpack__(stream=self.FIRST + self.stream_of(index).raw.number).array
 
     def empty_pinned(self, shape, dtype):
         return np.empty(shape, dtype)

@@ -140,6 +140,37 @@ def test_cupys_arrays_become_tensors_after_what_made_them(cupy, make):
     assert ag.asarray(array, copy=True)._array is not array
 
 
+def test_dlpack_follows_the_streams_of_both_sides(cupy):
+    """Export: the consumer's stream waits for our current one. Import: ours for the producer's."""
+    theirs, ours = cupy.cuda.Stream(), ag.Stream(device="cuda:0")
+    with ours:
+        x = ag.ones(3, device="cuda:0") * 2
+        assert x.__dlpack_device__() == (2, 0)
+        capsule = x.__dlpack__(stream=theirs.ptr)
+    assert capsule.array is x._array
+    with theirs:
+        capsule.array.__imul__(3)
+        producer = capsule.array
+        with ours:
+            y = ag.from_dlpack(producer)
+    with ours:
+        assert y._array is x._array
+        assert (y + 1).tolist() == [7.0, 7.0, 7.0]
+        copied = ag.from_dlpack(y, copy=True)
+        assert copied._array is not y._array
+        assert ag.from_dlpack(y, device="cpu").tolist() == [6.0, 6.0, 6.0]
+    with pytest.raises(BufferError, match="detach"):
+        x.clone().requires_grad_().__dlpack__()
+
+
+def test_dlpack_without_order_is_none(cupy):
+    theirs, ours = cupy.cuda.Stream(), ag.Stream(device="cuda:0")
+    with ours:
+        capsule = (ag.ones(3, device="cuda:0") * 2).__dlpack__(stream=-1)
+    with theirs, pytest.raises(RaceError):
+        capsule.array.__imul__(3)
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -107,9 +107,9 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         array = np.from_dlpack(ext_tensor)
         out = from_numpy(array)
     elif kind == _CUDA:
-        place = find("cuda", index)
+        place: Any = find("cuda", index)
         as_device("from_dlpack", place)
-        array = place.xp.from_dlpack(ext_tensor)
+        array = place.imported(ext_tensor)
         out = wrap(array, metadata_of(array, place))
     else:
         raise RuntimeError(f"from_dlpack: devices of DLPack's kind {kind} are not supported")
