@@ -183,6 +183,59 @@ def mlp(library: Any, width: int) -> Callable[[], Any]:
     return lambda: criterion(layers(x), target)
 
 
+def resnet(library: Any, width: int) -> Callable[[], Any]:
+    """The loss of a small residual network on images of 32 by 32."""
+    nn = library.nn
+
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
+        """Two convolutions, and a way around them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+            )
+
+        def forward(self, x: Any) -> Any:
+            return library.relu(x + self.inner(x))
+
+    layers = nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1), *(Block() for _ in range(4)),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10),
+    ).to("cuda")  # fmt: skip
+    x, target = library.randn(64, 3, 32, 32).to("cuda"), library.arange(64).to("cuda") % 10
+    criterion = nn.CrossEntropyLoss()
+    return lambda: criterion(layers(x), target)
+
+
+def node(library: Any, length: int, turns: int) -> float:
+    """The host's seconds for a node of a pass over a chain, launched and not waited for."""
+    found = []
+    for _ in range(turns + 3):
+        loss = chain(library, length)
+        library.cuda.synchronize()
+        start = time.perf_counter()
+        loss.backward(wait="enqueued") if library is ag else loss.backward()
+        found.append((time.perf_counter() - start) / length)
+        library.cuda.synchronize()
+    return statistics.median(found[3:])
+
+
+def gpu_lag() -> float:
+    """The 99th percentile of the loop's lag beside passes over a GPT on the GPU."""
+    loss = gpt(ag, 1_024, 8, 512)
+
+    async def passes() -> None:
+        for _ in range(5):
+            await loss().backward()
+
+    return percentile(sorted(asyncio.run(_ticking(passes()))), 99)
+
+
 def seconds(library: Any, loss: Callable[[], Any], turns: int) -> float:
     """The median time of forward and backward, synchronised."""
     found = []
@@ -207,11 +260,15 @@ def gpu(turns: int) -> Iterator[str]:
     cases: dict[str, Callable[[Any], Callable[[], Any]]] = {
         "chain of 2,000": lambda library: lambda: chain(library, 2_000),
         "MLP": lambda library: mlp(library, 1_024),
+        "ResNet": lambda library: resnet(library, 64),
         "GPT": lambda library: gpt(library, 1_024, 8, 512),
     }
     for case, make in cases.items():
         for name, library in libraries.items():
             yield f"{case}, {name}: {1e3 * seconds(library, make(library), turns):.2f} ms"
+    for name, library in libraries.items():
+        yield f"a node of a pass, {name}: {1e6 * node(library, 500, turns):.1f} us on the host"
+    yield f"the loop's lag beside passes over the GPT: p99 {1e3 * gpu_lag():.2f} ms (at most 1)"
     device = ag.device("cuda")
     for waiting in ("thread", "poll"):
         device.waiting = waiting
