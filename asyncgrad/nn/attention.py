@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.creation import zeros
-from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-from asyncgrad.ops.functions.elementwise import masked_fill
-from asyncgrad.ops.functions.linalg import matmul
-from asyncgrad.ops.functions.reduction import mean
-from asyncgrad.ops.functions.shape import cat, reshape, transpose
-from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import category
+from asyncgrad.ops.functions.heads import Heads, attention_of_heads
 
 if TYPE_CHECKING:
     from asyncgrad.nn.parameter import Parameter
-    from asyncgrad.tensor import Tensor
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -157,169 +147,28 @@ class MultiheadAttention(Module):
             AssertionError: if shapes do not fit.
             RuntimeError: with `is_causal` but without the mask.
         """
-        batched = _check_batched(query, key, value, key_padding_mask)
-        self._check_features(query, key, value)
-        if is_causal and attn_mask is None:
-            raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
-        same = (query is key, key is value)
-        query, key, value = (self._batch_first(x, batched) for x in (query, key, value))
-        batch, queries, _ = query.shape
-        length = key.shape[1]
-        padding = _canonical("key_padding_mask", key_padding_mask, query)
-        mask = _canonical("attn_mask", attn_mask, query)
-        if padding is not None:
-            padding = reshape(padding, (1, *padding.shape)) if not batched else padding
-            if padding.shape != (batch, length):
-                raise AssertionError(
-                    f"expecting key_padding_mask shape of {(batch, length)}, but got "
-                    f"{padding.shape}"
-                )
-            if mask is not None and key_padding_mask.dtype != attn_mask.dtype:
-                warnings.warn(
-                    "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
-                    "same type for both instead.",
-                    stacklevel=2,
-                )
-        if mask is not None:
-            mask = self._shaped(mask, batch, queries, length)
-        if is_causal and padding is None and not need_weights:
-            mask = None
-        else:
-            is_causal = False
-        q, k, v = self._projected(query, key, value, same)
-        if self.bias_k is not None:
-            k, v = self._longer(k, self.bias_k), self._longer(v, self.bias_v)
-            mask, padding = _wider(mask), _wider(padding)
-        q, k, v = map(self._heads, (q, k, v))
-        if self.add_zero_attn:
-            nothing = zeros(batch, self.num_heads, 1, self.head_dim, dtype=k.dtype, device=k.device)
-            k, v = cat([k, nothing], 2), cat([v, nothing], 2)
-            mask, padding = _wider(mask), _wider(padding)
-        if padding is not None:
-            padding = reshape(padding, (batch, 1, 1, padding.shape[1]))
-            mask = padding if mask is None else mask + padding
-        dropout = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            scores = matmul(q * math.sqrt(1 / self.head_dim), transpose(k, 2, 3))
-            weights = F.softmax(scores if mask is None else scores + mask, -1)
-            weights = F.dropout(weights, dropout, self.training)
-            found = matmul(weights, v)
-        else:
-            found = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
-        out = self.out_proj(reshape(transpose(found, 1, 2), (batch, queries, self.embed_dim)))
-        if weights is not None:
-            weights = mean(weights, 1) if average_attn_weights else weights
-        if batched:
-            return (out if self.batch_first else transpose(out, 0, 1)), weights
-        return out[0], None if weights is None else weights[0]
-
-    def _check_features(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Raise unless queries, keys and values have the features that the module was made for."""
-        for name, tensor, features in (
-            ("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim),
-        ):  # fmt: skip
-            if tensor.shape[-1] != features:
-                raise AssertionError(
-                    f"MultiheadAttention: was expecting embedding dimension of {features} for "
-                    f"{name}, but got {tensor.shape[-1]}"
-                )
-        if key.shape[:-1] != value.shape[:-1]:
-            raise AssertionError(
-                f"MultiheadAttention: key's sequence and batch dims {key.shape[:-1]} do not match "
-                f"value's {value.shape[:-1]}"
-            )
-
-    def _batch_first(self, x: Any, batched: bool) -> Any:
-        """An input as (n, length, features)."""
-        if not batched:
-            return reshape(x, (1, *x.shape))
-        return x if self.batch_first else transpose(x, 0, 1)
-
-    def _shaped(self, mask: Any, batch: int, queries: int, keys: int) -> Any:
-        """A mask as (n, heads, queries, keys), with ones for the axes that it lacks."""
-        wanted = (queries, keys) if mask.ndim == 2 else (batch * self.num_heads, queries, keys)
-        if mask.ndim not in {2, 3}:
-            raise AssertionError(
-                f"expected attn_mask to be None, 2-D or 3-D but found {mask.ndim}-D tensor instead"
-            )
-        if mask.shape != wanted:
-            raise RuntimeError(
-                f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {wanted}."
-            )
-        lead = (1, 1) if mask.ndim == 2 else (batch, self.num_heads)
-        return reshape(mask, (*lead, queries, keys))
-
-    def _projected(self, query: Any, key: Any, value: Any, same: tuple[bool, bool]) -> Any:
-        """Queries, keys and values through their linear maps, as few products as possible."""
-        size, bias = self.embed_dim, self.in_proj_bias
-        if not self._qkv_same_embed_dim:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-            biases = (None,) * 3 if bias is None else (bias[:size], bias[size:-size], bias[-size:])
-            return [
-                F.linear(*each) for each in zip((query, key, value), weights, biases, strict=True)
-            ]
-        weight = self.in_proj_weight
-        if all(same):
-            return F.linear(query, weight, bias).split(size, -1)
-        q = F.linear(query, weight[:size], None if bias is None else bias[:size])
-        if same[1]:
-            both = F.linear(key, weight[size:], None if bias is None else bias[size:])
-            return [q, *both.split(size, -1)]
-        k = F.linear(key, weight[size:-size], None if bias is None else bias[size:-size])
-        v = F.linear(value, weight[-size:], None if bias is None else bias[-size:])
-        return [q, k, v]
-
-    @staticmethod
-    def _longer(x: Any, bias: Any) -> Any:
-        """Keys or values with one more element."""
-        return cat([x, R.expand(bias, (x.shape[0], 1, x.shape[2]))], 1)
-
-    def _heads(self, x: Any) -> Any:
-        """(n, length, features) as (n, heads, length, features of a head)."""
-        batch, length, _ = x.shape
-        return transpose(reshape(x, (batch, length, self.num_heads, self.head_dim)), 1, 2)
-
-
-def _check_batched(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None) -> bool:
-    """Whether there is a batch axis.
-
-    Raises:
-        AssertionError: if the inputs disagree, or have other numbers of axes.
-    """
-    if query.ndim not in {2, 3}:
-        raise AssertionError(
-            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "
-            f"tensor"
+        return attention_of_heads(
+            Heads(
+                self.embed_dim,
+                self.kdim,
+                self.vdim,
+                self.num_heads,
+                self.in_proj_weight,
+                (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight),
+                self.in_proj_bias,
+                self.bias_k,
+                self.bias_v,
+                self.add_zero_attn,
+                self.dropout if self.training else 0.0,
+                self.out_proj,
+                self.batch_first,
+            ),
+            query,
+            key,
+            value,
+            key_padding_mask,
+            need_weights,
+            attn_mask,
+            average_attn_weights,
+            is_causal,
         )
-    if key.ndim != query.ndim or value.ndim != query.ndim:
-        raise AssertionError(
-            f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} query, expected key "
-            f"and value to be {query.ndim}-D but found {key.ndim}-D and {value.ndim}-D tensors "
-            f"respectively"
-        )
-    if padding is not None and padding.ndim != query.ndim - 1:
-        raise AssertionError(
-            f"expected key_padding_mask to be None or {query.ndim - 1}-D but found "
-            f"{padding.ndim}-D tensor instead"
-        )
-    return query.ndim == 3
-
-
-def _canonical(name: str, mask: Any, like: Any) -> Any:
-    """A mask as numbers to add to the scores."""
-    if mask is None:
-        return None
-    if mask.dtype.kind == "b":
-        blank = zeros(mask.shape, dtype=like.dtype, device=mask.device)
-        return masked_fill(blank, mask, -math.inf)
-    if category(mask.dtype) != 2:
-        raise AssertionError(f"only bool and floating types of {name} are supported")
-    return mask
-
-
-def _wider(mask: Any) -> Any:
-    """A mask for one more key, which counts."""
-    if mask is None:
-        return None
-    return cat([mask, zeros(*mask.shape[:-1], 1, dtype=mask.dtype, device=mask.device)], -1)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import Any
 
 from asyncgrad.ops.functions import activation, elementwise
 from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
-from asyncgrad.ops.functions.attention import attention
 from asyncgrad.ops.functions.convolution import (
     conv1d,
     conv2d,
@@ -48,6 +46,10 @@ from asyncgrad.ops.functions.dropout import (
     feature_alpha_dropout,
 )
 from asyncgrad.ops.functions.elementwise import sigmoid, tanh
+from asyncgrad.ops.functions.heads import (
+    multi_head_attention_forward,
+    scaled_dot_product_attention,
+)
 from asyncgrad.ops.functions.index import embedding, one_hot
 from asyncgrad.ops.functions.linalg import linear
 from asyncgrad.ops.functions.loss import (
@@ -170,6 +172,7 @@ __all__ = [
     "max_pool2d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
@@ -259,40 +262,6 @@ def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """The logarithm of the softmax along `dim`."""
     return activation.log_softmax(input, _chosen_dim("log_softmax", input, dim), dtype)
-
-
-def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """`softmax(query @ key.mT * scale) @ value`, without ever holding all scores.
-
-    Args:
-        query: of shape (..., queries, features).
-        key: of shape (..., keys, features).
-        value: of shape (..., keys, values).
-        attn_mask: what can be broadcast to (..., queries, keys): booleans that say which keys
-            count, or numbers that are added to the scores.
-        dropout_p: the probability that a weight is dropped. All weights are held then.
-        is_causal: a query sees the keys up to its own place only.
-        scale: one by the root of the number of features if None.
-        enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
-            shared.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or there are two masks.
-        ValueError: if `dropout_p` is no probability.
-    """
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-    drop = functools.partial(dropout, p=dropout_p) if dropout_p else None
-    return attention(query, key, value, attn_mask, drop, is_causal, scale, enable_gqa)
 
 
 def _kept(input: Any) -> Any:

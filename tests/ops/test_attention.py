@@ -44,3 +44,74 @@ def test_gradients_do_not_depend_on_which_are_wanted(wanted):
         assert (one is not None) == flag
         if flag:
             np.testing.assert_allclose(one.numpy(), every.numpy(), rtol=0, atol=1e-14)
+
+
+def _flat(values):
+    return [*values[:2], *values[2]]
+
+
+def _heads(m, separate=False, **more):
+    """The arguments of PyTorch's function, the same in both libraries."""
+    random = np.random.default_rng(5)
+
+    def made(*shape):
+        return m.from_numpy(random.standard_normal(shape)).requires_grad_()
+
+    query, key, value = made(3, 2, 8), made(4, 2, 6 if separate else 8), made(4, 2, 8)
+    weights = made(24, 8), made(24)
+    rest = made(8, 8), made(8)
+    if separate:
+        more |= {
+            "use_separate_proj_weight": True,
+            "q_proj_weight": made(8, 8), "k_proj_weight": made(8, 6), "v_proj_weight": made(8, 8),
+        }  # fmt: skip
+    if more.pop("static", False):
+        more |= {"static_k": made(4, 4, 4), "static_v": made(4, 4, 4)}
+    for name in ("attn_mask", "key_padding_mask"):
+        if name in more:
+            more[name] = m.from_numpy(more[name])
+    biases = (made(1, 1, 8), made(1, 1, 8)) if more.pop("biases", False) else (None, None)
+    zero = more.pop("zero", False)
+    call = (query, key, value, 8, 2, *weights, *biases, zero, 0.0, *rest)
+    out, found = m.nn.functional.multi_head_attention_forward(*call, **more)
+    total = (out * out).sum() + (0 if found is None else (found * found * found).sum())
+    leaves = [query, key, value, weights[1], *rest]
+    leaves += [v for k, v in more.items() if k.startswith("static") or k.endswith("weight")]
+    leaves = [leaf for leaf in leaves if isinstance(leaf, m.Tensor)]
+    return out, found, m.autograd.grad(total, leaves, allow_unused=True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"separate": True},
+        {"need_weights": False},
+        {"biases": True, "zero": True, "average_attn_weights": False},
+        {"static": True},
+        {"attn_mask": np.triu(np.ones((3, 4), bool), 2), "is_causal": True},
+        {"key_padding_mask": np.array([[False, True, False, False], [False] * 4])},
+    ],
+    ids=lambda more: "-".join(more) or "plain",
+)
+def test_attention_of_heads_from_its_parameters(more):
+    expected, found = _heads(torch, **dict(more)), _heads(ag, **dict(more))
+    for theirs, ours in zip(_flat(expected), _flat(found), strict=True):
+        assert (ours is None) == (theirs is None)
+        if theirs is not None:
+            np.testing.assert_allclose(
+                ours.detach().numpy(), theirs.detach().numpy(), rtol=0, atol=1e-9
+            )
+
+
+def test_attention_of_heads_refuses_what_does_not_fit():
+    for m in (ag, torch):
+        x, w, b = m.ones(3, 2, 8), m.ones(24, 8), m.ones(24)
+        function = m.nn.functional.multi_head_attention_forward
+        rest = (w, b, None, None, False, 0.0, m.ones(8, 8), m.ones(8))
+        with pytest.raises(AssertionError, match="not divisible by num_heads"):
+            function(x, x, x, 8, 3, *rest)
+        with pytest.raises(AssertionError, match="embedding dimension"):
+            function(x, x, x, 6, 2, *rest)
+        with pytest.raises(AssertionError, match="static_k"):
+            function(x, x, x, 8, 2, *rest, static_k=m.ones(3, 2, 4))
