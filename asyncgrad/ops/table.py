@@ -22,6 +22,7 @@ from asyncgrad.ops.derivatives import (
     reduction,
     shape,
     sort,
+    transcendental,
 )
 from asyncgrad.ops.doors import general_door, sequence_door
 from asyncgrad.ops.elementwise_doors import (
@@ -66,6 +67,7 @@ CHAPTERS = (
     normalisation,
     in_place,
     random,
+    transcendental,
 )
 ENTRIES: dict[str, Entry] = {entry.name: entry for c in CHAPTERS for entry in c.ENTRIES}
 
@@ -85,7 +87,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 #: Functions of two tensors that take no number.
 _TENSORS_ONLY = frozenset({
     "maximum", "minimum", "atan2", "clamp_low", "clamp_high", "logical_and", "logical_or",
-    "logical_xor",
+    "logical_xor", "hypot", "nextafter",
 })  # fmt: skip
 #: Functions that take a number before a tensor, and those that take nothing but numbers.
 _NUMBERS_FIRST = frozenset({

@@ -19,7 +19,9 @@ DIFFERENTIABLE = (
     "mH", "H", "nan_to_num", "nanmean", "nansum", "real", "repeat_interleave", "reshape_as",
     "resolve_conj", "resolve_neg", "rot90", "select_scatter", "slice_scatter", "split_with_sizes",
     "std_mean", "take", "tensor_split", "trace", "unsafe_chunk", "unsafe_split", "var_mean", "vdot",
-    "view_as", "vsplit", "vstack", "aminmax",
+    "view_as", "vsplit", "vstack", "aminmax", "acosh", "asinh", "atanh", "copysign", "deg2rad",
+    "digamma", "erfc", "erfinv", "fmax", "fmin", "hypot", "lgamma", "logaddexp2", "logit",
+    "nextafter", "rad2deg", "sinc", "xlogy",
 )  # fmt: skip
 FUNCTIONAL = tuple(
     f"nn.functional.{name}"
@@ -36,7 +38,7 @@ FUNCTIONAL = tuple(
 )  # fmt: skip
 CONSTANT = (
     "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "isclose", "isin",
-    "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
+    "heaviside", "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
 )  # fmt: skip
 ALL = DIFFERENTIABLE + FUNCTIONAL + CONSTANT
 

@@ -312,3 +312,18 @@ def test_erf_without_scipy_names_the_extra(monkeypatch):
 def test_scipy_is_imported_with_the_package():
     """Never by a call, which may come from an event loop."""
     assert "scipy.special" in sys.modules
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 5])
+def test_derivatives_of_the_gamma_function_are_pytorchs(order):
+    found = []
+    for m in (ag, torch):
+        x = m.tensor([0.3, 1.0, 2.5], dtype=m.float64, requires_grad=True)
+        y = m.polygamma(order, x)
+        (g,) = m.autograd.grad((y * y).sum(), x, create_graph=True)
+        (gg,) = m.autograd.grad(g.sum(), x)
+        found.append([t.detach().numpy() for t in (y, g, gg)])
+        with pytest.raises(RuntimeError, match="does not support negative n"):
+            m.polygamma(-1, x)
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7)

@@ -21,6 +21,7 @@ from asyncgrad.ops.functions import (
     shape,
     sort,
     sparse,
+    transcendental,
     transfer,
     turned,
 )
@@ -49,4 +50,5 @@ CHAPTERS = (
     combined,
     compared,
     placed,
+    transcendental,
 )

@@ -134,7 +134,7 @@ def _of_table(name: str, doc: str) -> Callable[..., Any]:
     return function
 
 
-def _of_one(name: str, doc: str) -> Callable[..., Any]:
+def of_one(name: str, doc: str) -> Callable[..., Any]:
     """The table's function of one tensor, with an argument `out`; methods go without."""
     inner = _of_table(name, doc)
 
@@ -144,7 +144,7 @@ def _of_one(name: str, doc: str) -> Callable[..., Any]:
     return _public(function, inner)
 
 
-def _of_two(name: str, doc: str) -> Callable[..., Any]:
+def of_two(name: str, doc: str) -> Callable[..., Any]:
     """The table's function of two operands, with an argument `out`; methods go without."""
     inner = _of_table(name, doc)
 
@@ -174,36 +174,36 @@ def _test(name: str, doc: str) -> Callable[[Any], Any]:
 
 
 # Of one tensor.
-abs = _of_one("abs", "The absolute values, real for complex numbers; the gradient at 0 is 0.")
-acos = _of_one("acos", "The inverse cosine of each element.")
-asin = _of_one("asin", "The inverse sine of each element.")
-atan = _of_one("atan", "The inverse tangent of each element.")
-ceil = _of_one("ceil", "Each element rounded up; the gradient is 0.")
-cos = _of_one("cos", "The cosine of each element.")
-cosh = _of_one("cosh", "The hyperbolic cosine of each element.")
-erf = _of_one("erf", "The error function of each element; needs SciPy.")
-exp = _of_one("exp", "e to the power of each element.")
-exp2 = _of_one("exp2", "2 to the power of each element.")
-expm1 = _of_one("expm1", "exp(x) - 1 of each element, exact near 0.")
-floor = _of_one("floor", "Each element rounded down; the gradient is 0.")
-log = _of_one("log", "The natural logarithm of each element.")
-log10 = _of_one("log10", "The logarithm to base 10 of each element.")
-log1p = _of_one("log1p", "log(1 + x) of each element, exact near 0.")
-log2 = _of_one("log2", "The logarithm to base 2 of each element.")
-neg = _of_one("neg", "Each element with its sign changed.")
-reciprocal = _of_one("reciprocal", "1 / x of each element.")
+abs = of_one("abs", "The absolute values, real for complex numbers; the gradient at 0 is 0.")
+acos = of_one("acos", "The inverse cosine of each element.")
+asin = of_one("asin", "The inverse sine of each element.")
+atan = of_one("atan", "The inverse tangent of each element.")
+ceil = of_one("ceil", "Each element rounded up; the gradient is 0.")
+cos = of_one("cos", "The cosine of each element.")
+cosh = of_one("cosh", "The hyperbolic cosine of each element.")
+erf = of_one("erf", "The error function of each element; needs SciPy.")
+exp = of_one("exp", "e to the power of each element.")
+exp2 = of_one("exp2", "2 to the power of each element.")
+expm1 = of_one("expm1", "exp(x) - 1 of each element, exact near 0.")
+floor = of_one("floor", "Each element rounded down; the gradient is 0.")
+log = of_one("log", "The natural logarithm of each element.")
+log10 = of_one("log10", "The logarithm to base 10 of each element.")
+log1p = of_one("log1p", "log(1 + x) of each element, exact near 0.")
+log2 = of_one("log2", "The logarithm to base 2 of each element.")
+neg = of_one("neg", "Each element with its sign changed.")
+reciprocal = of_one("reciprocal", "1 / x of each element.")
 relu = _of_table("relu", "Each element, or 0 where it is negative; the gradient at 0 is 0.")
-rsqrt = _of_one("rsqrt", "1 / sqrt(x) of each element.")
-sgn = _of_one("sgn", "Each element divided by its absolute value, and 0 at 0.")
-sigmoid = _of_one("sigmoid", "1 / (1 + exp(-x)) of each element.")
-sign = _of_one("sign", "-1, 0 or 1 for each element; the gradient is 0.")
-sin = _of_one("sin", "The sine of each element.")
-sinh = _of_one("sinh", "The hyperbolic sine of each element.")
-sqrt = _of_one("sqrt", "The square root of each element.")
-square = _of_one("square", "Each element times itself.")
-tan = _of_one("tan", "The tangent of each element.")
-tanh = _of_one("tanh", "The hyperbolic tangent of each element.")
-trunc = _of_one("trunc", "Each element rounded towards 0; the gradient is 0.")
+rsqrt = of_one("rsqrt", "1 / sqrt(x) of each element.")
+sgn = of_one("sgn", "Each element divided by its absolute value, and 0 at 0.")
+sigmoid = of_one("sigmoid", "1 / (1 + exp(-x)) of each element.")
+sign = of_one("sign", "-1, 0 or 1 for each element; the gradient is 0.")
+sin = of_one("sin", "The sine of each element.")
+sinh = of_one("sinh", "The hyperbolic sine of each element.")
+sqrt = of_one("sqrt", "The square root of each element.")
+square = of_one("square", "Each element times itself.")
+tan = of_one("tan", "The tangent of each element.")
+tanh = of_one("tanh", "The hyperbolic tangent of each element.")
+trunc = of_one("trunc", "Each element rounded towards 0; the gradient is 0.")
 isfinite = _test(
     "isfinite", "Where elements are neither infinite nor NaN: bool, without a gradient."
 )
@@ -212,40 +212,40 @@ isnan = _test("isnan", "Where elements are NaN: bool, without a gradient.")
 logical_not = writes(_test("logical_not", "Where elements are 0: bool, without a gradient."))
 
 # Of two.
-atan2 = _of_two("atan2", "The angle of the point (`other`, `input`), broadcast.")
-bitwise_and = _of_two("bitwise_and", "Bitwise and of booleans or integers, broadcast.")
-bitwise_left_shift = _of_two(
+atan2 = of_two("atan2", "The angle of the point (`other`, `input`), broadcast.")
+bitwise_and = of_two("bitwise_and", "Bitwise and of booleans or integers, broadcast.")
+bitwise_left_shift = of_two(
     "bitwise_left_shift", "Integers shifted left by `other` bits, broadcast."
 )
-bitwise_or = _of_two("bitwise_or", "Bitwise or of booleans or integers, broadcast.")
-bitwise_right_shift = _of_two(
+bitwise_or = of_two("bitwise_or", "Bitwise or of booleans or integers, broadcast.")
+bitwise_right_shift = of_two(
     "bitwise_right_shift", "Integers shifted right by `other` bits, broadcast."
 )
-bitwise_xor = _of_two("bitwise_xor", "Bitwise exclusive or of booleans or integers, broadcast.")
-eq = _of_two("eq", "Where `input` equals `other`, broadcast: bool, without a gradient.")
-fmod = _of_two(
+bitwise_xor = of_two("bitwise_xor", "Bitwise exclusive or of booleans or integers, broadcast.")
+eq = of_two("eq", "Where `input` equals `other`, broadcast: bool, without a gradient.")
+fmod = of_two(
     "fmod", "The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."
 )
-ge = _of_two("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
-gt = _of_two("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
-le = _of_two("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
-logical_and = _of_two("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
-logical_or = _of_two(
+ge = of_two("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
+gt = of_two("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
+le = of_two("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
+logical_and = of_two("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
+logical_or = of_two(
     "logical_or", "Where one of the two is not 0, broadcast: bool, without a gradient."
 )
-logical_xor = _of_two(
+logical_xor = of_two(
     "logical_xor", "Where exactly one of the two is not 0, broadcast: bool, without a gradient."
 )
-lt = _of_two("lt", "Where `input` is less than `other`, broadcast: bool, without a gradient.")
-maximum = _of_two(
+lt = of_two("lt", "Where `input` is less than `other`, broadcast: bool, without a gradient.")
+maximum = of_two(
     "maximum", "The greater of two elements, broadcast; the gradient of a tie is split in halves."
 )
-minimum = _of_two(
+minimum = of_two(
     "minimum", "The smaller of two elements, broadcast; the gradient of a tie is split in halves."
 )
-mul = _of_two("mul", "`input * other`, broadcast.")
-ne = _of_two("ne", "Where `input` differs from `other`, broadcast: bool, without a gradient.")
-remainder = _of_two(
+mul = of_two("mul", "`input * other`, broadcast.")
+ne = of_two("ne", "Where `input` differs from `other`, broadcast: bool, without a gradient.")
+remainder = of_two(
     "remainder", "The remainder of a division rounded down, broadcast: it has `other`'s sign."
 )
 

@@ -1,0 +1,173 @@
+"""More curves: inverse hyperbolic functions, error and gamma functions, and pairs of numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.functions.combined import logaddexp
+from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "acosh",
+    "arccosh",
+    "arcsinh",
+    "arctanh",
+    "asinh",
+    "atanh",
+    "copysign",
+    "deg2rad",
+    "digamma",
+    "erfc",
+    "erfinv",
+    "fmax",
+    "fmin",
+    "heaviside",
+    "hypot",
+    "lgamma",
+    "logaddexp2",
+    "logit",
+    "nextafter",
+    "polygamma",
+    "rad2deg",
+    "sinc",
+    "xlogy",
+]
+METHODS = tuple([name for name in __all__ if name != "polygamma"])
+IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
+
+acosh = of_one("acosh", "The inverse hyperbolic cosine, NaN below 1.")
+asinh = of_one("asinh", "The inverse hyperbolic sine.")
+atanh = of_one("atanh", "The inverse hyperbolic tangent, NaN beyond -1 and 1.")
+erfc = of_one("erfc", "One minus the error function.")
+erfinv = of_one("erfinv", "The inverse of the error function, NaN beyond -1 and 1.")
+lgamma = of_one("lgamma", "The logarithm of the absolute value of the gamma function.")
+digamma = of_one("digamma", "The derivative of the logarithm of the gamma function.")
+hypot = of_two("hypot", "The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.")
+copysign = of_two("copysign", "The absolute values of `input` with the signs of `other`.")
+xlogy = of_two("xlogy", "`input * log(other)`, and 0 where `input` is, broadcast.")
+nextafter = of_two("nextafter", "The next number after `input` in the direction of `other`.")
+
+
+def polygamma(n: int, input: Any) -> Any:
+    """The derivative of `digamma` of order `n`.
+
+    Raises:
+        RuntimeError: if the order is negative.
+    """
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
+    x = _floating(input, "polygamma")
+    return R.digamma(x) if n == 0 else R.polygamma(x, n)
+
+
+def _floating(input: Any, name: str) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
+
+
+@writes
+def deg2rad(input: Any) -> Any:
+    """Degrees in radians."""
+    return _turned(input, "deg2rad", math.pi / 180)
+
+
+@writes
+def rad2deg(input: Any) -> Any:
+    """Radians in degrees."""
+    return _turned(input, "rad2deg", 180 / math.pi)
+
+
+def _turned(input: Any, name: str, factor: float) -> Any:
+    x = _floating(input, name)
+    if x._metadata.is_complex:
+        raise RuntimeError(f"{name} is not supported for complex tensors.")
+    return R.mul_scalar(x, factor)
+
+
+@writes
+def sinc(input: Any) -> Any:
+    """`sin(pi x) / (pi x)`, and 1 at 0."""
+    x = _floating(input, "sinc")
+    at_zero = x == 0
+    angle = R.mul_scalar(where(at_zero, 1.0, x), math.pi)
+    return where(at_zero, 1.0, R.div(R.sin(angle), angle))
+
+
+@writes
+def logit(input: Any, eps: float | None = None) -> Any:
+    """The logarithm of the odds, `log(x / (1 - x))`.
+
+    Args:
+        input: probabilities.
+        eps: they count as at least this and at most 1 minus this; outside there is no gradient.
+    """
+    x = _floating(input, "logit")
+    if x._metadata.is_complex:
+        raise NotImplementedError(f'"logit" not implemented for {x._metadata.dtype}')
+    outside = (x < 0) | (x > 1)
+    x = where(outside, math.nan, x) if eps is None else R.clamp(x, eps, 1 - eps)
+    return R.log(R.div(x, R.rsub_scalar(x, 1)))
+
+
+def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
+    """The greater or less of two elements, where NaN loses."""
+
+    def function(input: Any, other: Any) -> Any:
+        x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
+        for operand in (x, y):
+            if operand._metadata.is_complex:
+                raise NotImplementedError(f'"{name}" not implemented for complex tensors.')
+        return where(first_wins(x, y) | isnan(y), x, y)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return writes(function)
+
+
+fmax = _with_numbers(
+    "fmax", "The greater of two elements, broadcast; a number is greater than NaN.",
+    lambda x, y: x >= y,
+)  # fmt: skip
+fmin = _with_numbers(
+    "fmin", "The less of two elements, broadcast; a number is less than NaN.",
+    lambda x, y: x <= y,
+)  # fmt: skip
+
+
+@writes
+def logaddexp2(input: Any, other: Any) -> Any:
+    """The logarithm to base 2 of the sum of powers of 2, broadcast."""
+    log2 = math.log(2)
+    x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
+    return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
+
+
+@writes
+def heaviside(input: Any, values: Any) -> Any:
+    """1 above 0, 0 below, and at 0 what `values` has, broadcast. There is no derivative.
+
+    Raises:
+        RuntimeError: for complex numbers, or if the dtypes differ.
+    """
+    x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)
+    if x._metadata.is_complex or at_zero._metadata.is_complex:
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
+    if x._metadata.dtype != at_zero._metadata.dtype:
+        raise RuntimeError(
+            f"heaviside is not yet implemented for tensors with different dtypes: got "
+            f"{x._metadata.dtype} and {at_zero._metadata.dtype}"
+        )
+    x, at_zero = x.detach(), at_zero.detach()
+    return where(x == 0, at_zero, cast(x > 0, x._metadata.dtype))
+
+
+arccosh = acosh
+arcsinh = asinh
+arctanh = atanh
