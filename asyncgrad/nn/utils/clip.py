@@ -45,9 +45,9 @@ def get_total_norm(
         RuntimeError: with `error_if_nonfinite`.
     """
     tensors = [tensors] if isinstance(tensors, Variable) else list(tensors)
+    order = float(norm_type)
     if not tensors:
         return zeros(())
-    order = float(norm_type)
     F, device = tensors[0]._metadata.F, tensors[0]._metadata.device
     norms = []
     with np.errstate(all="ignore"):
