@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
+import asyncgrad.nn.functional as F
 from asyncgrad.errors import PendingBackwardError, WrongLoopError
 
 
@@ -171,6 +172,10 @@ OPERATORS = {
     "view_as": (lambda x: x.view_as(3), TypeError, "view_as.*Tensor, not int"),
     "expand_as": (lambda x: x.expand_as(3), TypeError, "expand_as.*Tensor, not int"),
     "reshape_as": (lambda x: x.reshape_as([3]), TypeError, "reshape_as.*Tensor, not list"),
+    "linear": (lambda x: F.linear(x, x, "no"), TypeError, "linear.*argument 3.*not str"),
+    "distance": (lambda x: F.pairwise_distance(x, 0), TypeError, "distance.*Tensor, not int"),
+    "search": (lambda x: ag.searchsorted(x, "2"), TypeError, "searchsorted.*Tensor, not str"),
+    "relu": (lambda x: ag.relu(x > 0), RuntimeError, "Boolean inputs not supported for relu"),
     "type_as": (lambda x: x.type_as(3), TypeError, "type_as.*Tensor, not int"),
     "node": (lambda x: x.exp().grad_fn(3), TypeError, "ExpBackward0.*not a Variable, but int"),
     "version": (

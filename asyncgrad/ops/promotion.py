@@ -240,6 +240,14 @@ def accept_negation(x: Any) -> Any:
     return x
 
 
+def accept_rectified(x: Any) -> Any:
+    """Inputs of `relu`: any dtype but bool."""
+    x = as_tensor_operand(x, "relu", 1)
+    if x._metadata.dtype.kind == "b":
+        raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
+    return x
+
+
 def refuse_bool_difference(x: Any, y: Any) -> None:
     """Raise for differences with booleans, which PyTorch leaves to `^`."""
     found = [

@@ -38,6 +38,7 @@ from asyncgrad.ops.promotion import (
     accept_any,
     accept_floating,
     accept_negation,
+    accept_rectified,
     accept_square,
     as_tensor_operand,
     meeting,
@@ -81,7 +82,7 @@ _ANY_DTYPE = frozenset({
     "bitwise_left_shift", "bitwise_right_shift",
 })  # fmt: skip
 #: Functions of one tensor that are particular about it.
-_ACCEPTS = {"neg": accept_negation, "square": accept_square}
+_ACCEPTS = {"neg": accept_negation, "relu": accept_rectified, "square": accept_square}
 #: Those that compare numbers as they are, whether or not they fit the tensor's dtype.
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 #: Functions of two tensors that take no number.

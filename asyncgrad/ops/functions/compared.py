@@ -15,7 +15,13 @@ from asyncgrad.ops.functions.index import nonzero
 from asyncgrad.ops.functions.reduction import sum
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    check_device,
+    refusal,
+)
 
 __all__ = [
     "allclose",
@@ -239,6 +245,8 @@ def searchsorted(
         RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
     """
     row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
+    if not isinstance(input, Variable) and as_number(input) is None:
+        raise refusal(input, "searchsorted", 2)
     if level_of((row, input, sorter)) is not None:
         kwargs = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
         return by_parts(searchsorted, row, input, **kwargs)

@@ -214,7 +214,9 @@ def pairwise_distance(
     x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Any:
     """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
-    return vector_norm(R.add(R.sub(x1, x2), eps), p, -1, keepdim)
+    x = as_tensor_operand(x1, "pairwise_distance", 1)
+    y = as_tensor_operand(x2, "pairwise_distance", 2)
+    return vector_norm(R.add(R.sub(x, y), eps), p, -1, keepdim)
 
 
 def group_norm(

@@ -334,7 +334,9 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
     w = as_tensor_operand(weight, "linear", 2)
     a, b = x._metadata.shape, w._metadata.shape
     dtype = x._metadata.dtype
-    if w._metadata.dtype != dtype or (bias is not None and bias._metadata.dtype != dtype):
+    if w._metadata.dtype != dtype or (
+        bias is not None and as_tensor_operand(bias, "linear", 3)._metadata.dtype != dtype
+    ):
         _operands("linear", x, w, *([] if bias is None else [bias]))
     if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
         raise RuntimeError(
@@ -346,7 +348,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
         return out if bias is None else R.add(out, bias)
     if bias is None:
         return R.linear(x, w)
-    c = as_tensor_operand(bias, "linear", 3)._metadata.shape
+    c = bias._metadata.shape
     if c == b[:1]:
         return R.linear_with_bias(x, w, bias)
     out = R.linear(x, w)
