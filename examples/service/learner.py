@@ -75,6 +75,7 @@ class Learner:
         self._random = np.random.default_rng(0)
         self._remembered: list[Correction] = []
         self._watchers: set[asyncio.Queue[dict]] = set()
+        self._task: asyncio.Task[None] | None = None
         self.step = 0
         #: How many corrections are still to be learnt, when it last looked.
         self.waiting = 0
@@ -138,8 +139,8 @@ class Learner:
 
     @property
     def alive(self) -> bool:
-        """Whether it still does what it is there for."""
-        return not self._task.done()
+        """Whether it does what it is there for."""
+        return self._task is not None and not self._task.done()
 
     async def _ever(self, once: Callable[[], Awaitable[None]]) -> None:
         """Do something again and again, whatever becomes of the disk."""

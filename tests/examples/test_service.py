@@ -160,6 +160,7 @@ async def test_it_shows_its_health_metrics_engine_and_page(tmp_path):
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/readyz")).status_code == 503
+        assert "digits_learner_alive 0.0" in (await client.get("/metrics")).text
         async with app.router.lifespan_context(app):
             assert (await client.get("/readyz")).status_code == 200
             await client.post("/explain", json={"pixels": picture()})
