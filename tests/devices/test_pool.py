@@ -121,6 +121,21 @@ def test_an_output_given_by_the_caller_is_used(pool: Pool) -> None:
     assert xp.add(x, x, out=out) is out
 
 
+def test_large_products_are_numpys_to_the_bit(pool: Pool) -> None:
+    """However their operands are laid out."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((300, 200)), rng.random((200, 300))
+    laid_out = [
+        lambda a: a, lambda a: a.T.copy().T, lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+        lambda a: np.broadcast_to(a[:1], a.shape), lambda a: a[::-1],
+    ]  # fmt: skip
+    for first in laid_out:
+        for second in laid_out:
+            a, b = first(x), second(y)
+            assert np.array_equal(PooledNumpy().dot(a, b), np.dot(a, b))
+    assert np.array_equal(PooledNumpy().dot(x, x.T), np.dot(x, x.T))
+
+
 @pytest.mark.parametrize("order", ["K", "C", "F", "A"])
 @pytest.mark.parametrize("size", [LARGE // 8, 2])
 def test_an_array_like_another_is_laid_out_as_numpys_would_be(
