@@ -45,6 +45,10 @@ class Recorded:
         def __getattr__(self, name: str) -> Any:
             """The functions of the table."""
 
+    def rdiv_scalar(self, x: Any, number: Any) -> Any:
+        """A number over a tensor. As PyTorch: it may change in place, the reciprocal is kept."""
+        return self.mul_scalar(self.reciprocal(x), number)
+
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
         """The sum of two gradients, a new tensor."""
         return self.add(value, gradient), True

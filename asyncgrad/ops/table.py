@@ -171,8 +171,6 @@ def _door_of_two(entry: Entry, general: Callable[..., Any]) -> Any:
 
 def _fill() -> None:
     """Make every function on tensors; those with a number come before those that use them."""
-    # As PyTorch: the result may change in place, for what is kept is the reciprocal.
-    RECORDED.rdiv_scalar = lambda x, number: RECORDED.mul_scalar(RECORDED.reciprocal(x), number)
     for entry in sorted(ENTRIES.values(), key=lambda entry: not entry.attributes):
         setattr(RECORDED, entry.name, _door(entry))
     RECORDED.mh = RECORDED.adjoint
