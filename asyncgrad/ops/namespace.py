@@ -47,6 +47,9 @@ class Recorded:
 
     def rdiv_scalar(self, x: Any, number: Any) -> Any:
         """A number over a tensor. As PyTorch: it may change in place, the reciprocal is kept."""
+        if x._metadata.is_complex:
+            # A reciprocal times a number has NaN where the quotient has infinities.
+            return self.div(self.add_scalar(self.zeros_of(x), number), x)
         return self.mul_scalar(self.reciprocal(x), number)
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:

@@ -141,7 +141,7 @@ def _door_of_two(entry: Entry, general: Callable[..., Any]) -> Any:
     compares = not entry.pulls
     floating = name not in _ANY_DTYPE
     right = vars(RECORDED).get(f"{name}_scalar")
-    left = right if name in {"add", "mul"} else vars(RECORDED).get(f"r{name}_scalar")
+    left = right if name in {"add", "mul"} else getattr(RECORDED, f"r{name}_scalar", None)
     pair = pair_door(entry, general)
     meet, operator_meet = (
         meeting(
