@@ -20,6 +20,8 @@ X = np.random.default_rng(0).standard_normal
 ROW, IMAGE, SIGNAL, VOLUME = X((4, 3)), X((2, 4, 6, 6)), X((2, 4, 7)), X((1, 2, 4, 4, 4))
 STEPS = X((3, 2, 4))
 CLASSES, CHANCES = np.array([0, 2, 1, 1]), np.random.default_rng(1).uniform(0.1, 0.9, (4, 3))
+SIGNS, PLACES = np.array([1, -1, 1, -1]), np.array([[0, 2, -1], [1, -1, 0], [-1, 0, 0], [2, 1, 0]])
+PATCHES = X((2, 8, 2))
 #: A layer of every class, and what it is called with.
 LAYERS = {
     "AdaptiveAvgPool1d": (lambda: nn.AdaptiveAvgPool1d(3), SIGNAL),
@@ -107,6 +109,52 @@ LAYERS = {
     ),
     "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 2, 8), STEPS),
     "Unflatten": (lambda: nn.Unflatten(1, (1, 3)), ROW),
+    "BatchNorm3d": (lambda: nn.BatchNorm3d(2), VOLUME),
+    "Bilinear": (lambda: nn.Bilinear(3, 3, 2), ROW, CHANCES),
+    "ChannelShuffle": (lambda: nn.ChannelShuffle(2), IMAGE),
+    "CircularPad1d": (lambda: nn.CircularPad1d(1), SIGNAL),
+    "CircularPad2d": (lambda: nn.CircularPad2d(1), IMAGE),
+    "CircularPad3d": (lambda: nn.CircularPad3d(1), VOLUME),
+    "ConstantPad1d": (lambda: nn.ConstantPad1d(1, 2.0), SIGNAL),
+    "ConstantPad2d": (lambda: nn.ConstantPad2d(1, 2.0), IMAGE),
+    "ConstantPad3d": (lambda: nn.ConstantPad3d(1, 2.0), VOLUME),
+    "CosineEmbeddingLoss": (nn.CosineEmbeddingLoss, ROW, CHANCES, SIGNS),
+    "Fold": (lambda: nn.Fold((2, 3), 2), PATCHES),
+    "GaussianNLLLoss": (nn.GaussianNLLLoss, ROW, CHANCES, CHANCES + 1),
+    "Hardshrink": (nn.Hardshrink, ROW),
+    "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss, CHANCES, SIGNS[:, None].repeat(3, 1)),
+    "InstanceNorm1d": (lambda: nn.InstanceNorm1d(4, affine=True), SIGNAL),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(4, track_running_stats=True), IMAGE),
+    "InstanceNorm3d": (lambda: nn.InstanceNorm3d(2), VOLUME),
+    "LPPool1d": (lambda: nn.LPPool1d(2, 2), abs(SIGNAL) + 1),
+    "LPPool2d": (lambda: nn.LPPool2d(2, 2), abs(IMAGE) + 1),
+    "LocalResponseNorm": (lambda: nn.LocalResponseNorm(2), IMAGE),
+    "MarginRankingLoss": (nn.MarginRankingLoss, ROW[:, 0], CHANCES[:, 0], SIGNS),
+    "MultiLabelMarginLoss": (nn.MultiLabelMarginLoss, ROW, PLACES),
+    "MultiLabelSoftMarginLoss": (nn.MultiLabelSoftMarginLoss, ROW, CHANCES),
+    "MultiMarginLoss": (nn.MultiMarginLoss, ROW, CLASSES),
+    "PairwiseDistance": (nn.PairwiseDistance, ROW, CHANCES),
+    "PoissonNLLLoss": (nn.PoissonNLLLoss, ROW, CHANCES),
+    "ReflectionPad1d": (lambda: nn.ReflectionPad1d(1), SIGNAL),
+    "ReflectionPad2d": (lambda: nn.ReflectionPad2d(1), IMAGE),
+    "ReflectionPad3d": (lambda: nn.ReflectionPad3d(1), VOLUME),
+    "ReplicationPad1d": (lambda: nn.ReplicationPad1d(1), SIGNAL),
+    "ReplicationPad2d": (lambda: nn.ReplicationPad2d(1), IMAGE),
+    "ReplicationPad3d": (lambda: nn.ReplicationPad3d(1), VOLUME),
+    "SoftMarginLoss": (nn.SoftMarginLoss, ROW, CHANCES),
+    "Softmax2d": (nn.Softmax2d, IMAGE),
+    "Softmin": (lambda: nn.Softmin(1), ROW),
+    "Softshrink": (nn.Softshrink, ROW),
+    "Threshold": (lambda: nn.Threshold(0.1, 2.0), ROW),
+    "TripletMarginLoss": (nn.TripletMarginLoss, ROW, CHANCES, -CHANCES),
+    "TripletMarginWithDistanceLoss": (nn.TripletMarginWithDistanceLoss, ROW, CHANCES, -CHANCES),
+    "Unfold": (lambda: nn.Unfold(2), IMAGE),
+    "Upsample": (lambda: nn.Upsample(scale_factor=2, mode="bicubic"), IMAGE),
+    "UpsamplingBilinear2d": (lambda: nn.UpsamplingBilinear2d(scale_factor=2), IMAGE),
+    "UpsamplingNearest2d": (lambda: nn.UpsamplingNearest2d(scale_factor=2), IMAGE),
+    "ZeroPad1d": (lambda: nn.ZeroPad1d(1), SIGNAL),
+    "ZeroPad2d": (lambda: nn.ZeroPad2d(1), IMAGE),
+    "ZeroPad3d": (lambda: nn.ZeroPad3d(1), VOLUME),
 }  # fmt: skip
 
 
