@@ -255,10 +255,11 @@ class TestCoroutineNodesWithoutALoop:
             await asyncio.to_thread(waits.wait, 60)
             try:
                 # Python looks at a signal before a thread blocks, or when the signal wakes it: one
-                # that comes in between is not seen.
+                # that comes in between is not seen. The pause is for who is to look at it: a loop
+                # that never rests keeps the interpreter, and a flood of signals the thread, busy.
                 while not interrupted.is_set():
                     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)
                 await asyncio.Event().wait()
             finally:
                 ended.append(1)
