@@ -101,6 +101,10 @@ def _array_of(name: str, data: Any, wanted: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.array(data, dtype=wanted)
     found: set[Any] = set()
+    first = _first(data)
+    if first is not data and isinstance(first, str):
+        # As PyTorch, which counts dims along what comes first: a text has them without end.
+        raise ValueError(f"{name}: too many dimensions 'str'. Numbers are needed.")
     plain = _plain(name, data, found)
     try:
         array = np.array(plain)
@@ -124,6 +128,13 @@ def _array_of(name: str, data: Any, wanted: Any) -> Any:
     if array.dtype.kind == "c" and category(wanted) < 3:
         raise TypeError(f"{name}: must be real number, not complex, for dtype {wanted}")
     return fitting(name, array, wanted)
+
+
+def _first(data: Any) -> Any:
+    """What nested sequences begin with."""
+    while isinstance(data, Sequence) and not isinstance(data, str) and data:
+        data = data[0]
+    return data
 
 
 def _plain(name: str, data: Any, found: set[Any]) -> Any:
@@ -153,8 +164,6 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
             f"{name}: Could not infer dtype of {type(data).__name__}. Numbers are needed."
         )
     kinds = set(map(type, data))
-    if str in kinds:
-        raise ValueError(f"{name}: too many dimensions 'str'. Numbers are needed.")
     if kinds <= _NUMBERS:
         found.update(number_dtype(kind()) for kind in kinds)
         return data
