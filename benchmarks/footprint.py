@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 #: Run in a fresh interpreter: how long the import takes, and what is resident after it and after
 #: a first pass.
-#: SciPy is an extra: a fresh installation is without it.
+#: SciPy and ml_dtypes are extras: a fresh installation is without them.
 _SCRIPT = """
 import importlib, json, sys, time
 if {library!r} == "asyncgrad":
-    sys.modules["scipy"] = None
+    sys.modules["scipy"] = sys.modules["ml_dtypes"] = None
 start = time.perf_counter()
 library = importlib.import_module({library!r})
 seconds = time.perf_counter() - start
