@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: Of functions that take whatever they are given.
+_OPEN_ENDED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
 
 class Part(NamedTuple):
     """A pull or push: the names of what it needs, and `function(F, gradient, *values)`."""
@@ -78,14 +81,22 @@ class Entry:
         return self.node or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
 
+def _parameters(function: Any) -> tuple[str, ...]:
+    """The names of a function's parameters; plain functions are not worth `inspect`'s time."""
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_flags & _OPEN_ENDED or hasattr(function, "__wrapped__"):
+        return tuple(inspect.signature(function).parameters)
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
 def part(rule: Callable[..., Any]) -> Part:
     """A rule `rule(F, g, ...)` with the names of what it needs."""
-    return Part(tuple(inspect.signature(rule).parameters)[2:], rule)
+    return Part(_parameters(rule)[2:], rule)
 
 
 def factor(d: Callable[..., Any]) -> Part:
     """The pull of a local derivative `d(F, ...)`: the gradient times its conjugate."""
-    names = tuple(inspect.signature(d).parameters)[1:]
+    names = _parameters(d)[1:]
     if len(names) == 1:
         return Part(names, lambda F, g, value: F.chain(g, d(F, value)))
     return Part(names, lambda F, g, *values: F.chain(g, d(F, *values)))
@@ -93,7 +104,7 @@ def factor(d: Callable[..., Any]) -> Part:
 
 def tangent(d: Callable[..., Any]) -> Part:
     """The push of a local derivative: the tangent times it."""
-    names = tuple(inspect.signature(d).parameters)[1:]
+    names = _parameters(d)[1:]
     return Part(names, lambda F, t, *values: t * d(F, *values))
 
 
@@ -194,5 +205,5 @@ def operation(
 
 def _alone(together: Callable[..., Any], key: str) -> Part:
     """The pull of one input, made of that of all."""
-    names = tuple(inspect.signature(together).parameters)[3:]
+    names = _parameters(together)[3:]
     return Part(names, lambda F, g, *values: together(F, g, (key,), *values)[0])
