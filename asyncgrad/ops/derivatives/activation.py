@@ -96,8 +96,9 @@ def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
 def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
     d = at_most(xp, out, x, 0)
     xp.exp(d, d)
-    xp.multiply(d, alpha, d)
-    xp.copyto(d, 1, where=x > 0)
+    if alpha != 1:
+        xp.multiply(d, alpha, d)
+        xp.copyto(d, 1, where=x > 0)
     return d
 
 
