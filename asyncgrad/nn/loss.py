@@ -12,7 +12,9 @@ from asyncgrad.ops.functions.loss import chosen_reduction
 class _Loss(Module):
     """What losses share: how the losses of the elements become one."""
 
-    def __init__(self, reduction: str, size_average: Any = None, reduce: Any = None) -> None:
+    def __init__(
+        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         if size_average is not None or reduce is not None:
             reduction = chosen_reduction(reduction, size_average, reduce)
@@ -28,11 +30,6 @@ class L1Loss(_Loss):
         reduction: "mean", "sum" or "none".
     """
 
-    def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
-        super().__init__(reduction, size_average, reduce)
-
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of two tensors of one shape."""
         return F.l1_loss(input, target, reduction=self.reduction)
@@ -46,11 +43,6 @@ class MSELoss(_Loss):
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
-
-    def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
-        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of two tensors of one shape."""
@@ -74,7 +66,7 @@ class SmoothL1Loss(_Loss):
         reduction: str = "mean",
         beta: float = 1.0,
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -96,7 +88,7 @@ class HuberLoss(_Loss):
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         if not isinstance(delta, (int, float)):
             raise TypeError(f"delta must be a float or int, got: {type(delta)}")
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.delta = delta
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -121,7 +113,7 @@ class KLDivLoss(_Loss):
         reduction: str = "mean",
         log_target: bool = False,
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -135,7 +127,7 @@ class _WeightedLoss(_Loss):
     def __init__(
         self, weight: Any, reduction: str, size_average: Any = None, reduce: Any = None
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
 

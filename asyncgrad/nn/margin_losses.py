@@ -12,15 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class MarginRankingLoss(_Loss):
-    """How far two scores are from the order that is asked for.
-
-    Args:
-        margin: the margin.
-        size_average: deprecated.
-        reduce: deprecated.
-        reduction: "mean", "sum" or "none".
-    """
+class _MarginLoss(_Loss):
+    """What losses share that compare two inputs with a margin between them."""
 
     def __init__(
         self,
@@ -29,8 +22,19 @@ class MarginRankingLoss(_Loss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.margin = margin
+
+
+class MarginRankingLoss(_MarginLoss):
+    """How far two scores are from the order that is asked for.
+
+    Args:
+        margin: the margin.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+    """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         """The loss of tensors."""
@@ -56,7 +60,7 @@ class HingeEmbeddingLoss(_Loss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
     def forward(self, input: Any, target: Any) -> Any:
@@ -64,7 +68,7 @@ class HingeEmbeddingLoss(_Loss):
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 
-class CosineEmbeddingLoss(_Loss):
+class CosineEmbeddingLoss(_MarginLoss):
     """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
 
     Args:
@@ -73,16 +77,6 @@ class CosineEmbeddingLoss(_Loss):
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
-
-    def __init__(
-        self,
-        margin: float = 0.0,
-        size_average: Any = None,
-        reduce: Any = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(reduction, size_average, reduce)
-        self.margin = margin
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         """The loss of tensors."""
@@ -99,11 +93,6 @@ class SoftMarginLoss(_Loss):
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
-
-    def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
-        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of tensors."""
@@ -133,7 +122,7 @@ class TripletMarginLoss(_Loss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         if margin <= 0:
             raise ValueError(f"margin must be greater than 0, got {margin}")
         self.margin = margin
@@ -173,7 +162,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         swap: bool = False,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(chosen_reduction(reduction))
+        super().__init__(reduction=chosen_reduction(reduction))
         if margin <= 0:
             raise ValueError(f"margin must be greater than 0, got {margin}")
         self.distance_function = distance_function
@@ -214,7 +203,7 @@ class PoissonNLLLoss(_Loss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.log_input = log_input
         self.full = full
         self.eps = eps
@@ -241,7 +230,7 @@ class GaussianNLLLoss(_Loss):
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(chosen_reduction(reduction))
+        super().__init__(reduction=chosen_reduction(reduction))
         self.full = full
         self.eps = eps
 
@@ -260,11 +249,6 @@ class MultiLabelMarginLoss(_Loss):
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
-
-    def __init__(
-        self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
-        super().__init__(reduction, size_average, reduce)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of tensors."""
@@ -295,7 +279,7 @@ class MultiMarginLoss(_Loss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         if p not in {1, 2}:
             raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
         self.p = p
@@ -331,7 +315,7 @@ class MultiLabelSoftMarginLoss(_Loss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction, size_average, reduce)
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
     def forward(self, input: Any, target: Any) -> Any:
