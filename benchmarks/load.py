@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Setting
 
 #: The time slice of a pass, in ms: what an urgent pass may have to wait for.
-SLICE = 0.25
+SLICE = 0.5
 
 #: How long the loop is kept busy at most, in seconds. Its turns let go of the interpreter's lock
 #: so briefly that a thread can wait for it for minutes: what lasts longer counts as that long.

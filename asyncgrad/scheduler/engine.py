@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask, Suspended
 
 #: How long a slice may last.
-SLICE_NS = 250_000
+SLICE_NS = 500_000
 #: By how much a caller's first slice may overdraw what is left of a turn.
 _OVERDRAFT_NS = 100_000
 #: Elements that are added to leaves on the loop; more are in a thread.
@@ -210,13 +210,11 @@ class Engine:
         return self.slice_ns
 
     def _end_turn(self) -> None:
-        """A turn of the loop has ended: the pass that had no time in it goes first in the next."""
+        """A turn of the loop has ended: passes that had no time in it get theirs."""
         self._turn_open = self.spent = False
         self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
-        if self.worker.task is None and not self.queue.empty():
-            self.worker.serve(self, self._left(self.loop))
-            if not self.queue.empty():
-                self.worker.start(self)
+        if not self.queue.empty():
+            self.worker.start(self)
 
     def overdrawn(self) -> bool:
         """Whether this turn of the loop has used up its budget."""

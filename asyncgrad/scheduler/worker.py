@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 #: By how much nodes may be slower and faster than expected for it to count.
 _SLOWEST, _FASTEST = 0.25, 4.0
+#: Turns of the loop between two slices: what a timer or a socket wakes gets done in the meantime,
+#: for that takes a turn to see the event, one for a future's callbacks, and one for their task.
+_TURNS = 3
+#: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
+#: alike are fairer than few full ones.
+_SHARE_NS = 250_000
 
 
 @coroutine
@@ -37,32 +43,33 @@ class Worker:
         #: For how long slices that passes have waited for have held the loop.
         self.held_ns = self.longest_hold_ns = 0
 
-    def serve(self, engine: Engine, budget: int) -> None:
-        """Give the pass whose turn it is a slice."""
+    def serve(self, engine: Engine, budget: int) -> bool:
+        """Give the pass whose turn it is a slice; False if that has time left for another one."""
         start = engine.clock()
         queue = engine.queue
         turn = queue.next_turn(start)
         if turn is None:
-            return
+            return False
         task, waited = turn
         engine.tell(task, "runs a slice", start)
         if task.observer is not None:
             task.observer.waited(task, waited)
-        speed = self._speed
         walks = task.walk is not None
-        if walks or (speed > 1 and not queue.empty()):
-            # Where others wait, many slices that are alike are fairer than few full ones.
-            speed = 1.0
-        worth = int(budget * speed)
+        worth = budget if walks else int(budget * self._speed)
+        if worth > _SHARE_NS and not queue.empty():
+            worth = _SHARE_NS
         engine.run_slice(task, worth)
         held = engine.clock() - start
-        if task.queued and held and not walks:
-            # It went on to the end of its slice. What was an accident of this one counts little.
-            seen = min(max(worth / held, _SLOWEST), _FASTEST)
-            self._speed += (seen - self._speed) / 4
         self.held_ns += held
         if held > self.longest_hold_ns:
             self.longest_hold_ns = held
+        if not task.queued:
+            return False
+        if held and not walks:
+            # It went on to the end of its slice. What was an accident of this one counts little.
+            seen = min(max(worth / held, _SLOWEST), _FASTEST)
+            self._speed += (seen - self._speed) / 4
+        return True
 
     def start(self, engine: Engine) -> None:
         """Begin, unless that has been done."""
@@ -78,14 +85,24 @@ class Worker:
 
     async def _work(self, engine: Engine) -> None:
         """Give one pass after the other a slice until none waits."""
+        queue = engine.queue
         while True:
             # Everything may have changed here: passes come, end and are cancelled. Cancelled here,
             # the worker ends and `_ended` starts another for what still waits.
-            await _next_turn()
-            if engine.queue.empty():
-                return
-            self.serve(engine, engine.slice_ns)
-            if engine.queue.empty():
+            start = engine.clock()
+            for _ in range(_TURNS):
+                await _next_turn()
+                if engine.clock() - start > engine.slice_ns:
+                    break
+            now = engine.clock()
+            end = now + engine.slice_ns
+            while not queue.empty():
+                if self.serve(engine, end - now):
+                    break
+                now = engine.clock()
+                if end - now < engine.slice_ns // 4:
+                    break
+            if queue.empty():
                 return
 
     def _ended(self, engine: Engine, worker: asyncio.Task[None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -52,6 +53,7 @@ async def test_a_pass_that_is_alone_fills_its_slices_by_the_clock() -> None:
 
     now = [0]
     engine = ag.engine()
+    engine.slice_ns = 250_000
     engine.clock = lambda: now[0]
     alone = await slices_of(1)
     assert 8 <= alone <= 13
@@ -63,6 +65,7 @@ async def test_a_pass_whose_nodes_are_slow_gets_shorter_slices() -> None:
     """The loop's turns stay as long as they should be."""
     now = [0]
     engine = ag.engine()
+    engine.slice_ns = 250_000
     engine.clock = lambda: now[0]
 
     def work() -> None:
@@ -73,6 +76,29 @@ async def test_a_pass_whose_nodes_are_slow_gets_shorter_slices() -> None:
         y = calls(y, work, cost=10_000)
     await y.sum().backward()
     assert engine.slices >= 26, "as many as their time is worth, but for the first few"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("turn_ns", "turns"), [(0, 3), (70_000, 2), (150_000, 1)])
+async def test_the_loop_has_three_turns_between_slices(turn_ns: int, turns: int) -> None:
+    """Enough for what a timer wakes; fewer where they last longer than a slice."""
+    now = [0]
+    engine = ag.engine()
+    engine.slice_ns = 120_000
+    engine.clock = lambda: now[0]
+    seen: list[int] = []
+    y = leaf()
+    for _ in range(6):
+        y = calls(y, lambda: seen.append(turn), cost=150_000)
+    turn = 0
+    future = y.sum().backward()
+    while not future.done():
+        await asyncio.sleep(0)
+        turn += 1
+        now[0] += turn_ns
+    await future
+    steps = [later - earlier for earlier, later in pairwise(seen)]
+    assert set(steps[1:]) == {turns}
 
 
 @pytest.mark.asyncio
