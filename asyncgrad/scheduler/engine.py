@@ -26,6 +26,7 @@ from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, is_stop, stopped_by
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.line import Line
+from asyncgrad.scheduler.lull import Lull
 from asyncgrad.scheduler.observation import Observation
 from asyncgrad.scheduler.shutdown import register, shut_down
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics, statistics_of
@@ -80,6 +81,8 @@ class Engine:
         self.spent = False
         #: Those who gave way, in order.
         self.line = Line(SLICE_NS)
+        #: Those who give way to everybody.
+        self.lull = Lull()
         blas.leave_a_core()
         #: Done when no pass is left, while the engine shuts down.
         self.emptied: asyncio.Future[None] | None = None

@@ -106,9 +106,15 @@ def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None
 async def cooperate() -> None:
     """Give way to others if this turn of the loop has used up its budget.
 
-    Those who give way come back in order, in each turn as many as its budget holds.
+    Those who give way come back in order, in each turn as many as its budget holds. Where passes
+    have a negative priority (`asyncgrad.request`), the caller gives way until the loop has nothing
+    else to do, or for twenty slices.
     """
     running = engine()
+    if current().priority < 0:
+        # Nothing of ours is open here, nor below; a cancellation is simply the caller's.
+        await running.lull.join(running)
+        return
     line = running.line
     # A thousand tasks may come here in one turn of the loop: who finds a line asks no clock.
     if line.waiting or running.overdrawn():

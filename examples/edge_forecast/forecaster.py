@@ -81,12 +81,14 @@ async def train(
         rng.shuffle(days)
         for start in range(0, len(days), batch):
             chosen = days[start : start + batch]
-            guess = model(ag.from_numpy(features(readings, chosen)))
-            loss = ag.nn.functional.mse_loss(guess, ag.from_numpy(targets(readings, chosen)))
-            optimizer.zero_grad()
-            await loss.backward(priority=BACKGROUND)
-            await optimizer.step_async()
-            await ag.cooperate()
+            with ag.request(priority=BACKGROUND):
+                await ag.cooperate()
+                guess = model(ag.from_numpy(features(readings, chosen)))
+                loss = ag.nn.functional.mse_loss(guess, ag.from_numpy(targets(readings, chosen)))
+                await ag.cooperate()
+                optimizer.zero_grad()
+                await loss.backward()
+                await optimizer.step_async()
             step += 1
             progress(step, loss.item())
     judged = np.arange(last - HELD_OUT, last)

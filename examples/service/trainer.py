@@ -26,12 +26,15 @@ class Trainer:
 
     async def learn(self, images: np.ndarray, labels: np.ndarray) -> float:
         """One step on images, float32 (n, 64), and what they are, int64 (n,); returns the loss."""
-        await ag.cooperate()
-        logits = self._model(ag.from_numpy(images))
-        loss = ag.nn.functional.cross_entropy(logits, ag.from_numpy(labels))
-        self._optimizer.zero_grad()
-        await loss.backward(priority=BACKGROUND)
-        await self._optimizer.step_async()
+        with ag.request(priority=BACKGROUND):
+            await ag.cooperate()
+            logits = self._model(ag.from_numpy(images))
+            loss = ag.nn.functional.cross_entropy(logits, ag.from_numpy(labels))
+            await ag.cooperate()
+            self._optimizer.zero_grad()
+            await loss.backward()
+            await ag.cooperate()
+            await self._optimizer.step_async()
         return loss.item()
 
     async def publish(self, step: int) -> Published:
