@@ -30,7 +30,7 @@ def browser(tmp_path):
     for argument in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--window-size=1240,1100", f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=1240,1300", f"--user-data-dir={tmp_path / 'profile'}",
     ):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
