@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unless_disconnected
 from examples.service.calm import Calm
+from examples.service.lag import Lag
 from examples.service.learner import Learner
 from examples.service.metrics import CONTENT_TYPE, Metrics, engine_picture
 from examples.service.model import PIXELS
@@ -95,7 +96,7 @@ class Settings:
 
 def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     """The application, which starts when its server does."""
-    calm = Calm()
+    calm, lag = Calm(), Lag()
     learner = Learner(
         trainer or Trainer(),
         settings.weights,
@@ -118,7 +119,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI):
         nonlocal ready
-        async with learner, batcher:
+        async with learner, batcher, lag:
             if settings.freeze:
                 gc.collect()
                 gc.freeze()
@@ -235,11 +236,11 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.get("/metrics")
     async def prometheus() -> Response:
-        return Response(metrics.text(learner, admission, batcher), media_type=CONTENT_TYPE)
+        return Response(metrics.text(learner, admission, batcher, lag), media_type=CONTENT_TYPE)
 
     @app.get("/engine")
     async def engine() -> dict[str, Any]:
-        return engine_picture()
+        return engine_picture(lag)
 
     @app.get("/healthz")
     async def alive() -> dict[str, bool]:

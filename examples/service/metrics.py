@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from asyncgrad.serving import Admission, Batcher
+    from examples.service.lag import Lag
     from examples.service.learner import Learner
 
 __all__ = ["CONTENT_TYPE", "Metrics", "engine_picture"]
@@ -59,7 +60,9 @@ class Metrics:
         """Count an adaptation."""
         self._adapted.labels(str(in_time).lower()).inc()
 
-    def text(self, learner: Learner, admission: Admission, batcher: Batcher[Any, Any]) -> bytes:
+    def text(
+        self, learner: Learner, admission: Admission, batcher: Batcher[Any, Any], lag: Lag
+    ) -> bytes:
         """Everything, in Prometheus' format."""
         self._set(
             "digits_learner",
@@ -72,7 +75,7 @@ class Metrics:
         )
         self._set("digits_admission", asdict(admission.statistics()))
         self._set("digits_batcher", asdict(batcher.statistics()))
-        self._set("asyncgrad_engine", engine_picture())
+        self._set("asyncgrad_engine", engine_picture(lag))
         return generate_latest(self._registry)
 
     def _set(self, prefix: str, values: dict[str, float]) -> None:
@@ -84,6 +87,6 @@ class Metrics:
             gauge.set(value)
 
 
-def engine_picture() -> dict[str, Any]:
-    """The statistics of the loop's engine."""
-    return asdict(ag.engine().statistics())
+def engine_picture(lag: Lag) -> dict[str, Any]:
+    """The statistics of the loop's engine, and how late the loop is."""
+    return {**asdict(ag.engine().statistics()), "lag": lag.worst}

@@ -26,6 +26,7 @@ from examples.digits.data import load  # noqa: E402
 from examples.service import checkpoint  # noqa: E402
 from examples.service.app import Settings, create_app  # noqa: E402
 from examples.service.calm import Calm  # noqa: E402
+from examples.service.lag import INTERVAL, Lag  # noqa: E402
 from examples.service.model import Published, make_model, shifts  # noqa: E402
 from examples.service.spool import Full, Spool, lead  # noqa: E402
 
@@ -167,7 +168,10 @@ async def test_it_shows_its_health_metrics_engine_and_page(tmp_path):
             text = (await client.get("/metrics")).text
             assert 'digits_request_seconds_count{name="explain"} 1.0' in text
             assert "asyncgrad_engine_passes" in text
-            assert (await client.get("/engine")).json()["passes"] > 0
+            assert "asyncgrad_engine_lag" in text
+            engine = (await client.get("/engine")).json()
+            assert engine["passes"] > 0
+            assert engine["lag"] >= 0
             page = (await client.get("/")).text
             assert "EventSource" in page
             assert "http://" not in page.replace("http://www.w3.org", "")
@@ -440,3 +444,17 @@ async def test_learning_waits_until_nobody_does_or_has_waited_long_enough():
         assert not waiting.done()
         assert calm.inside == 1
     await waiting
+
+
+@pytest.mark.asyncio
+async def test_the_lag_is_by_how_much_the_loop_was_held_beyond_what_was_due():
+    loop = asyncio.get_running_loop()
+    async with Lag() as lag:
+        await asyncio.sleep(0)
+        held = loop.time() + 5 * INTERVAL
+        while loop.time() < held:
+            pass
+        # One turn in which the timer is due, and one for who waits for it.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert lag.worst >= 4 * INTERVAL
