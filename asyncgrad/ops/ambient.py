@@ -78,7 +78,7 @@ def in_modes(
             note_streams(node, modes.streams)
         if modes.anomaly:
             remember(node, modes)
-        if modes.saved_hooks is not None and node.rule.saves:
+        if modes.saved_hooks is not None and node.rule is not None and node.rule.saves:
             pack(node, modes.saved_hooks, out=out)
     elif (computed := _computed.get()) is not None:
         computed.note(inputs, out)

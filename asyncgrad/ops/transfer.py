@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.anomaly import remember
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, init_node
-from asyncgrad.core.streams import note_streams, stream_of
-from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, wrap
+from asyncgrad.core.streams import stream_of
+from asyncgrad.core.variable import Variable, gradient_edge, wrap
 from asyncgrad.devices import CPU, Device, Event, current_stream
 from asyncgrad.devices.discovery import accelerators
 from asyncgrad.devices.pinned import is_pinned
+from asyncgrad.ops.ambient import in_modes
+from asyncgrad.ops.batching import lift
+from asyncgrad.ops.entry import Entry, part
 from asyncgrad.ops.namespace import metadata_of
 
 if TYPE_CHECKING:
@@ -52,27 +54,30 @@ def on_host(x: Any) -> Any:
 
 
 class ToCopyBackward0(Node):
-    """Takes the gradient back to where the tensor came from."""
+    """Takes the gradient back to where the tensor came from, and to its dtype."""
 
-    __slots__ = ("source",)
+    __slots__ = ("dtype", "source")
 
     fresh = True
-    #: Where the tensor came from.
+    #: Where the tensor came from, and its dtype there.
     source: Device
+    dtype: Any
 
     def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
         """The gradient on the other device; on an event loop, copies to the host are awaited."""
         (gradient,) = gradients
         if gradient is None:
             return gradients
-        here, source = self._input_metadata[0].device, self.source
+        metadata = self._input_metadata[0]
+        here, source, dtype = metadata.device, self.source, self.dtype
         if task is not None:
             streams = task.enter_streams()
             streams.install(task, stream_of(self))
             if source.streamed:
                 streams.arrive(source)
         if isinstance(gradient, Variable):
-            return (to_device(gradient, source),)
+            return (to_device(gradient, source, dtype),)
+        gradient = _cast(gradient, metadata, dtype)
         if source is CPU and here.streamed and task is not None and task.future is not None:
             copy = moved(gradient, here, source, non_blocking=True)
             return _after(current_stream(here).record_event(), copy)
@@ -86,26 +91,38 @@ async def _after(event: Event, copy: Any) -> tuple[Any]:
     return (copy,)
 
 
-def to_device(x: Any, device: Device, *, non_blocking: bool = False) -> Any:
-    """A copy of a tensor on another device, recorded."""
-    source = x._metadata.device
-    array = moved(x._array, source, device, non_blocking=non_blocking)
+def _cast(array: Any, metadata: Any, dtype: Any) -> Any:
+    """An array of a tensor's device in another dtype."""
+    return array if array.dtype == dtype else metadata.F.to(array, dtype)
+
+
+def to_device(x: Any, device: Device, dtype: Any = None, *, non_blocking: bool = False) -> Any:
+    """A copy of a tensor on another device, and in another dtype unless None, recorded."""
+    if x._batched:
+        return lift(to_device(x._value, device, dtype, non_blocking=non_blocking), x._level)
+    metadata = x._metadata
+    array = x._array if dtype is None else _cast(x._array, metadata, dtype)
+    array = moved(array, metadata.device, device, non_blocking=non_blocking)
     out = wrap(array, metadata_of(array, device))
     modes = current()
-    if modes.inference:
-        autograd_meta(out).inference = True
-        return out
-    edge = gradient_edge(x) if modes.grad else None
+    edge = gradient_edge(x) if modes.grad and out._metadata.dtype.kind not in "iub" else None
     if edge is not None:
-        node = ToCopyBackward0()
+        node = out._edge = ToCopyBackward0()
         init_node(node, edge, out._metadata)
-        node.source = source
-        if modes.streams is not None:
-            note_streams(node, modes.streams)
-        if modes.anomaly:
-            remember(node, modes)
-        out._edge = node
-    return out
+        node.source = metadata.device
+        node.dtype = metadata.dtype
+    return out if modes.plain else in_modes(_ENTRY, (x,), (device, dtype), out, modes)
+
+
+#: What other modes have to know of it: it is linear.
+_ENTRY = Entry(
+    "to",
+    to_device,
+    ("x",),
+    ("device", "dtype"),
+    pulls={"x": part(lambda F, g: g)},
+    pushes={"x": part(lambda F, t, device, dtype: to_device(t, device, dtype))},
+)
 
 
 def made_pinned(made: Any) -> Any:

@@ -90,8 +90,14 @@ class SimArray:
     flags = property(lambda self: Flags(self._values.flags))
     data = property(lambda self: SimpleNamespace(ptr=self._values.__array_interface__["data"][0]))
     T = property(lambda self: launch(self.device, "T", np.transpose, (self,)))
-    real = property(lambda self: launch(self.device, "real", np.real, (self,)))
-    imag = property(lambda self: launch(self.device, "imag", np.imag, (self,)))
+    real = property(
+        lambda self: launch(self.device, "real", np.real, (self,)),
+        lambda self, value: self.real.__setitem__(..., value),
+    )
+    imag = property(
+        lambda self: launch(self.device, "imag", np.imag, (self,)),
+        lambda self, value: self.imag.__setitem__(..., value),
+    )
 
     def __len__(self) -> int:
         """The length of the first axis."""

@@ -96,9 +96,10 @@ def _converted(
     if other is not None:
         dtype, device = other._metadata.dtype, other._metadata.device
     target = x._metadata.device if device is None else as_device("to", device)
-    out = x if dtype is None else cast(x, as_dtype("to", dtype))
+    kind = None if dtype is None else as_dtype("to", dtype)
     if target is not x._metadata.device:
-        return to_device(out, target, non_blocking=non_blocking)
+        return to_device(x, target, kind, non_blocking=non_blocking)
+    out = x if kind is None else cast(x, kind)
     return R.clone(x) if copy and out is x else out
 
 
