@@ -86,11 +86,12 @@ class Worker:
     async def _work(self, engine: Engine) -> None:
         """Give one pass after the other a slice until none waits."""
         queue = engine.queue
+        turns = 1
         while True:
             # Everything may have changed here: passes come, end and are cancelled. Cancelled here,
             # the worker ends and `_ended` starts another for what still waits.
             start = engine.clock()
-            for _ in range(_TURNS):
+            for _ in range(turns):
                 await _next_turn()
                 if engine.clock() - start > engine.slice_ns:
                     break
@@ -104,6 +105,7 @@ class Worker:
                     break
             if queue.empty():
                 return
+            turns = _TURNS
 
     def _ended(self, engine: Engine, worker: asyncio.Task[None]) -> None:
         """A worker may be cancelled with its loop's other tasks: passes in clean-up code go on."""
