@@ -20,7 +20,7 @@ _SLOWEST, _FASTEST = 0.25, 4.0
 #: for that takes a turn to see the event, one for a future's callbacks, and one for their task.
 _TURNS = 3
 #: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
-#: alike are fairer than few full ones.
+#: alike are fairer than few full ones. Likewise on a device, which has work for a while.
 _SHARE_NS = 250_000
 
 
@@ -56,7 +56,7 @@ class Worker:
             task.observer.waited(task, waited)
         walks = task.walk is not None
         worth = budget if walks else int(budget * self._speed)
-        if worth > _SHARE_NS and not queue.empty():
+        if worth > _SHARE_NS and (task.streams is not None or not queue.empty()):
             worth = _SHARE_NS
         engine.run_slice(task, worth)
         held = engine.clock() - start

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import selectors
 
 import numpy as np
 import pytest
@@ -113,7 +115,7 @@ def test_launching_does_not_run_far_ahead_of_the_device():
                 pass
             before = machine.launched
             passing = y.sum().backward()
-            for _ in range(300):
+            for _ in range(3_000):
                 await asyncio.sleep(0)
             assert 500 < machine.launched - before < 1_500
             while not passing.done():
@@ -123,6 +125,47 @@ def test_launching_does_not_run_far_ahead_of_the_device():
             assert x.grad.shape == (2,)
 
         asyncio.run(main())
+
+
+def test_however_fast_its_host_is_a_pass_gives_the_loop_its_turns():
+    """A slice is worth what the device says a launch takes: others' timers are not late for it."""
+
+    async def main():
+        y = ag.ones(2, device="sim:0", requires_grad=True)
+        for _ in range(300):
+            y = -y
+        engine = ag.engine()
+        ticks = itertools.count(step=100)
+        engine.clock = lambda: next(ticks)
+        await y.sum().backward()
+        launch = ag.device("sim:0").launch_cost
+        assert engine.slices >= 300 * launch // (engine.slice_ns + launch)
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_waits_for_a_short_operation_does_not_sleep():
+    """Loops sleep for whole milliseconds, and others' timers would be as late."""
+    asked = []
+
+    class Selector(selectors.DefaultSelector):
+        def select(self, timeout=None):
+            asked.append(timeout)
+            return super().select(timeout)
+
+    with (
+        simulate(clock="real", latency=0.5 * MS),
+        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Selector())) as runner,
+    ):
+
+        async def main():
+            (-ag.ones(2, device="sim:0")).mul_(2)
+            event = ag.accelerator.current_stream("sim:0").record_event()
+            asked.clear()
+            await event
+
+        runner.run(main())
+    assert not any(timeout is None or 0 < timeout < MS for timeout in asked)
 
 
 async def _offloaded(pinned):

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 FAILED = 719
 LOST = 46
 
+#: Seconds. Loops sleep for whole milliseconds, whatever falls due meanwhile: a shorter wait is
+#: spent in turns, or other timers would be late by what it is rounded up.
+_COARSE = 1e-3
+
 
 class Operation:
     """One piece of work in a stream."""
@@ -299,7 +303,7 @@ class Machine:
             elif self.schedule == "manual":
                 operation = min(heads, key=lambda o: o.number)
             else:
-                operation = min(heads, key=lambda o: (o.end, o.stream.priority, o.number))
+                operation = min(heads, key=_by_time)
                 self.clock.sleep_until(operation.end)
             self._do(operation)
             return operation
@@ -328,8 +332,11 @@ class Machine:
         if self.schedule is not None:
             return
         now = self.clock.now()
-        while (heads := self.heads()) and min(o.end for o in heads) <= now:
-            self.step()
+        while heads := self.heads():
+            operation = min(heads, key=_by_time)
+            if operation.end > now:
+                return
+            self._do(operation)
 
     # -- waiting for it ---------------------------------------------------------------------------
 
@@ -403,12 +410,14 @@ class Machine:
         """Go on with the simulation while the loop waits for it."""
         if loop in self._turning or self.schedule == "manual":
             return
-        heads = self.heads()
         self._turning.add(loop)
-        if self.schedule is None and isinstance(self.clock, RealClock) and heads:
-            loop.call_later(
-                max(0.0, min(o.end for o in heads) - self.clock.now()), self._turn, loop
-            )
+        pause = 0.0
+        if self.schedule is None and isinstance(self.clock, RealClock):
+            heads = self.heads()
+            if heads:
+                pause = min(o.end for o in heads) - self.clock.now() - _COARSE
+        if pause > 0:
+            loop.call_later(pause, self._turn, loop)
         else:
             loop.call_soon(self._turn, loop)
 
@@ -427,6 +436,8 @@ class Machine:
 
     def _wake(self) -> None:
         """Tell those whose event has happened."""
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, []
         running = _get_running_loop()
         for operation, loop, happened in waiting:
@@ -464,6 +475,11 @@ class Machine:
                 if stream.device.index == device:
                     while stream.queue:
                         self._do(stream.queue[0])
+
+
+def _by_time(operation: Operation) -> tuple[float, int, int]:
+    """What ends first goes first; then what is urgent, then what came first."""
+    return operation.end, operation.stream.priority, operation.number
 
 
 def _settle(happened: asyncio.Future[None]) -> None:
