@@ -141,6 +141,13 @@ class PooledNumpy:
                 return product(x, y, POOL.take(shape, x.dtype))
         return np.dot(x, y)
 
+    def empty(self, shape: tuple[int, ...], dtype: Any = float) -> Any:
+        """An array whose elements are not set."""
+        dtype = np.dtype(dtype)
+        if prod(shape) * dtype.itemsize >= LARGE:
+            return POOL.take(shape, dtype)
+        return np.empty(shape, dtype)
+
     def empty_like(self, like: Any, dtype: Any = None, order: Any = "K") -> Any:
         """An array of the shape of another, whose elements are not set."""
         dtype = like.dtype if dtype is None else np.dtype(dtype)

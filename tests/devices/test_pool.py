@@ -151,6 +151,18 @@ def test_an_array_like_another_is_laid_out_as_numpys_would_be(
             assert found.strides == expected.strides
 
 
+def test_an_empty_array_that_is_large_comes_from_the_pool(pool: Pool) -> None:
+    """And goes back there."""
+    for shape, dtype in (((4, LARGE), "float32"), ((2, 3), F8), ((0, LARGE), np.int64)):
+        found = PooledNumpy().empty(shape, dtype)
+        assert (found.shape, found.dtype) == (shape, np.dtype(dtype))
+    large = PooledNumpy().empty((LARGE,))
+    assert large.dtype == F8
+    before = pool.unused
+    del large
+    assert pool.unused >= before + 8 * LARGE
+
+
 def test_a_large_gradient_that_comes_in_columns_is_kept_in_rows() -> None:
     """As PyTorch keeps it: laid out like its leaf."""
     w = ag.ones(LARGE // 256, 64, requires_grad=True)
