@@ -455,7 +455,7 @@ class GraphTask:
                     if guard is not None and (
                         guard.__class__ is not VersionCounter or guard.value != node.version
                     ):
-                        check_version(node)
+                        saved = check_version(node)
                     run = rule.run
                     received = run(node.output_metadata.F, gradient, saved)
                     if not keep:

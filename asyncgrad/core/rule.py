@@ -28,6 +28,7 @@ class Rule:
         "passes",
         "places",
         "pulls",
+        "renew",
         "run",
         "saves",
         "unpack",
@@ -51,6 +52,7 @@ class Rule:
         arrays: tuple[tuple[int, int], ...] = (),
         apart: bool = False,
         variant: Callable[[dict[str, Any]], str] | None = None,
+        renew: Callable[[Any, Any], Any] | None = None,
         keepable: frozenset[str] = frozenset(),
     ) -> None:
         """Describe the entry; see the attributes."""
@@ -80,5 +82,7 @@ class Rule:
         #: output).
         self.names = names
         self.arrays = arrays
+        #: Computes the saved output again, `renew(F, saved)`; None where it must not change.
+        self.renew = renew
         #: What is saved where other inputs require grad, by name.
         self.keepable = keepable

@@ -257,8 +257,9 @@ def pack(
             values[position].as_output()
     node.saved = values[0] if len(values) == 1 else tuple(values)
     # What the hooks keep is theirs: changes of it can't be seen.
-    node.guard = tuple([counter for counter, _ in counters.values()])
-    node.version = tuple([version for _, version in counters.values()])
+    further = _further(node)
+    node.guard = tuple([counter for counter, _ in counters.values()]) + further[0]
+    node.version = tuple([version for _, version in counters.values()]) + further[1]
     extras_of(node).packed = True
 
 
@@ -275,6 +276,15 @@ def watched(node: Node) -> dict[int, tuple[Any, int]]:
     places = [position for position, where in rule.arrays if where >= 0]
     places += [position for position, where in rule.arrays if where < 0]
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
+
+
+def _further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The counters, with their versions, of tensors that a node keeps as attributes."""
+    rule, guards = node.rule, node.guard
+    assert rule is not None
+    if guards.__class__ is not tuple:
+        return (), ()
+    return guards[len(rule.arrays) :], node.version[len(rule.arrays) :]
 
 
 def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
@@ -396,12 +406,15 @@ def watch_result(edge: Any, result: Variable, counter: VersionCounter) -> None:
     node.version = tuple([counter.value if o else v for o, v in zip(own, versions, strict=True)])
 
 
-def check_version(node: Node, *, running: bool = True) -> None:
+def check_version(node: Node, *, running: bool = True) -> Any:
     """Raise if a tensor that the node saved has been changed, or detached, in place since.
 
     Args:
         node: the node.
         running: it is about to run; to read what it saved is allowed after `detach_()`.
+
+    Returns:
+        What the node has saved. An output that can be renewed is, if it has been changed.
     """
     guards, versions = node.guard, node.version
     if guards.__class__ is not tuple:
@@ -409,9 +422,27 @@ def check_version(node: Node, *, running: bool = True) -> None:
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.__class__ is VersionCounter and guard.value != version:
             if guard.changed_since(version):
+                if _renews(node, guard):
+                    break
                 refuse_modified(node, node.output_metadata, guard, version)
             if running:
                 _refuse_detached(node, guard.cuts_since(version))
+    return node.saved
+
+
+def _renews(node: Node, changed: Any) -> bool:
+    """Whether a changed value is the node's output, which is then put back as it was."""
+    rule, guards = node.rule, node.guard
+    assert rule is not None
+    # The output's counter is the last.
+    if rule.renew is None or guards.__class__ is not tuple or guards[-1] is not changed:
+        return False
+    values = list(values_of(node))
+    (place,) = [position for position, where in rule.arrays if where < 0]
+    values[place] = rule.renew(node_metadata(node).F, values)
+    node.saved = tuple(values)
+    node.guard, node.version = guards[:-1], node.version[:-1]
+    return True
 
 
 def refuse_modified(node: Node, metadata: Any, counter: VersionCounter, expected: int) -> None:

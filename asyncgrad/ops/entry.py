@@ -65,8 +65,11 @@ class Entry:
     variant: tuple[str, Callable[[Any], str]] | None = None
     #: Inputs that PyTorch's node has a place for, although no gradient ever needs them.
     keepable: tuple[str, ...] = ()
-    #: The node can't run again, although it keeps no arrays: in PyTorch its number is a tensor.
-    frees: bool = False
+    #: Attributes and inputs that PyTorch's node keeps as tensors, where this one keeps no arrays:
+    #: they are gone when it has run, and it can't run again.
+    frees: tuple[str, ...] = ()
+    #: The output is saved, but may change in place: it is then computed again for the gradient.
+    renews: bool = False
     #: A faster way to the gradient on arrays alone: `kernel(xp, g, saved)`.
     kernel: Callable[..., Any] | None = None
     #: The gradients by several inputs in one call, `together(F, g, wanted, ...)` with the names of

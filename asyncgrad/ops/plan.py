@@ -58,9 +58,13 @@ class Plan:
             for position, (kind, where) in enumerate(self.sources)
             if kind in {"input", "out"}
         )
-        #: The names of the others, and what takes them out of several saved values.
+        #: The names of what outlives them, and what takes it out of several saved values.
         taken = {position for position, _ in self.arrays}
-        plain = [position for position in range(len(names)) if position not in taken]
+        plain = [
+            position
+            for position, name in enumerate(names)
+            if position not in taken and name not in entry.frees
+        ]
         self.plain = tuple([names[position] for position in plain])
         self.pick_plain = itemgetter(*plain) if plain and len(names) > 1 else None
         #: The inputs whose values are saved.
@@ -89,17 +93,16 @@ class Plan:
             pulls=pulls if len(pulls) > 1 else None,
             fresh=entry.fresh,
             passes=len(pulls) == 1 and not broadcast and entry.passes,
-            saves=bool(self.arrays) or entry.frees,
+            saves=bool(self.arrays or entry.frees),
             unpack=self.unpack if self.arrays else None,
-            attributes=(
-                self.attributes if len(self.arrays) < len(names) and not entry.frees else None
-            ),
+            attributes=self.attributes if plain else None,
             places=wanted,
             arity=entry.arity or len(entry.inputs),
             names=self.names,
             arrays=self.arrays,
             apart=entry.kernel is None or bool(broadcast),
             variant=_variant(entry, self.names),
+            renew=_renewal(entry, self.names) if entry.renews else None,
             keepable=frozenset(entry.keepable).union(*[p.names for p in entry.pulls.values()]),
         )
 
@@ -191,6 +194,12 @@ def _variant(entry: Entry, names: tuple[str, ...]) -> Callable[[dict[str, Any]],
         return None
     name, function = entry.variant
     return (lambda saved: function(saved[name])) if name in names else None
+
+
+def _renewal(entry: Entry, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
+    """The output once more, from all that it was computed from, which is saved."""
+    places = [names.index(name) for name in (*entry.inputs, *entry.attributes)]
+    return lambda F, saved: vars(F)[entry.name](*[saved[place] for place in places])
 
 
 def _flat_place(entry: Entry, kind: str, where: int) -> int:

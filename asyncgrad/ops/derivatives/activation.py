@@ -152,10 +152,11 @@ def _logsigmoid(xp: Any, out: Any, x: Any) -> Any:
 
 
 @elementwise(2)
-def _logsigmoid_gradient(xp: Any, out: Any, g: Any, y: Any) -> Any:
-    d = xp.expm1(y, out)
-    xp.multiply(d, g, d)
-    return xp.negative(d, d)
+def _logsigmoid_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+    """The gradient over 1 + exp(x)."""
+    d = xp.exp(x, out)
+    xp.add(d, 1, d)
+    return xp.divide(g, d, d)
 
 
 def _cdf(xp: Any, out: Any, x: Any) -> Any:
@@ -333,7 +334,7 @@ ENTRIES = (
     ),
     unary(
         "logsigmoid",
-        lambda F, out: -F.expm1(out),
+        lambda F, x: F.sigmoid(-x),
         _logsigmoid,
         kernel=_logsigmoid_gradient,
         node="LogSigmoidBackward0",

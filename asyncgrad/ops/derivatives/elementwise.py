@@ -314,6 +314,7 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Entry:
         pulls=zero,
         pushes=zero,
         node="DivBackward2",
+        frees=("x", "y"),
     )
 
 
@@ -337,7 +338,7 @@ ENTRIES = (
         node="MulBackward0",
         arity=2,
         keepable=("x",),
-        frees=True,
+        frees=("scalar",),
     ),
     linear(
         "div_scalar",
@@ -347,7 +348,7 @@ ENTRIES = (
         node="DivBackward0",
         arity=2,
         keepable=("x",),
-        frees=True,
+        frees=("scalar",),
     ),
     operation(
         "add_scalar",
@@ -447,6 +448,7 @@ ENTRIES = (
             "y": lambda F, t: F.complex(F.zeros_of(t), t),
         },
         broadcasts=True,
+        frees=("x", "y"),
     ),
     linear("neg", "negative", lambda F, g: F.neg(g)),
     operation(

@@ -531,6 +531,7 @@ ENTRIES = (
             "x": lambda F, t, dim, target, counts, each: F.nll_loss(t, dim, target, counts, each)
         },
         node="NllLossBackward0",
+        frees=("target", "counts"),
     ),
     operation(
         "nll_spread",

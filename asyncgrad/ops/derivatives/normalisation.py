@@ -526,5 +526,6 @@ ENTRIES = (
         lambda F, g, mask, scale: F.dropout(g, mask, scale),
         attributes=("mask", "scale"),
         node="NativeDropoutBackward0",
+        frees=("mask",),
     ),
 )

@@ -333,6 +333,8 @@ ENTRIES = (
         pulls={"x": lambda F, g, x, out, window: F.max_spread(g, x, out, window)},
         pushes={"x": lambda F, t, x, out, window: F.max_pick(t, x, out, window)},
         node="MaxPool2DWithIndicesBackward0",
+        # PyTorch saves indices.
+        renews=True,
         cost=_cost,
     ),
     operation(
@@ -362,6 +364,7 @@ ENTRIES = (
         attributes=("window", "counts"),
         node="AvgPool2DBackward0",
         cost=_cost,
+        frees=("x",),
     ),
     linear(
         "avg_spread",

@@ -416,6 +416,7 @@ def selection(name: str, node: str) -> Entry:
         pulls={"x": _along_pull},
         pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
         node=node,
+        frees=("indices",),
     )
 
 

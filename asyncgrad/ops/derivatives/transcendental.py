@@ -116,5 +116,6 @@ ENTRIES = (
         pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: F.zeros_of(g))},
         pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: F.zeros_of(t))},
         fresh=False,
+        frees=("x", "y"),
     ),
 )

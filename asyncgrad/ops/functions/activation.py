@@ -9,6 +9,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put
 from asyncgrad.ops.promotion import as_tensor_operand, cast, refusal
+from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +92,7 @@ def logsigmoid(input: Any, *, out: Any = None) -> Any:
 
 def _normalised(name: str, doc: str) -> Callable[..., Any]:
     door = getattr(R, name)
+    node = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
 
     def function(input: Any, dim: int, dtype: Any = None, *, out: Any = None) -> Any:
         if out is not None:
@@ -103,7 +105,9 @@ def _normalised(name: str, doc: str) -> Callable[..., Any]:
         _floating(x, name)
         if not shape:
             return R.reshape(door(R.reshape(x, (1,)), 0), ())
-        return door(x, axis) if x._metadata.size else R.clone(x)
+        if x._metadata.size:
+            return door(x, axis)
+        return renamed(R.clone(x), node, saves=True)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{doc}

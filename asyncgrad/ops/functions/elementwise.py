@@ -28,6 +28,7 @@ from asyncgrad.ops.promotion import (
     refusal,
     result_dtype,
 )
+from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -332,7 +333,9 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number."
         )
-    return R.mul(other, alpha)
+    scaled = R.mul(other, alpha)
+    # PyTorch's `add` does this itself, and keeps nothing.
+    return scaled if isinstance(alpha, Variable) else renamed(scaled, "MulBackward0", saves=False)
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 import warnings
@@ -15,7 +14,6 @@ from asyncgrad.core.variable import (
     Variable,
     VersionCounter,
     bump_version,
-    counter_of,
     gradient_edge,
     requires_grad,
     wrap,
@@ -36,6 +34,7 @@ from asyncgrad.ops.promotion import (
     constant,
     number_category,
 )
+from asyncgrad.ops.renamed import rename, renamed
 from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
@@ -332,27 +331,7 @@ def _picked(
     x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...], node: str = "IndexBackward0"
 ) -> Any:
     """A copy of the elements at an index of arrays, by a function whose node PyTorch calls so."""
-    out = R.index(x, arrays)
-    _watch(out._edge, watched, node)
-    return out
-
-
-def _watch(node: Any, watched: tuple[Any, ...], name: str) -> None:
-    """Have a node refuse to run after a change of the tensors that it was indexed with."""
-    if node is not None:
-        node.rule = _saving(node.rule, name)
-        if watched:
-            node.guard = tuple([counter_of(tensor) for tensor in watched])
-            node.version = tuple([counter.value for counter in node.guard])
-
-
-@functools.cache
-def _saving(rule: Any, name: str) -> Any:
-    """A rule that saves no values, for nodes that save the indices of a tensor."""
-    saving = copy.copy(rule)
-    saving.saves = True
-    saving.name = name
-    return saving
+    return renamed(R.index(x, arrays), node, saves=True, watched=watched)
 
 
 def _region(shape: tuple[int, ...], arrays: tuple[Any, ...]) -> tuple[int, ...]:
@@ -434,7 +413,8 @@ def _put_into(
     bump_version(tensor)
     if recorded:
         known = name.strip("_") if name != "__setitem__" else "index_put"
-        _watch(node, watched, known.title().replace("_", "") + "Backward0")
+        called = known.title().replace("_", "") + "Backward0"
+        rename(node, called, saves=True, watched=watched)
         in_place.rebase(tensor, node)
     return tensor
 
@@ -467,7 +447,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
             raise RuntimeError(
                 f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
             )
-        return R.clone(x)
+        return renamed(R.clone(x), "IndexSelectBackward0", saves=True)
     picked = (_ALL,) * axis + (numbers.reshape(-1),)
     return _picked(x, picked, (index,), "IndexSelectBackward0")
 
@@ -936,7 +916,7 @@ def embedding(
         _shorten(weight, numbers, max_norm, norm_type)
     if sparse and weight._metadata.device is CPU:
         out = R.lookup(weight, numbers, padding_idx)
-        _watch(out._edge, (index,), "EmbeddingBackward0")
+        rename(out._edge, "EmbeddingBackward0", saves=True, watched=(index,))
         if scale_grad_by_freq and out._edge is not None:
             out.register_hook(_refuse_frequencies)
         return out

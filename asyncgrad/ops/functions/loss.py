@@ -22,6 +22,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     result_dtype,
 )
+from asyncgrad.ops.renamed import watch
 
 #: Of PyTorch's top level; the others are functions of `nn.functional`.
 from asyncgrad.ops.wide import in_float32
@@ -561,6 +562,7 @@ def nll_loss(
     weights = _class_weight("nll_loss", weight, x, dim)
     counts, _, extra = _counts(x, dim, classes, counted, weights, reduction)
     out = R.nll_loss(x, dim, classes, counts, reduction == "none")
+    watch(out._edge, (t,))
     return _plus(out, extra)
 
 
@@ -641,6 +643,7 @@ def cross_entropy(
         smooth = weights = None
     sums = metadata.kernels["log_sums"](x._array, dim)
     out = R.cross_entropy(x, sums, dim, classes, counts, smooth, weights, reduction == "none")
+    watch(out._edge, (t,) if weights is None else (t, weight))
     return _plus(out, extra)
 
 

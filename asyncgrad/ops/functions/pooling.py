@@ -18,6 +18,7 @@ from asyncgrad.ops.functions.shape import cat, flatten
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -352,9 +353,15 @@ def _averaged(x: Any, axis: int, count: int) -> Any:
 def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
     window = _uniform(x, sizes)
     if window is not None:
-        return _means(name, x, window, Counts(True, None))
-    ndim = len(x._metadata.shape)
-    return _averaged(_averaged(x, ndim - 2, sizes[0]), ndim - 1, sizes[1])
+        means = _means(name, x, window, Counts(True, None))
+    else:
+        ndim = len(x._metadata.shape)
+        means = _averaged(_averaged(x, ndim - 2, sizes[0]), ndim - 1, sizes[1])
+    if means is x:
+        return x
+    if sizes == (1, 1):
+        return renamed(means, "MeanBackward1", saves=False)
+    return renamed(means, "AdaptiveAvgPool2DBackward0", saves=True)
 
 
 def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: bool) -> Any:
@@ -367,8 +374,7 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
     places = x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes)
     *lead, _, _ = places.shape
     indices = wrap(places, F.metadata_of(places))
-    flat = places.reshape(*lead, sizes[0] * sizes[1])
-    picked = gather(flatten(x, -2), -1, wrap(flat, F.metadata_of(flat)))
+    picked = gather(flatten(x, -2), -1, R.reshape(indices, (*lead, sizes[0] * sizes[1])))
     return R.reshape(picked, places.shape), indices
 
 

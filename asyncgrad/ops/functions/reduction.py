@@ -17,6 +17,7 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, category, default_dtype
+from asyncgrad.ops.renamed import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -327,7 +328,10 @@ def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple
     values = F.along(x._array, indices, axis, keepdim)
     out = getattr(R, name)(x, F.as_array(values), indices, axis, keepdim)
     kept = indices if keepdim else F.as_array(indices.squeeze(axis))
-    return out, leaf(name, kept, x._metadata.device)
+    places = leaf(name, kept, x._metadata.device)
+    if out._edge is not None:
+        watch(out._edge, (places,))
+    return out, places
 
 
 max = _with_index("max")

@@ -16,6 +16,7 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.places import as_memory_format
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, check_device, promote_dtypes
+from asyncgrad.ops.renamed import renamed
 from asyncgrad.ops.several import SplitBackward0, SplitWithSizesBackward0, UnbindBackward0, several
 from asyncgrad.ops.spellings import spelled
 
@@ -821,13 +822,16 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = Non
             f"inputs with one or two axes more than are padded: got {len(pairs)} and shape {shape}"
         )
     _check_frame(mode, shape, widths)
+    framed = x
     for axis, (before, after) in enumerate(widths):
         if before or after:
             places = _FRAMES[mode](
                 np.arange(-before, shape[axis] + after), shape[axis], before, after
             )
-            x = R.index(x, (slice(None),) * axis + (places,))
-    return R.clone(x) if x is input else x
+            framed = R.index(framed, (slice(None),) * axis + (places,))
+    if framed is x:
+        framed = R.clone(x)
+    return renamed(framed, _PAD_NODES[mode].format(len(pairs)), saves=True)
 
 
 def _constant_pad(x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
@@ -859,6 +863,12 @@ def _circular(places: Any, n: int, before: int, after: int) -> Any:
     return first + (places - first) % (last - first)
 
 
+#: PyTorch copies circular frames piece by piece.
+_PAD_NODES = {
+    "reflect": "ReflectionPad{}DBackward0",
+    "replicate": "ReplicationPad{}DBackward0",
+    "circular": "CopySlices",
+}
 _FRAMES = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}
 
 

@@ -10,6 +10,7 @@ from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype
+from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,20 +76,20 @@ def _floating(input: Any, name: str) -> Any:
 @writes
 def deg2rad(input: Any) -> Any:
     """Degrees in radians."""
-    return _turned(input, "deg2rad", math.pi / 180)
+    return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
 
 
 @writes
 def rad2deg(input: Any) -> Any:
     """Radians in degrees."""
-    return _turned(input, "rad2deg", 180 / math.pi)
+    return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
 
 
-def _turned(input: Any, name: str, factor: float) -> Any:
+def _turned(input: Any, name: str, node: str, factor: float) -> Any:
     x = _floating(input, name)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
-    return R.mul_scalar(x, factor)
+    return renamed(R.mul_scalar(x, factor), node, saves=False)
 
 
 @writes

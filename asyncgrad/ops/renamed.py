@@ -1,0 +1,58 @@
+"""Nodes of functions that are made of others, or keep what the table does not know of."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+from asyncgrad.core.node import OpNode
+from asyncgrad.core.variable import counter_of
+
+
+def renamed(result: Any, node: str, *, saves: bool, watched: tuple[Any, ...] = ()) -> Any:
+    """A result whose node has just been made, under the name of PyTorch's.
+
+    Args:
+        result: the result.
+        node: the node's name.
+        saves: PyTorch's node saves tensors: it can't run again when a pass has freed them.
+        watched: tensors that must not change before it runs.
+    """
+    rename(result._edge, node, saves=saves, watched=watched)
+    return result
+
+
+def rename(made: Any, node: str, *, saves: bool, watched: tuple[Any, ...] = ()) -> None:
+    """The same for the node itself, None where nothing has been recorded."""
+    if made.__class__ is OpNode:
+        made.rule = _known_as(made.rule, node, saves)
+        if watched:
+            watch(made, watched)
+
+
+def watch(made: Any, tensors: tuple[Any, ...]) -> None:
+    """Have a node that has just been made refuse to run after a change of tensors.
+
+    Args:
+        made: the node, or None where nothing has been recorded.
+        tensors: whose values it keeps as attributes; what it saves as operands it watches anyway.
+    """
+    if made.__class__ is OpNode:
+        counters = tuple([counter_of(tensor) for tensor in tensors])
+        versions = tuple([counter.value for counter in counters])
+        guard = made.guard
+        if guard is not None:
+            several = guard.__class__ is tuple
+            counters = (guard if several else (guard,)) + counters
+            versions = (made.version if several else (made.version,)) + versions
+        made.guard, made.version = counters, versions
+
+
+@functools.cache
+def _known_as(rule: Any, node: str, saves: bool) -> Any:
+    """A rule of another name that saves other values than its function does."""
+    known = copy.copy(rule)
+    known.saves = saves
+    known.name = node
+    return known

@@ -1,0 +1,215 @@
+"""What nodes keep, seen from outside, over PyTorch's samples of its functions.
+
+A node that has kept something can't run twice, and whoever changes in place what it has kept is
+told. That is compared for every function that both libraries have. Keeping less than PyTorch is
+fine as long as the gradient is right; keeping other things is said below, with the reason.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+from calls import DIFFERENTIABLE, FUNCTIONS
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+#: Taken otherwise here: a module, and an order as a tensor.
+_OTHERS = {"trace", "polygamma", "nn.functional.triplet_margin_with_distance_loss"}
+
+
+def _known() -> list[str]:
+    """The functions of both libraries that have gradients: those promised, and all others."""
+    names = dict.fromkeys(DIFFERENTIABLE)
+    for op in oracle.op_db:
+        if op.supports_autograd and op.name not in _OTHERS:
+            names[op.name] = None
+    found = []
+    for name in names:
+        try:
+            oracle.resolve(name)
+        except AssertionError:
+            continue
+        found.append(name)
+    return found
+
+
+NAMES = [
+    name if name in DIFFERENTIABLE else pytest.param(name, marks=pytest.mark.slow)
+    for name in _known()
+]
+
+#: Functions that can run a second time where PyTorch's can't, with the reason.
+RUNS_AGAIN = {
+    "scatter": "without axes it is a copy",
+    "scatter_add": "without axes it is a sum",
+    "index_copy": "without axes it is a copy",
+    "index_fill": "without axes it is a copy",
+    "cumprod": "without axes it is a copy",
+}
+#: And that can't where PyTorch's can: they are made of functions that keep what is constant.
+RUNS_ONCE = {
+    "lerp": "a product", "repeat_interleave": "picks by index",
+    "nn.functional.interpolate": "products with weights",
+    "nn.functional.upsample_bilinear": "products with weights",
+}  # fmt: skip
+_FUSED = "one node keeps the operands, where PyTorch's several keep what lies between"
+#: Functions that refuse a changed operand or result where PyTorch does not.
+KEEPS_OTHERS = {
+    "nn.functional.l1_loss": _FUSED,
+    "nn.functional.smooth_l1_loss": _FUSED,
+    "nn.functional.kl_div": _FUSED,
+    "nn.functional.cross_entropy": _FUSED,
+    "nn.functional.scaled_dot_product_attention": "as PyTorch's fused kernels do",
+    "polar": _FUSED,
+    "norm": "the nuclear norm keeps its operand, and not the parts it decomposes it into",
+    "matmul": "PyTorch copies operands of three axes to multiply them by vectors",
+    "__rmatmul__": "as `matmul`",
+    "__rdiv__": "PyTorch keeps the reciprocal, which then must not change",
+    "take_along_dim": "PyTorch converts the index",
+    "nn.functional.conv2d": "PyTorch copies the input for a frame that is not even",
+    "nn.functional.conv3d": "PyTorch copies the input for a frame that is not even",
+    "erfinv": "keeps the result, which is cheaper",
+}
+
+
+class _Call:
+    """A function, and one sample of its arguments in both libraries."""
+
+    def __init__(self, theirs, ours, sample):
+        self.functions = (theirs, ours)
+        twins = oracle.Twins(copy=True)
+        self.arguments = twins.of([sample.input, *sample.args])
+        self.keywords = twins.of(sample.kwargs)
+        self.operands = list(twins._seen.values())
+
+    def made(self, side):
+        """The operands, copied within the graph, and the results."""
+        T = (torch, ag)[side]
+        T.manual_seed(0)
+        copies = {}
+        for pair in self.operands:
+            copies[id(pair[side])] = pair[side].clone()
+        arguments = _replaced(self.arguments[side], copies)
+        results = self.functions[side](*arguments, **_replaced(self.keywords[side], copies))
+        return list(copies.values()), oracle.tensors_of(results, T.Tensor)
+
+
+def _replaced(value, copies):
+    if id(value) in copies:
+        return copies[id(value)]
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replaced(part, copies) for part in value)
+    if isinstance(value, dict):
+        return {key: _replaced(part, copies) for key, part in value.items()}
+    return value
+
+
+def _gradients(T, operands, results):
+    """By all operands, or None if a change of what was kept is refused."""
+    roots = [result for result in results if result.requires_grad]
+    by = [operand for operand in operands if operand.requires_grad]
+    try:
+        return T.autograd.grad(roots, by, [T.ones_like(r) for r in roots], allow_unused=True)
+    except RuntimeError as error:
+        # Of a saved tensor, or of the base of several views.
+        if "inplace" in str(error):
+            return None
+        raise
+
+
+def _calls(name):
+    """Some calls of a function with results that have a gradient."""
+    ours = FUNCTIONS.get(name) or oracle.resolve(name)
+    for op in oracle.infos(name):
+        if torch.float64 in op.supported_backward_dtypes("cpu"):
+            for sample in oracle.samples(op, "float64", requires_grad=True, limit=4):
+                call = _Call(op.op, ours, sample)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    _, results = call.made(0)
+                    if any(result.requires_grad for result in results):
+                        yield call
+
+
+def _again(T, operands, results):
+    try:
+        _gradients(T, operands, results)
+    except RuntimeError as error:
+        return "refused" if "second time" in str(error) else str(error)
+    return "computed"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_pass_is_refused_where_pytorch_refuses_it(name):
+    for call in _calls(name):
+        outcomes = []
+        for side, T in enumerate((torch, ag)):
+            operands, results = call.made(side)
+            _gradients(T, operands, results)
+            outcomes.append(_again(T, operands, results))
+        theirs, ours = outcomes
+        if theirs == "refused":
+            assert ours == "refused" or name in RUNS_AGAIN
+        else:
+            assert ours == "computed" or name in RUNS_ONCE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changes_in_place_are_refused_where_pytorch_refuses_them_or_do_no_harm(name):
+    for call in _calls(name):
+        operands, results = call.made(0)
+        expected = _gradients(ag, *call.made(1))
+        for place in range(len(operands) + min(2, len(results))):
+            found = []
+            for side, T in enumerate((torch, ag)):
+                operands, results = call.made(side)
+                with T.no_grad():
+                    changed = [*operands, *results][place]
+                    if changed.is_inference() or not changed.numel():
+                        break
+                    changed.zero_()
+                found.append(_gradients(T, operands, results))
+            if len(found) < 2:
+                continue
+            theirs, ours = found
+            if ours is None:
+                assert theirs is None or name in KEEPS_OTHERS
+            else:
+                for gradient, unchanged in zip(ours, expected, strict=True):
+                    assert (gradient is None) == (unchanged is None)
+                    if gradient is not None:
+                        np.testing.assert_array_equal(gradient.numpy(), unchanged.numpy())
+
+
+def test_pooled_maxima_may_change_in_place():
+    """The way it is done after every convolution: pool, then `relu_`."""
+    x = ag.tensor([[[[1.0, -2.0], [-3.0, -4.0]]]], requires_grad=True)
+    y = ag.nn.functional.max_pool2d(x * 2, 2)
+    ag.nn.functional.relu_(y.sub_(1)).sum().backward()
+    assert x.grad.tolist() == [[[[2.0, 0.0], [0.0, 0.0]]]]
+
+
+def test_pooled_maxima_that_changed_have_second_derivatives():
+    x = ag.tensor([[[[1.0, 2.0], [3.0, 4.0]]]], requires_grad=True)
+    y = ag.nn.functional.max_pool2d(x * x, 2)
+    y.mul_(y)
+    (g,) = ag.grad(y.sum(), x, create_graph=True)
+    g.sum().backward()
+    assert x.grad.tolist() == [[[[0.0, 0.0], [0.0, 12 * 4.0**2]]]]
+
+
+def test_pooled_maxima_of_changed_input_are_refused():
+    x = ag.ones(1, 1, 2, 2, requires_grad=True)
+    z = x * 1
+    y = ag.nn.functional.max_pool2d(z, 2)
+    y.mul_(2)
+    z.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
