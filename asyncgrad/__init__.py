@@ -77,6 +77,7 @@ from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say wha
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.strided import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.transcendental import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.leaves import place_of as _place_of
 from asyncgrad.ops.places import layout, memory_format

@@ -42,6 +42,9 @@ does. NumPy's `axis` and `keepdims` are taken for `dim` and `keepdim`.
 """
 #: What differs from PyTorch, by function.
 DIFFERENCES = {
+    "as_strided": "a copy where there are no strides: on devices",
+    "as_strided_": "refused while there are views of the tensor",
+    "as_strided_scatter": "PyTorch's gradient by `input` is that of what is overwritten",
     "argsort": "equal elements keep their order",
     "bfloat16": "needs ml_dtypes",
     "erf": "needs SciPy",

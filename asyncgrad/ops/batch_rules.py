@@ -193,6 +193,16 @@ def _put(call: Call, x: Any, value: Any, index: tuple[Any, ...]) -> Any:
     return getattr(R, call.name)(x, value, (_ALL, *index))
 
 
+def _as_strided(
+    call: Call, x: Any, size: Any, stride: Any, storage_offset: Any, layout: Any
+) -> Any:
+    step, *steps = x.stride()
+    if tuple(steps) != layout[0]:
+        return by_example(call, x, size, stride, storage_offset, layout)
+    layout = ((step, *steps), layout[1])
+    return R.as_strided(x, (call.size, *size), (step, *stride), storage_offset, layout)
+
+
 # -- products -------------------------------------------------------------------------------------
 
 
@@ -418,6 +428,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "permute": lambda call, x, order: R.permute(x, (0, *_shifted(order))),
     "unsqueeze": lambda call, x, dim: R.unsqueeze(x, dim + 1),
     "squeeze": lambda call, x, dims: R.squeeze(x, _shifted(dims)),
+    "as_strided": _as_strided,
     "narrow": lambda call, x, dim, start, length: R.narrow(x, dim + 1, start, length),
     "pad_zeros": lambda call, x, shape, dim, start: R.pad_zeros(
         x, (call.size, *shape), dim + 1, start

@@ -76,10 +76,14 @@ def _as_before(tensor: Any) -> Any:
 
 
 def _without_hooks(tensor: Any, given: Any) -> Any:
-    """What a change reads: of a view with hooks a view that has none, for its node is left out."""
-    view, edge = view_of(tensor), as_edge(tensor._edge)
-    hooked = edge.node is not None and edge.node.extras is not None
-    if view is None or not hooked or view.creation is not None:
+    """What a change reads: of a view with hooks a view that has none, for its node is left out.
+
+    So is that of a view by any strides, which leads to a part of the base only.
+    """
+    view, node = view_of(tensor), as_edge(tensor._edge).node
+    if view is None or node is None or view.creation is not None:
+        return given
+    if node.extras is None and node.name() != "AsStridedBackward0":
         return given
     given = wrap(given._array, given._metadata, _replay(view))
     given._counter = tensor._counter

@@ -22,6 +22,7 @@ from asyncgrad.ops.derivatives import (
     reduction,
     shape,
     sort,
+    strided,
     transcendental,
 )
 from asyncgrad.ops.doors import general_door, sequence_door
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 CHAPTERS = (
     elementwise,
     shape,
+    strided,
     index,
     reduction,
     sort,

@@ -33,6 +33,8 @@ VIEWS = (
     lambda a: a.view(6)[1:5],
     lambda a: a.unbind(0)[1],
     lambda a: a.chunk(2)[0],
+    lambda a: a.as_strided((2, 2), (2, 1)),
+    lambda a: a[1:].as_strided((3,), (2,), a.storage_offset()),
 )
 #: What changes a view in place, by a number or the same view of another tensor.
 CHANGES = (

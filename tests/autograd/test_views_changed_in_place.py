@@ -30,6 +30,9 @@ VIEWS = {
     "split": lambda x: x.split(2)[0],
     "chunk": lambda x: x.chunk(2)[1],
     "unbind": lambda x: x.unbind()[1],
+    "as_strided": lambda x: x.as_strided((2, 2), (5, 2), 1),
+    "as_strided of a view": lambda x: x[1:].t().as_strided((2, 2), (4, 1)),
+    "view of as_strided": lambda x: x[1:].as_strided((3, 2), (4, 1), 0)[1:].view(-1),
     "of a view": lambda x: x[1:][0][1:3],
 }
 CHANGES = {

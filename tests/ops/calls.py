@@ -63,6 +63,8 @@ FURTHER = (
     lambda x: ag.fmod(x, 0.4),
     lambda x: x % 0.4,
     lambda x: x != 1.5,
+    lambda x: (ag.as_strided(x, (3, 3), (2, 1), 1), ag.as_strided(x.expand(2, 3, 4), (4,), (1,))),
+    lambda x: ag.as_strided_scatter(x, x[:2, :2], (2, 2), (5, 2), 1),
     lambda x: R.pin_memory(x, ag.device("sim:0")),
     lambda x: (ag.asinh(x), ag.acosh(x + 1), ag.atanh(x / 9), ag.polygamma(2, x), ag.lgamma(x)),
     lambda x: (ag.erfc(x), ag.erfinv(x / 9), ag.xlogy(x, x + 1), ag.hypot(x, x + 1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.ops.derivatives.strided import Strides, in_memory, strides_of
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.fused import unlocked
 
@@ -11,7 +12,7 @@ from asyncgrad.ops.fused import unlocked
 class Route:
     """How to get from a base to one of its views, for arrays like the base's."""
 
-    __slots__ = ("_dtype", "_kernels", "_order", "_steps")
+    __slots__ = ("_dtype", "_kernels", "_order", "_steps", "_strides")
 
     def __init__(self, path: Any, base: Any) -> None:
         """Read a view's path.
@@ -33,6 +34,11 @@ class Route:
         if not array.flags.c_contiguous:
             strides = array.strides
             self._order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(strides[axis])))
+        #: Where memory between the elements counts, too: how the base lies, its lowest place at 0.
+        self._strides: Strides | None = None
+        if any(name == "as_strided" for name, _ in steps):
+            lies = Strides(array.shape, strides_of(array))
+            self._strides = lies._replace(start=-lies.reach[0])
 
     def of(self, array: Any) -> Any:
         """The view of an array."""
@@ -44,6 +50,9 @@ class Route:
         """Zeros that are laid out like the base."""
         if self._dtype.kind == "c" and dtype.kind != "c":
             dtype = self._dtype
+        if self._strides is not None:
+            memory = xp.zeros(self._strides.reach[1], dtype=dtype)
+            return in_memory(memory, self._strides, (1,))
         order = self._order
         if order is None:
             return xp.zeros(shape, dtype=dtype)

@@ -15,14 +15,14 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import in_place
-from asyncgrad.ops.functions import shape
+from asyncgrad.ops.functions import shape, strided
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__: list[str] = []
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
-METHODS = ("squeeze_", "t_", "transpose_", "unsqueeze_")
+METHODS = ("as_strided_", "squeeze_", "t_", "transpose_", "unsqueeze_")
 IN_PLACE = ()
 
 
@@ -75,6 +75,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     return tensor
 
 
+as_strided_ = _turning("as_strided_", strided.as_strided)
 squeeze_ = _turning("squeeze_", shape.squeeze)
 t_ = _turning("t_", shape.t)
 transpose_ = _turning("transpose_", shape.transpose)
