@@ -252,13 +252,23 @@ def _times(other: Any) -> int:
     return other
 
 
-def member_name(container: Any, index: Any) -> str:
-    """The name at a place; negative places count from the end."""
+def place_of(container: Any, index: Any) -> int:
+    """A place among the members, from 0; negative ones count from the end.
+
+    Raises:
+        IndexError: if it is out of range.
+    """
     place = as_index(index)
     length = len(container)
     if not -length <= place < length:
         raise IndexError(f"index {place} is out of range of {length} members")
-    names: list[str] = list(container._modules or container._parameters)
+    return place % length
+
+
+def member_name(container: Any, index: Any) -> str:
+    """The name of the module at a place."""
+    place = place_of(container, index)
+    names: list[str] = list(container._modules)
     return names[place]
 
 
@@ -276,11 +286,11 @@ def _insert(container: Any, index: int, module: Any) -> None:
     """Put a member before a place; those behind it move down.
 
     Raises:
-        TypeError: if it is no module.
+        AssertionError: if it is no module.
         IndexError: if the place is out of range.
     """
     if not isinstance(module, Module):
-        raise TypeError(f"module should be of type Module, not {type(module).__name__}")
+        raise AssertionError(f"module should be of type: Module, got {type(module).__name__}")
     length = len(container)
     if not -length <= index <= length:
         raise IndexError(f"Index out of range: {index} of {length} members")

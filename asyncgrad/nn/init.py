@@ -16,6 +16,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
 from asyncgrad.ops.generator import source_of
+from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
     from asyncgrad.ops.generator import Generator
@@ -42,6 +43,15 @@ def _draw(generator: Generator | None, method: str, *args: Any) -> Any:
     return source_of(generator).draw(method, *args)
 
 
+def _check_drawn(name: str, tensor: Variable) -> None:
+    """Raise unless a tensor can hold what is drawn."""
+    dtype = tensor._metadata.dtype
+    if category(dtype) < 2:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {dtype}: convert the tensor to a floating dtype first.'
+        )
+
+
 def constant_(tensor: _T, val: float) -> _T:
     """Fill with one number."""
     return _fill(tensor, val)
@@ -58,14 +68,32 @@ def ones_(tensor: _T) -> _T:
 
 
 def uniform_(tensor: _T, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> _T:
-    """Fill with numbers uniform in [a, b)."""
+    """Fill with numbers uniform in [a, b).
+
+    Raises:
+        RuntimeError: if `a` is greater than `b`.
+        NotImplementedError: for integers and booleans.
+    """
+    _check_drawn("uniform_", tensor)
+    if a > b:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}"
+        )
     return _fill(tensor, _draw(generator, "uniform", a, b, tensor._metadata.shape))
 
 
 def normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> _T:
-    """Fill with normal numbers."""
+    """Fill with normal numbers.
+
+    Raises:
+        RuntimeError: if `std` is negative.
+        NotImplementedError: for integers and booleans.
+    """
+    _check_drawn("normal_", tensor)
+    if std < 0:
+        raise RuntimeError(f"normal_ expects std >= 0.0, but found std={std}")
     return _fill(tensor, _draw(generator, "normal", mean, std, tensor._metadata.shape))
 
 
@@ -77,19 +105,48 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> _T:
-    """Fill with normal numbers that lie in [a, b]: those outside are drawn again."""
+    """Fill with normal numbers that lie in [a, b]: those outside are drawn again.
+
+    Raises:
+        RuntimeError: if `a` is greater than `b`.
+        ZeroDivisionError: if `std` is 0.
+        NotImplementedError: for integers and booleans.
+    """
+    _check_drawn("trunc_normal_", tensor)
+    if a > b:
+        raise RuntimeError(f"trunc_normal_ expects a <= b, but found a={a} > b={b}")
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
             "The distribution of values may be incorrect.",
             stacklevel=2,
         )
-        # Rejection would hardly ever accept: uniform is what such an interval looks like.
-        return uniform_(tensor, a, b, generator)
-    values = _draw(generator, "normal", mean, std, tensor._metadata.size)
-    while (outside := np.flatnonzero((values < a) | (values > b))).size:
-        values[outside] = _draw(generator, "normal", mean, std, outside.size)
-    return _fill(tensor, values.reshape(tensor._metadata.shape))
+    values = np.empty(tensor._metadata.size)
+    refused = np.arange(values.size)
+    low, high = sorted((bound - mean) / std for bound in (a, b))
+    # Of normal numbers few lie in a narrow interval, or in one far away.
+    narrow = math.erf(high / math.sqrt(2)) - math.erf(low / math.sqrt(2)) < 0.6
+    nearest = max(low, min(0.0, high))
+    while refused.size:
+        if not narrow:
+            drawn = _draw(generator, "standard_normal", refused.size)
+            kept = (drawn >= low) & (drawn <= high)
+        else:
+            drawn = _draw(generator, "random", refused.size)
+            if nearest == 0:
+                drawn = low + (high - low) * drawn
+                chance = np.exp(-(drawn**2) / 2)
+            else:
+                # The density falls from the nearest end at least as an exponential one does.
+                beyond = -np.log1p(drawn * np.expm1(-abs(nearest) * (high - low))) / abs(nearest)
+                drawn = nearest + math.copysign(1.0, nearest) * beyond
+                chance = np.exp(-(beyond**2) / 2)
+            kept = _draw(generator, "random", refused.size) <= chance
+        values[refused[kept]] = drawn[kept]
+        refused = refused[~kept]
+    values *= std
+    values += mean
+    return _fill(tensor, np.clip(values, a, b).reshape(tensor._metadata.shape))
 
 
 def eye_(tensor: _T) -> _T:
@@ -206,6 +263,7 @@ def orthogonal_(tensor: _T, gain: float = 1, generator: Generator | None = None)
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if 0 in shape:
         return tensor
+    _check_drawn("orthogonal_", tensor)
     rows, columns = shape[0], tensor._metadata.size // shape[0]
     flat = _draw(generator, "standard_normal", (max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(flat)
@@ -219,6 +277,7 @@ def sparse_(
 ) -> _T:
     """Fill a matrix normally and set a fraction of each column to zero."""
     _check_ndim(tensor, {2}, "Only tensors with 2 dimensions are supported")
+    _check_drawn("sparse_", tensor)
     rows, columns = tensor._metadata.shape
     values = _draw(generator, "normal", 0.0, std, (rows, columns))
     for column in range(columns):

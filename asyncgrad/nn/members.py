@@ -46,6 +46,11 @@ class Members:
         elif isinstance(value, Members):
             if "_modules" not in own:
                 raise AttributeError("cannot assign module before Module.__init__() call")
+            if name in own["_parameters"]:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    f"(asyncgrad.nn.Parameter or None expected)"
+                )
             self._forget(name, "_modules")
             own["_modules"][name] = value
         else:
@@ -273,7 +278,7 @@ class Members:
             else [(prefix, self)]
         )
         for path, module in owners:
-            for name, member in module.__dict__[table].items():
+            for name, member in getattr(module, table).items():
                 if member is None or id(member) in seen:
                     continue
                 if remove_duplicate:

@@ -10,6 +10,7 @@ from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.hooked import HOOKS, Hooked
 from asyncgrad.nn.hooks import HookedCall, registered_anew
+from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
@@ -64,12 +65,19 @@ class Module(Hooked):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute, between the hooks."""
         own = self.__dict__
-        if (
-            own["_forward_hooks"]
-            or own["_forward_pre_hooks"]
-            or own["_backward_hooks"]
-            or own["_backward_pre_hooks"]
-        ):
+        try:
+            hooked = (
+                own["_forward_hooks"]
+                or own["_forward_pre_hooks"]
+                or own["_backward_hooks"]
+                or own["_backward_pre_hooks"]
+            )
+        except KeyError as error:
+            raise AttributeError(
+                f"'{type(self).__name__}' object has no attribute {error}: call "
+                f"super().__init__() in its __init__()"
+            ) from None
+        if hooked:
             return HookedCall(self, args, kwargs).run()
         return self.forward(*args, **kwargs)
 
@@ -247,7 +255,7 @@ class Module(Hooked):
 
     def state_dict(
         self,
-        *,
+        *args: Any,
         destination: dict[str, Any] | None = None,
         prefix: str = "",
         keep_vars: bool = False,
@@ -255,10 +263,15 @@ class Module(Hooked):
         """The parameters and persistent buffers by their dotted names; memory is shared.
 
         Args:
+            args: the three below by position, which PyTorch discourages.
             destination: the dictionary to write into.
             prefix: goes before every name.
             keep_vars: the tensors themselves instead of detached ones.
         """
+        if args:
+            given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+            destination = given.get("destination", destination)
+            prefix, keep_vars = given.get("prefix", prefix), given.get("keep_vars", keep_vars)
         if destination is None:
             destination = StateDict()
             destination._metadata = {}
@@ -357,7 +370,13 @@ class Module(Hooked):
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + below) + "\n)"
 
 
-def _target(*args: Any, device: Any = None, dtype: Any = None, **_: Any) -> tuple[Any, Any]:
+def _target(
+    *args: Any,
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> tuple[Any, Any]:
     """The device and dtype that the arguments of `to` ask for, None for what is to stay."""
     for argument in args:
         if isinstance(argument, Variable):
@@ -376,15 +395,3 @@ def _target(*args: Any, device: Any = None, dtype: Any = None, **_: Any) -> tupl
                 f"dtype={dtype}"
             )
     return device, dtype
-
-
-def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:
-    """Drop a leaf's gradient, or fill it with zeros."""
-    meta = parameter._autograd
-    if meta is None or meta.grad is None:
-        return
-    grad: Any = meta.grad
-    if set_to_none:
-        meta.grad = None
-    else:
-        meta.grad = (grad if grad._edge is None else grad.detach()).zero_()

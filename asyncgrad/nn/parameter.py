@@ -102,3 +102,15 @@ def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Paramet
     """A parameter of zeros, to be initialised."""
     data = zeros(shape, dtype=dtype)
     return Parameter(data if device is None else data.to(device))
+
+
+def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:
+    """Drop a leaf's gradient, or fill it with zeros."""
+    meta = parameter._autograd
+    if meta is None or meta.grad is None:
+        return
+    grad: Any = meta.grad
+    if set_to_none:
+        meta.grad = None
+    else:
+        meta.grad = (grad if grad._edge is None else grad.detach()).zero_()

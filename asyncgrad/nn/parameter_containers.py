@@ -1,11 +1,13 @@
-"""Modules that hold parameters."""
+"""Modules that hold parameters, and whatever else is put beside them."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from asyncgrad.nn.containers import member_name
+from asyncgrad.core.variable import Variable
+from asyncgrad.nn.containers import place_of
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import Parameter
 
@@ -14,75 +16,108 @@ class ParameterList(Module):
     """A list of parameters, which are registered.
 
     Args:
-        values: tensors; those that are no parameters become parameters.
+        values: tensors, which become parameters, and anything else, which is kept as it is.
+
+    Raises:
+        TypeError: if `values` is a tensor, or not iterable.
     """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
-        self.extend(values or ())
+        self._size = 0
+        if values is not None:
+            self.extend(values)
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return self._size
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._parameters.values())
+        return (getattr(self, str(place)) for place in range(self._size))
 
     def __getitem__(self, index: int | slice) -> Any:
-        """A parameter, or for a slice a list of the same parameters."""
+        """A member, or for a slice a list of the same members."""
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return self._parameters[member_name(self, index)]
+        return getattr(self, str(place_of(self, index)))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        self.register_parameter(member_name(self, index), _parameter(value))
+        setattr(self, str(place_of(self, index)), _member(value))
 
     def __iadd__(self, values: Iterable[Any]) -> Self:
         return self.extend(values)
 
     def append(self, value: Any) -> Self:
-        """Add a parameter at the end."""
-        self.register_parameter(str(len(self)), _parameter(value))
+        """Add a member at the end."""
+        setattr(self, str(self._size), _member(value))
+        self._size += 1
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Add parameters at the end."""
-        for value in values:
+        """Add members at the end.
+
+        Raises:
+            TypeError: if `values` is a tensor, or not iterable.
+        """
+        if isinstance(values, Variable) or not isinstance(values, Iterable):
+            raise TypeError(
+                f"ParameterList.extend should be called with an iterable, but got "
+                f"{type(values).__name__}"
+            )
+        for value in list(values):
             self.append(value)
         return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: a list computes nothing."""
+        raise RuntimeError("ParameterList should not be called.")
+
+    def extra_repr(self) -> str:
+        """A line about each member."""
+        return _described(enumerate(self))
 
 
 class ParameterDict(Module):
     """A dictionary of parameters, which are registered.
 
     Args:
-        parameters: a mapping, or pairs, of tensors; what is no parameter becomes one.
+        parameters: a mapping or pairs. Tensors become parameters, anything else is kept as it is.
+            The keys of a plain dictionary are sorted.
+
+    Raises:
+        TypeError: if `parameters` is neither, or a key is no string.
     """
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
+        #: The keys, in order; the members are attributes.
+        self._keys: dict[str, None] = {}
         if parameters is not None:
             self.update(parameters)
 
     def __len__(self) -> int:
-        return len(self._parameters)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._parameters)
+        return iter(self._keys)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._parameters
+        return key in self._keys
 
     def __getitem__(self, key: str) -> Any:
-        return self._parameters[key]
+        _check_key(key)
+        return getattr(self, key)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self.register_parameter(key, _parameter(value))
+        _check_key(key)
+        setattr(self, key, _member(value))
+        self._keys[key] = None
 
     def __delitem__(self, key: str) -> None:
-        del self._parameters[key]
+        del self._keys[key]
+        delattr(self, key)
 
     def __reversed__(self) -> Iterator[str]:
-        return reversed(self._parameters)
+        return reversed(self._keys)
 
     def __or__(self, other: Any) -> ParameterDict:
         joined = self.copy()
@@ -99,55 +134,120 @@ class ParameterDict(Module):
         return self
 
     def copy(self) -> ParameterDict:
-        """A dictionary of the same parameters."""
+        """A dictionary of the same members."""
         return ParameterDict(self)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The parameter of a name; `default` becomes that if there is none."""
+        """The member of a name; `default` becomes that if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The parameter of a name, or else `default`."""
-        return self._parameters.get(key, default)
+        """The member of a name, or else `default`."""
+        return self[key] if key in self else default  # noqa: SIM401  this is get()
 
     def clear(self) -> None:
         """Take out all."""
-        self._parameters.clear()
+        for key in list(self._keys):
+            del self[key]
 
     def pop(self, key: str) -> Any:
         """Take out one."""
-        return self._parameters.pop(key)
+        member = self[key]
+        del self[key]
+        return member
 
     def popitem(self) -> tuple[str, Any]:
         """Take out the last, with its name."""
-        return self._parameters.popitem()
+        if not self._keys:
+            raise KeyError("popitem(): dictionary is empty")
+        key = next(reversed(self._keys))
+        return key, self.pop(key)
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A dictionary with one value under several names."""
-        return ParameterDict(dict.fromkeys(keys, default))
+        return ParameterDict((key, default) for key in keys)
 
     def keys(self) -> Any:
         """The names."""
-        return self._parameters.keys()
+        return self._keys.keys()
 
-    def values(self) -> Any:
-        """The parameters."""
-        return self._parameters.values()
+    def values(self) -> Iterator[Any]:
+        """The members."""
+        return (self[key] for key in self._keys)
 
-    def items(self) -> Any:
-        """Names with parameters."""
-        return self._parameters.items()
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Names with members."""
+        return ((key, self[key]) for key in self._keys)
 
     def update(self, parameters: Any) -> None:
-        """Add parameters from a mapping or from pairs."""
-        pairs = (
-            parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
+        """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted.
+
+        Raises:
+            TypeError: if it is neither, or a key is no string.
+            ValueError: if what should be a pair is longer or shorter.
+        """
+        if isinstance(parameters, (OrderedDict, ParameterDict)):
+            pairs: Iterable[Any] = parameters.items()
+        elif isinstance(parameters, Mapping):
+            pairs = sorted(parameters.items())
+        elif isinstance(parameters, Iterable):
+            pairs = parameters
+        else:
+            raise TypeError(
+                f"ParameterDict.update should be called with an iterable of key/value pairs, but "
+                f"got {type(parameters).__name__}"
+            )
+        for place, pair in enumerate(list(pairs)):
+            if not isinstance(pair, Iterable):
+                raise TypeError(
+                    f"ParameterDict update sequence element #{place} should be Iterable; is "
+                    f"{type(pair).__name__}"
+                )
+            key, value = _two(place, pair)
+            self[key] = value
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: a dictionary computes nothing."""
+        raise RuntimeError("ParameterDict should not be called.")
+
+    def extra_repr(self) -> str:
+        """A line about each member."""
+        return _described(self.items())
+
+
+def _two(place: int, pair: Any) -> tuple[Any, Any]:
+    """A key and a value."""
+    if len(pair) != 2:
+        raise ValueError(
+            f"ParameterDict update sequence element #{place} has length {len(pair)}; 2 is required"
         )
-        for name, value in pairs:
-            self[name] = value
+    return pair[0], pair[1]
 
 
-def _parameter(value: Any) -> Parameter:
-    return value if isinstance(value, Parameter) else Parameter(value)
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str):
+        raise TypeError(
+            f"Index given to ParameterDict cannot be used as a key as it is not a string (type is "
+            f"'{type(key).__name__}'). Use str(key)."
+        )
+
+
+def _member(value: Any) -> Any:
+    """A tensor as a parameter, anything else as it is."""
+    plain = isinstance(value, Variable) and not isinstance(value, Parameter)
+    return Parameter(value) if plain else value
+
+
+def _described(members: Iterable[tuple[Any, Any]]) -> str:
+    """A line about each member."""
+    lines = []
+    for name, value in members:
+        if isinstance(value, Variable):
+            size = "x".join(map(str, value._metadata.shape))
+            words = f"Parameter containing: [{value._metadata.dtype} of size {size}]"
+        else:
+            words = f"Object of type: {type(value).__name__}"
+        lines.append(f"  ({name}): {words}")
+    return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgrad.autograd.modes import no_grad
@@ -29,7 +30,7 @@ class LoadResult(NamedTuple):
         )
 
 
-class StateDict(dict[str, Any]):
+class StateDict(OrderedDict[str, Any]):
     """Tensors by their names; `_metadata` holds the version of each module."""
 
     _metadata: dict[str, Any]
@@ -69,11 +70,19 @@ def load_own(
                 f"size mismatch for {key}: copying a param with shape {given._metadata.shape} "
                 f"from checkpoint, the shape in current model is {tensor._metadata.shape}."
             )
-        elif assign:
-            _assign(module, name, tensor, given)
         else:
-            with no_grad():
-                tensor.copy_(given)
+            try:
+                if assign:
+                    _assign(module, name, tensor, given)
+                else:
+                    with no_grad():
+                        tensor.copy_(given)
+            except Exception as error:
+                errors.append(
+                    f'While copying the parameter named "{key}", of shape '
+                    f"{tensor._metadata.shape} in the model and {given._metadata.shape} in the "
+                    f"checkpoint, an exception occurred: {error}"
+                )
 
 
 def _assign(module: Module, name: str, tensor: Any, given: Any) -> None:

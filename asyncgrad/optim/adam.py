@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import (
+    check_betas,
     check_manner,
     check_option,
     count_step,
     in_tiles,
+    new_step,
     zeros_like,
 )
 
@@ -59,9 +62,12 @@ class Adam(Optimizer):
     ) -> None:
         check_option("learning rate", lr)
         check_option("epsilon value", eps)
-        check_option("beta parameter at index 0", betas[0], below=1.0)
-        check_option("beta parameter at index 1", betas[1], below=1.0)
+        check_betas(betas)
         check_option("weight_decay value", weight_decay)
+        if isinstance(lr, Variable) and foreach and not capturable:
+            raise ValueError(
+                "lr as a Tensor is not supported for capturable=False and foreach=True"
+            )
         check_manner(type(self).__name__, differentiable, foreach, fused)
         defaults = {
             "lr": lr,
@@ -70,6 +76,10 @@ class Adam(Optimizer):
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
             "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, defaults)
@@ -77,13 +87,14 @@ class Adam(Optimizer):
     def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
         state = self.state[parameter]
         if "exp_avg" not in state:
+            state["step"] = new_step()
             state["exp_avg"] = zeros_like(parameter)
             state["exp_avg_sq"] = zeros_like(parameter)
             if group["amsgrad"]:
                 state["max_exp_avg_sq"] = zeros_like(parameter)
         step = count_step(state)
         lr = float(group["lr"])
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = map(float, group["betas"])
         greatest = state["max_exp_avg_sq"]._array if group["amsgrad"] else None
         arrays = (
             self._values(parameter),
@@ -178,6 +189,7 @@ class AdamW(Adam):
             amsgrad,
             maximize=maximize,
             foreach=foreach,
+            capturable=capturable,
             differentiable=differentiable,
             fused=fused,
             decoupled_weight_decay=True,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +16,15 @@ import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.holders import is_held, rebind, weights_lock
-from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.variable import Variable, bump_version
-from asyncgrad.nn.hooks import register
-from asyncgrad.nn.module import clear_gradient
+from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.ops.rows import Rows
+from asyncgrad.optim.hooks import HOOKS, Hooked
 from asyncgrad.optim.updates import copied_beside
 from asyncgrad.scheduler import check_awaited, offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from asyncgrad.core.hooks import Hooks
 
 #: Expected nanoseconds of a step above which `step_async` takes a thread.
 _WORTH_A_THREAD = 250_000
@@ -36,15 +32,10 @@ _WORTH_A_THREAD = 250_000
 _PASSES = 4
 
 
-#: What is called before and after a step, and before and after state is given or taken.
-_HOOKS = (
-    "_pre_hooks", "_post_hooks", "_state_pre_hooks", "_state_post_hooks", "_load_pre_hooks",
-    "_load_post_hooks",
-)  # fmt: skip
-
-
-class Optimizer(ABC):
+class Optimizer(Hooked):
     """Changes parameters by their gradients.
+
+    Subclasses define `_update`, which changes one parameter, or else `step`.
 
     Args:
         params: tensors, pairs of a name and a tensor, or dictionaries with `params` and options.
@@ -55,13 +46,6 @@ class Optimizer(ABC):
         ValueError: if there is nothing to optimise, or a tensor is no leaf or in two groups.
     """
 
-    _pre_hooks: Hooks
-    _post_hooks: Hooks
-    _state_pre_hooks: Hooks
-    _state_post_hooks: Hooks
-    _load_pre_hooks: Hooks
-    _load_post_hooks: Hooks
-
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         if isinstance(params, Variable):
             raise TypeError(
@@ -71,11 +55,9 @@ class Optimizer(ABC):
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        vars(self).update({table: {} for table in _HOOKS})
+        vars(self).update({table: {} for table in HOOKS})
         #: The arrays that take the place of parameters' own when the present step is complete.
         self._drafts: dict[Any, Any] = {}
-        #: How many steps were taken: schedules want to know.
-        self.steps_taken = 0
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -104,7 +86,9 @@ class Optimizer(ABC):
                 "ordering of tensors in sets will change between runs. Please use a list instead."
             )
         members: list[Any] = [given] if isinstance(given, Variable) else list(given)
-        group = {**self.defaults, **param_group}
+        group = dict(param_group)
+        for key, value in self.defaults.items():
+            group.setdefault(key, value)
         named = sum(isinstance(member, tuple) for member in members)
         if named:
             if named < len(members):
@@ -147,9 +131,11 @@ class Optimizer(ABC):
                 )
         self.param_groups.append(group)
 
-    @abstractmethod
     def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
         """Change one parameter's values, and its state, by the array of its gradient."""
+        raise NotImplementedError(
+            f"{type(self).__name__} defines neither _update() nor a step() of its own"
+        )
 
     def _values(self, parameter: Any) -> Any:
         """The array that the present step changes."""
@@ -185,7 +171,9 @@ class Optimizer(ABC):
     async def step_async(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step without holding the event loop: in a thread, where it takes long.
 
-        There all parameters get new memory, which takes the place of the old when the step is
+        Hooks are called in that thread, after the closure.
+
+        All parameters get new memory there, which takes the place of the old when the step is
         complete: other tasks see all of them before or all after the step. A cancellation takes
         effect when the step is complete.
 
@@ -208,14 +196,21 @@ class Optimizer(ABC):
             self._check_awaited("step_async")
         cost = sum(p._metadata.cost for group in self.param_groups for p in group["params"])
         if cost * _PASSES < _WORTH_A_THREAD:
-            self._run()
+            self._run_hooked(closure, False)
         else:
-            await offload(self._run, True)
+            await offload(self._run_hooked, closure, True)
         return loss
 
     def _check_awaited(self, method: str) -> None:
         """Raise if this task has forgotten to await a pass."""
         check_awaited(f"{type(self).__name__}.{method}")
+
+    def _run_hooked(self, closure: Any, beside: bool) -> None:
+        """`_run` between the hooks, which are in the thread that it is in."""
+        args = (self,) if closure is None else (self, closure)
+        self._before(args, {})
+        self._run(beside)
+        self._after(args, {})
 
     def _run(self, beside: bool = False) -> None:
         """Update every parameter that has a gradient.
@@ -223,8 +218,6 @@ class Optimizer(ABC):
         Args:
             beside: other tasks run meanwhile, and may not see a part of the step.
         """
-        for hook in tuple(self._pre_hooks.values()):
-            hook(self, (), {})
         drafts = self._drafts = {}
         try:
             with np.errstate(all="ignore"):
@@ -242,9 +235,6 @@ class Optimizer(ABC):
                     rebind(parameter, array)
         finally:
             self._drafts = {}
-        self.steps_taken += 1
-        for hook in tuple(self._post_hooks.values()):
-            hook(self, (), {})
 
     def _change(self, group: dict[str, Any], parameter: Any, gradient: Any, beside: bool) -> None:
         """Update one parameter, or a draft of it where others need its values."""
@@ -276,38 +266,6 @@ class Optimizer(ABC):
         for group in self.param_groups:
             for parameter in group["params"]:
                 clear_gradient(parameter, set_to_none)
-
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call a function of the optimiser, `()` and `{}` before each step."""
-        return RemovableHandle(self._pre_hooks, hook)
-
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call a function of the optimiser, `()` and `{}` after each step."""
-        return RemovableHandle(self._post_hooks, hook)
-
-    def register_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call a function of the optimiser before each `state_dict`."""
-        return register(self._state_pre_hooks, hook, prepend=prepend)
-
-    def register_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call a function of the optimiser and its state dict, which may return another one."""
-        return register(self._state_post_hooks, hook, prepend=prepend)
-
-    def register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call a function of the optimiser and the state dict to load; it may return another."""
-        return register(self._load_pre_hooks, hook, prepend=prepend)
-
-    def register_load_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call a function of the optimiser after each `load_state_dict`."""
-        return register(self._load_post_hooks, hook, prepend=prepend)
 
     # -- state ------------------------------------------------------------------------------------
 
@@ -346,7 +304,7 @@ class Optimizer(ABC):
         Raises:
             ValueError: if there are other numbers of groups or of parameters in them.
         """
-        state_dict = dict(state_dict)
+        state_dict = state_dict.copy()
         for hook in tuple(self._load_pre_hooks.values()):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
@@ -386,13 +344,13 @@ class Optimizer(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without hooks, which belong to the program and not to the state."""
-        return {**vars(self), **{table: {} for table in _HOOKS}, "_drafts": {}}
+        return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}}
 
     def __repr__(self) -> str:
         """The options of each group."""
         lines = [f"{type(self).__name__} ("]
         for number, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {number}")
+            lines += ["", f"Parameter Group {number}"][not number :]
             lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
         return "\n".join([*lines, ")"])
 

@@ -66,7 +66,10 @@ class RMSprop(Optimizer):
             "eps": eps,
             "centered": centered,
             "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
             "maximize": maximize,
+            "differentiable": differentiable,
         }
         super().__init__(params, defaults)
 

@@ -39,12 +39,29 @@ class SparseAdam(Optimizer):
         maximize: bool = False,
     ) -> None:
         for name, value in (("learning rate", lr), ("epsilon value", eps)):
+            check_option(name, value)
             if not value > 0.0:
                 raise ValueError(f"Invalid {name}: {value}")
         check_option("beta parameter at index 0", betas[0], below=1.0)
         check_option("beta parameter at index 1", betas[1], below=1.0)
         defaults = {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}
         super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As `Optimizer.add_param_group`.
+
+        Raises:
+            ValueError: also if a parameter is complex.
+        """
+        super().add_param_group(param_group)
+        members = self.param_groups[-1]["params"]
+        places = [k for k, parameter in enumerate(members) if parameter._metadata.is_complex]
+        if places:
+            self.param_groups.pop()
+            raise ValueError(
+                f"Complex params at indices {places}: SparseAdam does not support complex "
+                f"parameters"
+            )
 
     def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
         raise RuntimeError(

@@ -106,6 +106,19 @@ def check_option(name: str, value: Any, *, below: float | None = None) -> None:
         raise ValueError(f"Invalid {name}: {value}")
 
 
+def check_betas(betas: Any) -> None:
+    """Raise unless they are two numbers, or two tensors of one element, within [0, 1).
+
+    Raises:
+        ValueError: with PyTorch's words.
+    """
+    beta1, beta2 = betas
+    if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Variable)):
+        raise ValueError("betas must be either both floats or both Tensors")
+    check_option("beta parameter at index 0", beta1, below=1.0)
+    check_option("beta parameter at index 1", beta2, below=1.0)
+
+
 def check_manner(name: str, differentiable: bool, foreach: Any, fused: Any = None) -> None:
     """Raise for what in-place updates can't do, and for options that exclude one another."""
     if fused and (foreach or differentiable):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import OrderedDict
 
 import pytest
@@ -56,7 +58,7 @@ def test_module_list():
     assert [name for name, _ in modules.named_parameters()][:2] == ["0.weight", "0.bias"]
     with pytest.raises(IndexError):
         modules.insert(7, a)
-    with pytest.raises(TypeError):
+    with pytest.raises(AssertionError):
         modules.insert(0, "text")
 
 
@@ -93,7 +95,7 @@ def test_parameter_containers():
     assert "w" in named
     del named["w"]
     assert [key for key, _ in named.items()] == ["b"]
-    assert len(named) == len(named.values()) == 1
+    assert len(named) == len(list(named.values())) == 1
 
 
 @pytest.mark.torch
@@ -142,3 +144,36 @@ def test_dictionaries_of_parameters_do_what_dictionaries_do():
         d.clear()
         found.append([*seen, len(d)])
     assert found[0] == found[1]
+
+
+def test_parameter_containers_keep_what_is_no_tensor():
+    values = nn.ParameterList([ag.ones(2), 3, "a"])
+    values.append(nn.Tanh())
+    assert [type(value).__name__ for value in values] == ["Parameter", "int", "str", "Tanh"]
+    assert list(values.state_dict()) == ["0"]
+    values.extend(values)
+    assert len(values) == 8
+    assert repr(values).split("\n")[1:3] == [
+        "    (0): Parameter containing: [float32 of size 2]",
+        "    (1): Object of type: int",
+    ]
+    with pytest.raises(TypeError):
+        values.extend(ag.ones(2))
+    named = nn.ParameterDict({"b": 3, "a": ag.ones(1)})
+    assert list(named) == ["a", "b"]
+    assert named.pop("b") == 3
+    assert not hasattr(named, "b")
+    with pytest.raises(TypeError, match="not a string"):
+        named[1] = ag.ones(1)
+    for container in (values, named):
+        with pytest.raises(RuntimeError, match="should not be called"):
+            container(1)
+        twin = pickle.loads(pickle.dumps(copy.deepcopy(container)))
+        assert repr(twin) == repr(container)
+
+
+def test_a_module_does_not_take_the_place_of_a_parameter():
+    layer = nn.Linear(1, 1)
+    with pytest.raises(TypeError, match="as parameter 'weight'"):
+        layer.weight = nn.Tanh()
+    assert isinstance(layer.weight, nn.Parameter)

@@ -41,7 +41,14 @@ def moments(tensor):
             None,
         ),
         (lambda t: init.trunc_normal_(t, a=-1.0, b=1.0), 0.0, 0.5396, (-1.0, 1.0)),
-        (lambda t: init.trunc_normal_(t, mean=10.0, std=0.1, a=0, b=1.0), 0.5, 0.2887, (0, 1.0)),
+        (
+            lambda t: init.trunc_normal_(t, mean=10.0, std=0.1, a=0, b=1.0),
+            0.99889,
+            0.00111,
+            (0, 1.0),
+        ),
+        (lambda t: init.trunc_normal_(t, mean=-2.0, a=0.0, b=5.0), 0.3732, 0.33805, (0.0, 5.0)),
+        (lambda t: init.trunc_normal_(t, std=9.0, a=-1.0, b=1.0), 0.0, 0.57688, (-1.0, 1.0)),
     ],
 )
 @pytest.mark.filterwarnings("ignore:mean is more than 2 std:UserWarning")
@@ -55,6 +62,24 @@ def test_moments_and_limits(fill, mean, std, limit):
         array = tensor.detach().numpy()
         assert array.min() >= limit[0]
         assert array.max() <= limit[1]
+
+
+@pytest.mark.parametrize(
+    ("fill", "error"),
+    [
+        (lambda: init.uniform_(ag.ones(2, dtype=ag.int64)), NotImplementedError),
+        (lambda: init.kaiming_normal_(ag.ones(2, 2) > 0), NotImplementedError),
+        (lambda: init.trunc_normal_(ag.ones(2, dtype=ag.int32)), NotImplementedError),
+        (lambda: init.orthogonal_(ag.ones(2, 2, dtype=ag.int64)), NotImplementedError),
+        (lambda: init.sparse_(ag.ones(2, 2, dtype=ag.int64), 0.5), NotImplementedError),
+        (lambda: init.uniform_(ag.ones(2), 3.0, 1.0), RuntimeError),
+        (lambda: init.normal_(ag.ones(2), 0.0, -1.0), RuntimeError),
+        (lambda: init.trunc_normal_(ag.ones(2), a=2.0, b=1.0), RuntimeError),
+    ],
+)
+def test_what_can_not_be_drawn_is_refused(fill, error):
+    with pytest.raises(error):
+        fill()
 
 
 def test_filling_counts_as_a_change():

@@ -392,3 +392,30 @@ def test_the_tree_is_printed():
     )
     assert "training" in dir(model)
     assert "weight" in dir(model[0])
+
+
+def test_a_module_that_was_not_initialised_says_so():
+    class Bare(ag.nn.Module):
+        def __init__(self):
+            pass
+
+    with pytest.raises(AttributeError, match="_forward_hooks"):
+        Bare()(1)
+    with pytest.raises(AttributeError, match="_parameters"):
+        list(Bare().parameters())
+
+
+def test_what_fails_while_a_state_is_loaded_is_collected():
+    layer = ag.nn.Linear(1, 1)
+    state = dict.fromkeys(("weight", "bias"), ag.ones(1, 1, dtype=ag.int64))
+    with pytest.raises(RuntimeError, match=r"(?s)named \"weight\".*size mismatch for bias"):
+        layer.load_state_dict(state, assign=True)
+
+
+def test_state_dicts_take_arguments_by_position():
+    layer = ag.nn.Linear(1, 1)
+    given = {}
+    assert layer.state_dict(given, "a.", True) is given
+    assert given["a.weight"] is layer.weight
+    with pytest.raises(TypeError):
+        layer.to(foo=3)

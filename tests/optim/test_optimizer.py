@@ -108,6 +108,79 @@ def test_closures_compute_the_loss_with_gradients():
     assert a.item() == 0.0
 
 
+class Plain(ag.optim.Optimizer):
+    """An optimiser that is written as PyTorch's programs write them."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @ag.no_grad()
+    def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with ag.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.add_(p.grad, alpha=-group["lr"])
+                    self.state[p]["n"] = self.state[p].get("n", 0) + 1
+        return loss
+
+
+def test_optimisers_may_define_their_step():
+    a = parameter(1.0)
+    optimizer = Plain([a], lr=0.25)
+    schedule = ag.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    calls = []
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: calls.append((args, kwargs)))
+    optimizer.register_step_post_hook(lambda o, args, kwargs: calls.append("post"))
+    a.grad = ag.ones(1, dtype=ag.float64)
+    assert optimizer.step(closure=lambda: 5) == 5
+    schedule.step()
+    assert a.item() == 0.75
+    assert optimizer.state_dict()["state"] == {0: {"n": 1}}
+    (args, kwargs), post = calls
+    assert args == (optimizer,)
+    assert list(kwargs) == ["closure"]
+    assert post == "post"
+
+
+def test_a_step_that_calls_the_one_above_is_one_step():
+    class Noisy(ag.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    a = parameter(1.0)
+    optimizer = Noisy([a], lr=0.25)
+    calls = []
+    optimizer.register_step_post_hook(lambda *args: calls.append(1))
+    a.grad = ag.ones(1, dtype=ag.float64)
+    optimizer.step()
+    assert calls == [1]
+    assert optimizer.steps_taken == 1
+    assert a.item() == 0.75
+
+
+def test_an_optimiser_without_a_step_says_so():
+    a = parameter(1.0)
+    optimizer = ag.optim.Optimizer([a], {})
+    a.grad = ag.ones(1, dtype=ag.float64)
+    with pytest.raises(NotImplementedError, match="step"):
+        optimizer.step()
+
+
+def test_hooks_before_the_step_may_replace_its_arguments():
+    a = parameter(1.0)
+    optimizer = ag.optim.SGD([a], lr=1.0)
+    handle = optimizer.register_step_pre_hook(lambda o, args, kwargs: ((o, lambda: 7), {}))
+    assert optimizer.step() == 7
+    handle.remove()
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: 3)
+    with pytest.raises(RuntimeError, match="must return None or a tuple"):
+        optimizer.step()
+
+
 def test_step_hooks():
     a = parameter(1.0)
     optimizer = ag.optim.SGD([a], lr=1.0)

@@ -56,8 +56,7 @@ class LRScheduler:
     def step(self) -> None:
         """Go on by one epoch; call it after the optimiser's step."""
         optimizer = self.optimizer
-        counted = type(optimizer).step is Optimizer.step
-        if self._step_count == 1 and counted and optimizer.steps_taken == 0:
+        if self._step_count == 1 and optimizer.steps_taken == 0:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in "
                 "the opposite order: otherwise the first value of the schedule is skipped.",

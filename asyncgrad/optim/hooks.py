@@ -1,0 +1,128 @@
+"""What is called before and after a step, and before and after state is given or taken."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.nn.hooks import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.hooks import Hooks
+
+#: The tables of hooks that every optimiser has.
+HOOKS = (
+    "_pre_hooks", "_post_hooks", "_state_pre_hooks", "_state_post_hooks", "_load_pre_hooks",
+    "_load_post_hooks",
+)  # fmt: skip
+
+
+class Hooked:
+    """The hooks of an optimiser. `Optimizer` alone inherits it."""
+
+    _pre_hooks: Hooks
+    _post_hooks: Hooks
+    _state_pre_hooks: Hooks
+    _state_post_hooks: Hooks
+    _load_pre_hooks: Hooks
+    _load_post_hooks: Hooks
+    #: How many steps were taken: schedules want to know.
+    steps_taken = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Steps that a class defines are counted, and are between the hooks."""
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _between_hooks(cls.__dict__["step"])  # type: ignore[attr-defined]
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call a function before each step.
+
+        Args:
+            hook: of the optimiser, the arguments of the step (the optimiser first) and those by
+                name; it may return a pair that takes their place.
+        """
+        return RemovableHandle(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call a function after each step.
+
+        Args:
+            hook: of the optimiser, the arguments of the step (the optimiser first) and those by
+                name.
+        """
+        return RemovableHandle(self._post_hooks, hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser before each `state_dict`."""
+        return register(self._state_pre_hooks, hook, prepend=prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser and its state dict, which may return another one."""
+        return register(self._state_post_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser and the state dict to load; it may return another."""
+        return register(self._load_pre_hooks, hook, prepend=prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call a function of the optimiser after each `load_state_dict`."""
+        return register(self._load_post_hooks, hook, prepend=prepend)
+
+    def _before(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a step as the hooks leave them."""
+        for hook in tuple(self._pre_hooks.values()):
+            result = hook(self, args, kwargs)
+            if result is None:
+                continue
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise RuntimeError(
+                    f"{type(self).__name__}.step: a hook before the step must return None or a "
+                    f"tuple of (new_args, new_kwargs), but got {result}."
+                )
+            args, kwargs = result
+        return args, kwargs
+
+    def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Count the step and call the hooks."""
+        self.steps_taken += 1
+        for hook in tuple(self._post_hooks.values()):
+            hook(self, args, kwargs)
+
+
+def _between_hooks(step: Any) -> Any:
+    """A step with the hooks of the optimiser, unless a subclass's step has called it."""
+
+    @functools.wraps(step)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self).step is not hooked:
+            return step(self, *args, **kwargs)
+        args, kwargs = self._before((self, *args), kwargs)
+        result = step(*args, **kwargs)
+        self._after(args, kwargs)
+        return result
+
+    @functools.wraps(step)
+    async def hooked_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self).step is not hooked_async:
+            return await step(self, *args, **kwargs)
+        args, kwargs = self._before((self, *args), kwargs)
+        result = await step(*args, **kwargs)
+        self._after(args, kwargs)
+        return result
+
+    return hooked_async if inspect.iscoroutinefunction(step) else hooked
