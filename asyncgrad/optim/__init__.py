@@ -1,11 +1,32 @@
 """PyTorch's `torch.optim`: updates of parameters, awaited where they are large."""
 
 from asyncgrad.optim import lr_scheduler
+from asyncgrad.optim.adadelta import Adadelta
 from asyncgrad.optim.adagrad import Adagrad
 from asyncgrad.optim.adam import Adam, AdamW
+from asyncgrad.optim.adamax import Adamax
+from asyncgrad.optim.asgd import ASGD
+from asyncgrad.optim.nadam import NAdam
 from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.radam import RAdam
 from asyncgrad.optim.rmsprop import RMSprop
+from asyncgrad.optim.rprop import Rprop
 from asyncgrad.optim.sgd import SGD
 from asyncgrad.optim.sparse_adam import SparseAdam
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "RMSprop", "SparseAdam", "lr_scheduler"]
+__all__ = [
+    "ASGD",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SparseAdam",
+    "lr_scheduler",
+]

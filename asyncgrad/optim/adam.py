@@ -14,6 +14,7 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    follow,
     in_tiles,
     new_step,
     zeros_like,
@@ -142,13 +143,7 @@ def _adapt(
             p *= 1 - lr * weight_decay
         else:
             g = g + weight_decay * p
-    t = g - mean
-    t *= 1 - beta1
-    mean += t
-    np.multiply(g, g, out=t)
-    t *= 1 - beta2
-    square *= beta2
-    square += t
+    t = follow(g, mean, square, beta1, beta2)
     if greatest is not None:
         np.maximum(greatest, square, out=greatest)
     np.sqrt(square if greatest is None else greatest, out=t)

@@ -42,10 +42,15 @@ def copied_beside(key: str, value: Any, parameter: Any) -> Any:
         return to(value, place, dtype, copy=True)
 
 
-def new_step() -> Any:
-    """A count of steps; a tensor of the host, as in PyTorch's state dicts."""
-    array = np.zeros((), dtype=np.float32)
+def host_number(value: float) -> Any:
+    """A number of an optimiser's state; a tensor of the host, as in PyTorch's state dicts."""
+    array = np.array(value, dtype=np.float32)
     return wrap(array, metadata_of(array, CPU))
+
+
+def new_step() -> Any:
+    """A count of steps."""
+    return host_number(0.0)
 
 
 def count_step(state: dict[str, Any]) -> int:
@@ -56,6 +61,18 @@ def count_step(state: dict[str, Any]) -> int:
     array = step._array
     array += 1
     return int(array)
+
+
+def follow(g: Any, mean: Any, square: Any, beta1: float, beta2: float) -> Any:
+    """Move the means of the gradient and of its square; returns an array to be written into."""
+    t = g - mean
+    t *= 1 - beta1
+    mean += t
+    np.multiply(g, g, out=t)
+    t *= 1 - beta2
+    square *= beta2
+    square += t
+    return t
 
 
 def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:

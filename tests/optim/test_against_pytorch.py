@@ -32,6 +32,21 @@ CASES = [
     ("Adagrad", {}),
     ("Adagrad", {"lr": 0.5, "lr_decay": 0.1, "weight_decay": 0.1, "eps": 1e-3}),
     ("Adagrad", {"lr": 0.5, "initial_accumulator_value": 0.5, "maximize": True}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {}),
+    ("Adamax", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {}),
+    ("RAdam", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.1, "etas": (0.4, 1.5), "step_sizes": (1e-2, 0.3), "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "t0": 10.0, "weight_decay": 0.1}),
+    ("ASGD", {"lr": 0.01, "alpha": 0.5, "t0": 3.0, "maximize": True}),
 ]
 IDS = [f"{name}-{'-'.join(options) or 'defaults'}" for name, options in CASES]
 
@@ -121,10 +136,12 @@ def test_state_dicts_move_both_ways(name, options):
     assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES}))
 def test_large_parameters_are_updated_in_tiles(name):
     """More elements than a tile, and not a multiple of it; also laid out in another order."""
-    options = {"lr": 0.1, "weight_decay": 0.1} | ({"momentum": 0.9} if name == "SGD" else {})
+    options = {"lr": 0.1} | ({"momentum": 0.9} if name == "SGD" else {})
+    if name != "Rprop":
+        options["weight_decay"] = 0.1
     random = np.random.default_rng(0)
     flat = random.standard_normal((300, 471))
     ours = [ag.tensor(flat, requires_grad=True), ag.from_numpy(flat.T.copy().T)]
@@ -173,6 +190,13 @@ def test_other_dtypes(name, options, dtype, tolerance):
         ("Adagrad", {"weight_decay": -1.0}),
         ("Adagrad", {"initial_accumulator_value": -1.0}),
         ("Adagrad", {"eps": -1.0}),
+        ("Adadelta", {"rho": 1.5}),
+        ("Adadelta", {"eps": -1.0}),
+        ("Adamax", {"betas": (0.9, 1.0)}),
+        ("NAdam", {"momentum_decay": -1.0}),
+        ("RAdam", {"betas": (-0.1, 0.9)}),
+        ("Rprop", {"etas": (1.5, 1.2)}),
+        ("ASGD", {"weight_decay": -1.0}),
     ],
 )
 def test_options_out_of_range(name, options):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from asyncgrad.core.variable import Variable
 from asyncgrad.optim.optimizer import Optimizer
 
 
@@ -24,14 +25,14 @@ class LRScheduler:
         self.optimizer = checked(optimizer)
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", apart(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
                     f"param 'initial_lr' is not specified in param_groups[{number}] when resuming "
                     f"scheduler with last_epoch >= 0. Load the optimizer's state first."
                 )
         #: The rates that the schedule starts from.
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs = [apart(group["initial_lr"]) for group in optimizer.param_groups]
         self._start_epoch = last_epoch
         self._begin()
 
@@ -73,8 +74,8 @@ class LRScheduler:
 
     def _set(self, rates: list[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+            set_rate(group, rate)
+        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
 
     def _rates(self) -> list[float]:
         """The rates in force."""
@@ -87,6 +88,19 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict()` gave."""
         vars(self).update(state_dict)
+
+
+def apart(rate: Any) -> Any:
+    """A rate that does not change with a group's: tensors are changed in place."""
+    return rate.clone() if isinstance(rate, Variable) else rate  # type: ignore[attr-defined]
+
+
+def set_rate(group: dict[str, Any], rate: Any) -> None:
+    """Set a group's rate; one that is a tensor stays the same tensor."""
+    if isinstance(group["lr"], Variable):
+        group["lr"].fill_(rate)  # type: ignore[attr-defined]
+    else:
+        group["lr"] = rate
 
 
 def checked(optimizer: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import LRScheduler
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, set_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ class SequentialLR(_Combined):
 
     def _to_initial_rates(self) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            set_rate(group, group["initial_lr"])
 
 
 class ChainedScheduler(_Combined):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups, set_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class CyclicLR(LRScheduler):
                 group["max_momentum"], group["base_momentum"] = high, low
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, lowest, strict=True):
-                group["lr"] = rate
+                set_rate(group, rate)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lowest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import checked, for_groups
+from asyncgrad.optim.lr_scheduler.base import apart, checked, for_groups, set_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ class ReduceLROnPlateau:
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = 0
         self.cooldown_counter = 0
-        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+        self._last_lr = [apart(group["lr"]) for group in optimizer.param_groups]
 
     @property
     def in_cooldown(self) -> bool:
@@ -90,10 +90,10 @@ class ReduceLROnPlateau:
             for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
                 rate = max(float(group["lr"]) * self.factor, least)
                 if float(group["lr"]) - rate > self.eps:
-                    group["lr"] = rate
+                    set_rate(group, rate)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
 
     def _is_better(self, current: float) -> bool:
         """Whether a metric beats the best so far by more than the threshold."""

@@ -1,0 +1,148 @@
+"""Adam with Nesterov's momentum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import (
+    check_manner,
+    check_option,
+    count_step,
+    follow,
+    host_number,
+    in_tiles,
+    new_step,
+    zeros_like,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class NAdam(Optimizer):
+    """Adam that looks ahead along its momentum.
+
+    Args:
+        params: parameters or groups of them.
+        lr: the greatest length of a step, roughly.
+        betas: how much of the means of the gradient and of its square is kept.
+        eps: added to the root of the mean square.
+        weight_decay: adds as much of the parameter to the gradient.
+        momentum_decay: how fast the momentum grows to its full weight.
+        decoupled_weight_decay: shrink the parameter instead of adding to the gradient.
+        foreach: accepted for PyTorch's sake, without effect.
+        maximize: step along the gradient.
+        capturable: accepted for PyTorch's sake, without effect.
+        differentiable: not supported.
+
+    Raises:
+        ValueError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_option("learning rate", lr)
+        check_option("epsilon value", eps)
+        check_option("beta parameter at index 0", betas[0], below=1.0)
+        check_option("beta parameter at index 1", betas[1], below=1.0)
+        check_option("weight_decay value", weight_decay)
+        check_option("momentum_decay value", momentum_decay)
+        check_manner("NAdam", differentiable, foreach)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        state = self.state[parameter]
+        if "exp_avg" not in state:
+            state["step"] = new_step()
+            state["mu_product"] = host_number(1.0)
+            state["exp_avg"] = zeros_like(parameter)
+            state["exp_avg_sq"] = zeros_like(parameter)
+        step = count_step(state)
+        lr = float(group["lr"])
+        beta1, beta2 = group["betas"]
+        now, ahead = (
+            beta1 * (1.0 - 0.5 * 0.96 ** (number * group["momentum_decay"]))
+            for number in (step, step + 1)
+        )
+        product = state["mu_product"]._array
+        product *= now
+        in_tiles(
+            _adapt,
+            (
+                self._values(parameter),
+                gradient,
+                state["exp_avg"]._array,
+                state["exp_avg_sq"]._array,
+            ),
+            lr,
+            beta1,
+            beta2,
+            group["eps"],
+            group["weight_decay"],
+            group["decoupled_weight_decay"],
+            group["maximize"],
+            lr * (1.0 - now) / (1.0 - float(product)),
+            lr * ahead / (1.0 - float(product) * ahead),
+            1 - beta2**step,
+        )
+
+
+def _adapt(
+    p: Any,
+    g: Any,
+    mean: Any,
+    square: Any,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+    length: float,
+    length_ahead: float,
+    correction: float,
+) -> None:
+    if maximize:
+        g = -g
+    if weight_decay:
+        if decoupled:
+            p *= 1 - lr * weight_decay
+        else:
+            g = g + weight_decay * p
+    t = follow(g, mean, square, beta1, beta2)
+    np.divide(square, correction, out=t)
+    np.sqrt(t, out=t)
+    t += eps
+    step = length * g
+    step += length_ahead * mean
+    step /= t
+    p -= step
