@@ -46,7 +46,7 @@ Pixel = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 class Strict(BaseModel):
     """A body with these fields and no others."""
 
-    model_config = ConfigDict(extra="forbid", strict=False)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Image(Strict):

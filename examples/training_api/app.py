@@ -35,7 +35,7 @@ ROW = 4 * INPUTS
 class Strict(BaseModel):
     """A body with these fields and no others."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Rows(Strict):

@@ -132,6 +132,8 @@ async def test_nonsense_is_answered_with_4xx_and_disturbs_nobody(tmp_path):
             ("/predict", json.dumps({"pixels": [0.0] * 63}), 422),
             ("/predict", json.dumps({"pixels": [2.0] * 64}), 422),
             ("/predict", json.dumps({"pixels": "x" * 64}), 422),
+            ("/predict", json.dumps({"pixels": ["1"] * 64}), 422),
+            ("/predict", json.dumps({"pixels": [True] * 64}), 422),
             ("/predict", json.dumps(good | {"more": 1}), 422),
             ("/predict", nan, 422),
             ("/predict", "{", 422),
@@ -151,7 +153,8 @@ async def test_nonsense_is_answered_with_4xx_and_disturbs_nobody(tmp_path):
                 yield b"x" * 1_000
 
         assert (await client.post("/predict", content=endless())).status_code in {400, 413}
-        assert (await client.post("/predict", json=good)).status_code == 200
+        for fine in (good, {"pixels": [0, 1] * 32}):
+            assert (await client.post("/predict", json=fine)).status_code == 200
 
 
 @pytest.mark.asyncio
