@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import oracle
 import pytest
 
@@ -78,3 +80,22 @@ def test_answers_are_pytorchs(name):
 @pytest.mark.parametrize("name", [n for n in ALL if oracle.has_errors(n)])
 def test_what_pytorch_refuses_is_refused(name):
     oracle.check_errors(name, METHODS.get(name))
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product(("int64", "float64"), repeat=3)))
+def test_factors_and_operands_of_mixed_dtypes(dtypes):
+    """A factor with a fraction counts as an integer where everything else is one."""
+    results = []
+    for T in (torch, ag):
+        x, y, z = [T.tensor([2, 3]).to(getattr(T, dtype)) for dtype in dtypes]
+        found = [T.addcmul(x, y, z, value=1.5)]
+        if "float64" in dtypes[:2]:
+            found.append(T.logaddexp(x, y))
+        results.append(found)
+    oracle.compare(*results)
+
+
+def test_an_axis_is_looked_for_before_shapes_are_compared():
+    for T in (torch, ag):
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            T.stack([T.ones(()), T.ones(2)], 1)

@@ -22,6 +22,21 @@ def test_loss_matches_pytorch(name):
     oracle.check(name, limit=80)
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+@pytest.mark.parametrize("shapes", [((), (2,)), ((2,), ())])
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss"])
+def test_a_tensor_without_axes_counts_as_much_for_the_dtype(name, shapes):
+    """Both are expanded before they meet: unlike in arithmetic."""
+    for dtypes in (("float32", "float64"), ("float64", "float32")):
+        theirs, ours = (
+            getattr(T.nn.functional, name)(
+                *[T.ones(s, dtype=getattr(T, d)) for s, d in zip(shapes, dtypes, strict=True)]
+            )
+            for T in (torch, ag)
+        )
+        assert oracle.dtype_name(theirs.dtype) == str(ours.dtype) == "float64"
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
 def test_refuses_what_pytorch_refuses(name):
     assert oracle.check_errors(name) > 0

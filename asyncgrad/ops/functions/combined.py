@@ -19,7 +19,7 @@ from asyncgrad.ops.functions.reduction import amax, amin, mean, norm, prod, std,
 from asyncgrad.ops.functions.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,16 +73,6 @@ def _scaled(x: Any, factor: Any) -> Any:
     return x if factor.__class__ is not bool and factor == 1 else R.mul(x, factor)
 
 
-def _check_factors(name: str, x: Any, **factors: Any) -> None:
-    """Raise for a factor of a kind above the tensor's."""
-    for what, factor in factors.items():
-        if isinstance(factor, float) and category(x._metadata.dtype) < 2:
-            raise RuntimeError(
-                f"{name}: For integral input tensors, argument {what} must not be a floating point "
-                f"number."
-            )
-
-
 def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     """`beta * input + alpha * product`, where what is in `input` does not count for beta = 0."""
     x = as_tensor_operand(input, name, 1)
@@ -102,8 +92,11 @@ def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """`input + value * tensor1 * tensor2`, broadcast."""
     x = as_tensor_operand(input, "addcmul", 1)
-    _check_factors("addcmul", x, value=value)
-    return add(x, _scaled(R.mul(tensor1, tensor2), value))
+    product = R.mul(tensor1, tensor2)
+    if category(result_dtype(x, product)) < 2:
+        # As PyTorch: what is behind the point does not count.
+        value = int(value)
+    return add(x, _scaled(product, value))
 
 
 @writes
@@ -237,13 +230,15 @@ def logaddexp(input: Any, other: Any) -> Any:
     """`log(exp(input) + exp(other))`, broadcast, without overflow.
 
     Raises:
-        NotImplementedError: for integers.
+        NotImplementedError: if both are integers.
     """
     x, y = as_tensor_operand(input, "logaddexp", 1), as_tensor_operand(other, "logaddexp", 2)
-    if category(x._metadata.dtype) < 2 or category(y._metadata.dtype) < 2:
+    dtype = result_dtype(x, y)
+    if category(dtype) < 2:
         raise NotImplementedError('"logaddexp" not implemented for integers. Convert them.')
+    x, y = cast(x, dtype), cast(y, dtype)
     first, second = x.detach(), y.detach()
-    if x._metadata.is_complex or y._metadata.is_complex:
+    if x._metadata.is_complex:
         greater = where(real(first) >= real(second), first, second)
     else:
         greater = R.maximum(first, second)

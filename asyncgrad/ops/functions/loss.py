@@ -72,13 +72,14 @@ def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
     x = as_tensor_operand(input, name, 1)
     y = as_tensor_operand(target, name, 2)
     if x._metadata is not y._metadata:
-        dtype = result_dtype(x, y)
         shape, other = x._metadata.shape, y._metadata.shape
         if shape != other:
             check_broadcast(name, x, y)
             full = x._metadata.F.xp.broadcast_shapes(shape, other)
             x = x if shape == full else R.expand(x, full)
             y = y if other == full else R.expand(y, full)
+        # Expanded before: a tensor without axes counts as much as the other.
+        dtype = result_dtype(x, y)
         x, y = cast(x, dtype), cast(y, dtype)
     if category(x._metadata.dtype) < 2:
         raise NotImplementedError(

@@ -700,17 +700,18 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     """Tensors of one shape joined along a new axis.
 
     Raises:
+        IndexError: if the first has too few axes for `dim`.
         RuntimeError: if the shapes differ, or there are no tensors.
     """
     parts = _joined("stack", tensors)
     first = parts[0]._metadata.shape
+    axis = one_dim("stack", dim, len(first) + 1)
     for place, part in enumerate(parts):
         if part._metadata.shape != first:
             raise RuntimeError(
                 f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 "
                 f"and {list(part._metadata.shape)} at entry {place}"
             )
-    axis = one_dim("stack", dim, len(first) + 1)
     return R.stack(parts, axis)
 
 
