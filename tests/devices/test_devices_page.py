@@ -30,8 +30,9 @@ def block(start):
 
 async def run(text, names):
     """Run a block that may await; there is no GPU."""
+    # No file's name: hypothesis would take the page for the source.
     code = compile(
-        text.replace("cuda:0", "sim:0"), "docs/devices.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        text.replace("cuda:0", "sim:0"), "<page>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     )
     coroutine = eval(code, names)
     if inspect.iscoroutine(coroutine):

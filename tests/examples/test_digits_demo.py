@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -63,6 +64,12 @@ def test_demo_compares_with_pytorch_and_learns_the_same(tmp_path):
     assert len(figures["checks"]) == 5
 
 
+def _on_a_terminal() -> None:
+    os.login_tty(0)
+    # Whoever runs the tests in the background may have had Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     "options",
     [["--only", "asyncgrad"], ["--only", "asyncgrad", "--quick", "--uvloop"], ["--quick"]],
@@ -83,7 +90,7 @@ def test_ctrl_c_ends_the_demo_cleanly(options):
         stdout=theirs,
         stderr=theirs,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
-        preexec_fn=lambda: os.login_tty(0),
+        preexec_fn=_on_a_terminal,
     )
     os.close(theirs)
     said, typed, give_up = b"", False, time.monotonic() + 110
