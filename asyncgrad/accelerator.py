@@ -58,10 +58,10 @@ class device_index:
     """Make another device of the accelerator the current one within a block.
 
     Args:
-        device: its index; None changes nothing.
+        device: its index or itself; None changes nothing.
     """
 
-    def __init__(self, device: int | None, /) -> None:
+    def __init__(self, device: Any, /) -> None:
         """Look nothing up before the block is entered."""
         self._index = device
         self._stream: Stream | None = None

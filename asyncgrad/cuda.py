@@ -9,9 +9,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad import accelerator, random
-from asyncgrad.devices import Event, Stream
+from asyncgrad import devices as _devices
 from asyncgrad.devices.discovery import available, find
-from asyncgrad.devices.streams import current_device as _current_device
 from asyncgrad.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -21,11 +20,61 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Event", "OutOfMemoryError", "Stream", "current_device", "current_stream", "default_stream",
-    "device_count", "empty_cache", "init", "is_available", "is_initialized", "manual_seed",
-    "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
+    "device", "device_count", "empty_cache", "init", "is_available", "is_initialized",
+    "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
     "memory_allocated", "memory_reserved", "memory_stats", "reset_peak_memory_stats", "set_device",
     "set_stream", "stream", "synchronize",
 ]  # fmt: skip
+
+
+class _OnGPU(type):
+    """All streams and events of GPUs are instances of the classes here."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Whether it is one of the class above, on a GPU."""
+        above: Any = cls.__base__
+        return isinstance(instance, above) and instance.device.type == "cuda"
+
+
+class Stream(_devices.Stream, metaclass=_OnGPU):
+    """A queue of work on a GPU, which is done in order.
+
+    Args:
+        device: which one, the current one if None.
+        priority: smaller is more urgent.
+
+    Raises:
+        RuntimeError: if there is no such GPU.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        """Open a stream."""
+        super().__init__(_gpu(device), priority=priority)
+
+
+class Event(_devices.Event, metaclass=_OnGPU):
+    """A mark in a stream of a GPU.
+
+    Args:
+        enable_timing: the event notes when it happens, for `elapsed_time`.
+        blocking: accepted for PyTorch's sake, without effect.
+        interprocess: likewise.
+
+    Raises:
+        RuntimeError: if there is no GPU.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        """Make an event that has not been recorded."""
+        super().__init__(
+            _gpu(None), enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        )
 
 
 def is_available() -> bool:
@@ -63,6 +112,16 @@ def manual_seed_all(seed: int) -> None:
     manual_seed(seed)
 
 
+def device(device: Any) -> accelerator.device_index:
+    """Make another GPU the current device within a block; a negative index changes nothing.
+
+    Raises:
+        RuntimeError: if there is no such GPU.
+    """
+    unchanged = isinstance(device, int) and device < 0
+    return accelerator.device_index(None if unchanged else _gpu(device))
+
+
 def set_device(device: Any) -> None:
     """Make a GPU the current device from here on; `accelerator.device_index` does it for a block.
 
@@ -81,22 +140,22 @@ def current_device() -> int:
     return _gpu(None).index or 0
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: Any = None) -> _devices.Stream:
     """The stream that work on a GPU is put into here."""
     return accelerator.current_stream(_gpu(device))
 
 
-def default_stream(device: Any = None) -> Stream:
+def default_stream(device: Any = None) -> _devices.Stream:
     """The stream of all work that is given no other."""
     return _gpu(device).default_stream
 
 
-def set_stream(stream: Stream) -> None:
+def set_stream(stream: _devices.Stream) -> None:
     """Make a stream the current one of its GPU from here on, in this task alone."""
     accelerator.set_stream(stream)
 
 
-def stream(stream: Stream | None) -> AbstractContextManager[Any]:
+def stream(stream: _devices.Stream | None) -> AbstractContextManager[Any]:
     """The stream itself, to be entered; None changes nothing."""
     return nullcontext() if stream is None else stream
 
@@ -150,8 +209,7 @@ def empty_cache() -> None:
 def _gpu(device: Any) -> Device:
     """The GPU that is meant: by index, by name, or the current one."""
     if device is None:
-        current = _current_device()
-        return find("cuda", 0) if current is None or current.type != "cuda" else current
+        return find("cuda")
     found = find("cuda", device) if isinstance(device, int) else find(device)
     if found.type != "cuda":
         raise ValueError(f"Expected a cuda device, but got: {found}")

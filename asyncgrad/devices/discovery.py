@@ -11,6 +11,7 @@ from asyncgrad.devices.cpu import CPU
 from asyncgrad.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 #: Where the devices of a type are made. The modules are loaded when a device is asked for.
@@ -18,6 +19,13 @@ _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"
 _NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 #: Modules that have been asked for.
 _loaded: dict[str, ModuleType] = {}
+#: Gives the current device of a type, if one has been chosen; bound by `streams`.
+_chosen: list[Callable[[str], Device | None]] = []
+
+
+def bind_chosen(chosen: Callable[[str], Device | None]) -> None:
+    """Say which device a type without an index means."""
+    _chosen[:] = [chosen]
 
 
 def find(type: Any = None, index: int | None = None) -> Device:
@@ -26,7 +34,8 @@ def find(type: Any = None, index: int | None = None) -> Device:
     Args:
         type: a device, a type (`"cuda"`), a type with an index (`"cuda:1"`), or the index of an
             accelerator.
-        index: the index, where the name has none.
+        index: the index, where the name has none. Without any, the type's current device is meant:
+            that of the innermost `with stream:` or `accelerator.device_index`, else the first.
 
     Raises:
         RuntimeError: if there is no such device.
@@ -60,7 +69,8 @@ def find(type: Any = None, index: int | None = None) -> Device:
         raise RuntimeError(f"Device index must not be negative, got {place}")
     if kind == "cpu":
         return CPU
-    device: Device = _home(kind).find(place or 0)
+    chosen = _chosen[0](kind) if place is None else None
+    device: Device = _home(kind).find(place or 0) if chosen is None else chosen
     return device
 
 
@@ -121,7 +131,7 @@ def as_accelerator(device: Any) -> Device:
             "Cannot access accelerator device when none is available. Name a device: 'cpu', or "
             "'sim:0' for a simulated one."
         )
-    return found[0]
+    return _chosen[0](found[0].type) or found[0]
 
 
 bind_find(find)

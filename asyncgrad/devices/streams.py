@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from asyncgrad.devices.base import NOT_READY, READY, Device, bind_stream_type
 from asyncgrad.devices.cpu import CPU
-from asyncgrad.devices.discovery import accelerators, find
+from asyncgrad.devices.discovery import accelerators, bind_chosen, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -59,6 +59,16 @@ def current_device() -> Device | None:
     """The device of the innermost stream, None outside of all."""
     scope = _ambient[0]()
     return None if scope is None else scope.stream.device
+
+
+def _chosen(type: str) -> Device | None:
+    """The device of the innermost stream on a device of a type, None outside of all."""
+    scope: Scope | None = _ambient[0]()
+    while scope is not None:
+        if scope.stream.device.type == type:
+            return scope.stream.device
+        scope = scope.outer
+    return None
 
 
 def _meant(device: Any) -> Device:
@@ -218,7 +228,8 @@ class Event:
     """A mark in a stream: it can be waited for by streams, by the host, and with `await`.
 
     Args:
-        device: the device, or the current one if None.
+        device: the device, or the current one if None. The first recording may be on another one
+            of its type, which is the event's from then on.
         enable_timing: the event notes when it happens, for `elapsed_time`.
         blocking: accepted for PyTorch's sake, without effect.
         interprocess: likewise.
@@ -243,23 +254,27 @@ class Event:
         """Have the event happen when all that is in a stream now is done.
 
         Args:
-            stream: the stream, or the current one of the event's device.
+            stream: the stream, or the current one.
 
         Raises:
             RuntimeError: if the stream is another device's.
         """
+        recorded = self._raw is not None
         if stream is None:
-            stream = current_stream(self.device)
+            device = self.device if recorded else _chosen(self.device.type) or self.device
+            stream = current_stream(device)
         _check("record", "stream", stream, Stream)
-        if stream.device is not self.device:
+        if stream.device is not self.device and (
+            recorded or stream.device.type != self.device.type
+        ):
             raise RuntimeError(
                 f"Event device {self.device} does not match recording stream's device "
                 f"{stream.device}. Make an event with Event({str(stream.device)!r})."
             )
         # A new one each time: who waits for the last recording goes on waiting for that.
-        raw = self.device.new_event(timing=self._timing)
-        self.device.record(raw, stream.raw)
-        self._raw = raw
+        raw = stream.device.new_event(timing=self._timing)
+        stream.device.record(raw, stream.raw)
+        self._raw, self.device = raw, stream.device
 
     def wait(self, stream: Stream | None = None) -> None:
         """Have what is put into a stream from now on (the current one if None) wait for this."""
@@ -356,4 +371,5 @@ def _check(function: str, name: str, value: Any, kind: type) -> None:
         )
 
 
+bind_chosen(_chosen)
 bind_stream_type(Stream.from_raw)

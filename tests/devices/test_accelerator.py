@@ -338,9 +338,45 @@ def test_pytorchs_cuda_names_say_that_there_is_none():
     assert not ag.cuda.is_available()
     assert ag.cuda.device_count() == 0
     ag.cuda.empty_cache()
-    for ask in (ag.cuda.synchronize, ag.cuda.current_device, ag.cuda.current_stream):
+    for ask in (
+        ag.cuda.synchronize,
+        ag.cuda.current_device,
+        ag.cuda.current_stream,
+        ag.cuda.Stream,
+        ag.cuda.Event,
+        lambda: ag.cuda.device(0),
+    ):
         with pytest.raises(RuntimeError, match="cuda: CuPy is"):
             ask()
+
+
+def test_a_type_without_an_index_means_the_current_device():
+    """As in PyTorch: that of the innermost stream of the type."""
+    one = ag.device("sim:1")
+    with ag.accelerator.device_index(1):
+        made = ag.zeros(2, device="sim"), ag.zeros(2).to("sim"), ag.Stream("sim"), ag.Event()
+        assert {each.device for each in made} == {one}
+        assert ag.zeros(2, device="sim:0").device is ag.device(0)
+        with ag.Stream("cpu"):
+            assert ag.device("sim") is one
+        with ag.Stream("sim:0"):
+            assert ag.device("sim") is ag.device("sim:0")
+    assert ag.device("sim") is ag.device("sim:0")
+
+
+def test_an_event_is_of_the_device_it_was_first_recorded_on():
+    zero, one = ag.Stream("sim:0"), ag.Stream("sim:1")
+    event = ag.Event("sim:0")
+    event.record(one)
+    assert event.device is one.device
+    with pytest.raises(RuntimeError, match="does not match"):
+        event.record(zero)
+    with pytest.raises(RuntimeError, match="does not match"):
+        ag.Event("cpu").record(zero)
+    event = ag.Event("sim:0")
+    with one:
+        event.record()
+    assert event.device is one.device
 
 
 def test_streams_and_events_refuse_what_they_do_not_take():

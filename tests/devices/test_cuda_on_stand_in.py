@@ -306,7 +306,8 @@ def test_pytorchs_cuda_names(cupy):
         assert ag.cuda.current_device() == 1
         assert ag.cuda.current_stream() is side
         assert ag.cuda.default_stream() is ag.device("cuda:1").default_stream
-        x = ag.ones(100, device="cuda")
+        assert ag.ones(2, device="cuda").device is side.device
+        x = ag.ones(100, device="cuda:0")
         assert ag.cuda.memory_allocated(0) >= 400
     ag.cuda.synchronize()
     ag.cuda.synchronize(1)
@@ -315,6 +316,27 @@ def test_pytorchs_cuda_names(cupy):
     assert ag.cuda.mem_get_info() == (2**30, 2**31)
     with pytest.raises(ValueError, match="Expected a cuda device"):
         ag.cuda.synchronize("cpu")
+
+
+def test_streams_and_events_of_pytorchs_cuda(cupy):
+    one = ag.device("cuda:1")
+    event = ag.cuda.Event(enable_timing=True)
+    with ag.cuda.device(1):
+        assert ag.cuda.current_device() == 1
+        assert ag.ones(2).cuda().device is one
+        side = ag.cuda.Stream(priority=-1)
+        event.record()
+        assert event.device is side.device is one
+        with ag.cuda.device(-1):
+            assert ag.cuda.current_device() == 1
+    assert ag.cuda.current_device() == 0
+    assert ag.cuda.Stream(1).device is one
+    for stream in (side, ag.cuda.default_stream(), ag.Stream("cuda")):
+        assert isinstance(stream, ag.cuda.Stream)
+    assert isinstance(event, ag.cuda.Event)
+    assert not isinstance(ag.Stream("sim:0"), ag.cuda.Stream)
+    with pytest.raises(ValueError, match="Expected a cuda device"):
+        ag.cuda.device("cpu")
 
 
 def test_modules_move_to_a_gpu_and_back(cupy):
