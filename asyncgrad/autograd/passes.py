@@ -278,7 +278,14 @@ def grad(
         captured: Any
         for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
             used = captured is not None
-            if captured is None:
+            if captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
+                if facts in _ones and captured is _ones[facts]:
+                    captured = captured.copy()
+                # What was given and has come through as it was is given back.
+                captured = (
+                    wrap(captured, facts) if given is None else _given(given, captured, facts)
+                )
+            elif captured is None:
                 if materialize_grads:
                     if isinstance(tensors[len(results)], GradientEdge):
                         raise AutogradError(
@@ -294,13 +301,6 @@ def grad(
                         f"been used in the graph. Set allow_unused=True if this is the desired "
                         f"behavior."
                     )
-            elif captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
-                if facts in _ones and captured is _ones[facts]:
-                    captured = captured.copy()
-                # What was given and has come through as it was is given back.
-                captured = (
-                    wrap(captured, facts) if given is None else _given(given, captured, facts)
-                )
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
@@ -401,14 +401,10 @@ def _batched(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
 
 def _differentiable_edge(tensor: Any) -> Any:
     """Where the gradient of a requested tensor is caught, as a stored edge."""
-    if isinstance(tensor, GradientEdge):
-        return stored(tensor)
-    if not isinstance(tensor, Variable):
-        raise AutogradError(
-            f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
-        )
-    edge = gradient_edge(tensor)
-    if edge is None:
+    if isinstance(tensor, Variable):
+        edge = gradient_edge(tensor)
+        if edge is not None:
+            return edge
         if requires_grad(tensor):
             # A view made in no_grad of what requires grad: so does it, and no graph leads to it.
             return Identity((), (tensor._metadata,))
@@ -416,7 +412,11 @@ def _differentiable_edge(tensor: Any) -> Any:
             "One of the differentiated Tensors does not require grad. Call requires_grad_() on it "
             "before the forward pass."
         )
-    return edge
+    if isinstance(tensor, GradientEdge):
+        return stored(tensor)
+    raise AutogradError(
+        f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
+    )
 
 
 def _graph_task(

@@ -15,16 +15,17 @@ class AccumulateGrad(Node):
 
     __slots__ = ("variable",)
 
+    # One is made for each leaf in each graph: what all have in common is the class's.
+    rule = None
+    following = ()
+    saved = None
+    cost = 500
+    topological_nr = 0
+
     def __init__(self, variable: Variable) -> None:
         """Stand behind `variable`."""
-        # One for each leaf in each graph: made without a call.
-        self.rule = None
-        self.following = ()
-        self.saved = None
         self.guard = None
         self.output_metadata = variable._metadata
-        self.cost = 500
         self.extras = None
         self.sequence_nr = MAX_SEQUENCE_NR
-        self.topological_nr = 0
         self.variable = variable

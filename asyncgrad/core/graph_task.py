@@ -322,6 +322,7 @@ class GraphTask:
         In a partial pass it ends early at a leaf that is not requested.
         """
         info = self.exec_info
+        requested = None if info is None else info.needed or info.captures
         dependencies = self.dependencies
         stack: list[Any] = self.walk
         while stack:
@@ -340,7 +341,7 @@ class GraphTask:
                             dependencies[child] = 1
                             if child.following:
                                 stack.append(child)
-                            elif info is not None and not info.should_execute(child):
+                            elif requested is not None and child not in requested:
                                 self.all_requested = False
                                 return True
                 elif following is not None:
@@ -351,7 +352,7 @@ class GraphTask:
                         dependencies[child] = 1
                         if child.following:
                             node = child
-                        elif info is not None and not info.should_execute(child):
+                        elif requested is not None and child not in requested:
                             self.all_requested = False
                             return True
                 steps -= 1

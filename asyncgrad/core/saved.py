@@ -417,10 +417,12 @@ def check_version(node: Node, *, running: bool = True) -> Any:
         What the node has saved. An output that can be renewed is, if it has been changed.
     """
     guards, versions = node.guard, node.version
-    if guards.__class__ is not tuple:
+    if guards.__class__ is VersionCounter:
         guards, versions = (guards,), (versions,)
+    elif guards.__class__ is not tuple:
+        return node.saved
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
-        if guard.__class__ is VersionCounter and guard.value != version:
+        if guard.value != version:
             if guard.changed_since(version):
                 if _renews(node, guard):
                     break

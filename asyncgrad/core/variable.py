@@ -271,7 +271,8 @@ def counter_of(variable: Variable) -> VersionCounter:
     """
     counter = variable._counter
     if counter is None:
-        if is_inference(variable):
+        meta = variable._autograd
+        if meta is not None and meta.inference:
             raise AutogradError(
                 "Inference tensors cannot be saved for backward. To work around you can make a "
                 "clone to get a normal tensor and use it in autograd."
