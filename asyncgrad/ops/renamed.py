@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncgrad.core.node import OpNode
 from asyncgrad.core.variable import counter_of
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def renamed(result: Any, node: str, *, saves: bool, watched: tuple[Any, ...] = ()) -> Any:
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+def one_node(name: str) -> Callable[[_F], _F]:
+    """Decorate a function that PyTorch has as one node, whose name the last of several gets."""
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def named(*args: Any, **kwargs: Any) -> Any:
+            return renamed(function(*args, **kwargs), name)
+
+        return named  # type: ignore[return-value]
+
+    return decorate
+
+
+def renamed(
+    result: Any, node: str, *, saves: bool | None = None, watched: tuple[Any, ...] = ()
+) -> Any:
     """A result whose node has just been made, under the name of PyTorch's.
 
     Args:
         result: the result.
         node: the node's name.
-        saves: PyTorch's node saves tensors: it can't run again when a pass has freed them.
+        saves: PyTorch's node saves tensors: it can't run again when a pass has freed them. None
+            where the function at hand does what PyTorch's does.
         watched: tensors that must not change before it runs.
     """
     rename(result._edge, node, saves=saves, watched=watched)
     return result
 
 
-def rename(made: Any, node: str, *, saves: bool, watched: tuple[Any, ...] = ()) -> None:
+def rename(
+    made: Any, node: str, *, saves: bool | None = None, watched: tuple[Any, ...] = ()
+) -> None:
     """The same for the node itself, None where nothing has been recorded."""
     if made.__class__ is OpNode:
         made.rule = _known_as(made.rule, node, saves)
@@ -50,9 +73,10 @@ def watch(made: Any, tensors: tuple[Any, ...]) -> None:
 
 
 @functools.cache
-def _known_as(rule: Any, node: str, saves: bool) -> Any:
+def _known_as(rule: Any, node: str, saves: bool | None) -> Any:
     """A rule of another name that saves other values than its function does."""
     known = copy.copy(rule)
-    known.saves = saves
-    known.name = node
+    known.name, known.variant = node, None
+    if saves is not None:
+        known.saves = saves
     return known

@@ -79,6 +79,50 @@ KEEPS_OTHERS = {
 }
 
 
+#: Nodes that are called otherwise, with the reason.
+OTHER_NAMES = {
+    **dict.fromkeys(
+        ("matmul", "__rmatmul__", "inner", "einsum", "tensordot", "nn.functional.linear",
+         "nn.functional.bilinear", "nn.functional.scaled_dot_product_attention"),
+        "one product, where PyTorch reshapes the operands of a smaller one and its result",
+    ),
+    **dict.fromkeys(
+        ("scatter", "scatter_add", "index_add", "index_fill", "index_copy"),
+        "without axes it is a copy or a sum; in PyTorch, too, but under another name",
+    ),
+    **dict.fromkeys(
+        ("diag", "roll", "atleast_2d", "atleast_3d", "take", "block_diag", "rot90", "diff",
+         "masked_scatter", "select_scatter", "slice_scatter", "to", "double"),
+        "made of functions that move elements, the last of which is seen",
+    ),
+    **dict.fromkeys(
+        ("var_mean", "std_mean", "aminmax", "unsafe_split", "unsafe_chunk", "split",
+         "split_with_sizes"),
+        "each result has a node of its own, or one part is a slice",
+    ),
+    **dict.fromkeys(
+        ("__rsub__", "__rdiv__"), "no operator calls it with two tensors"
+    ),
+    **dict.fromkeys(
+        ("nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.interpolate",
+         "nn.functional.adaptive_max_pool1d", "nn.functional.adaptive_max_pool2d",
+         "nn.functional.margin_ranking_loss", "nn.functional.triplet_margin_loss",
+         "nn.functional.multi_head_attention_forward", "nn.functional.pairwise_distance",
+         "nn.functional.channel_shuffle", "repeat_interleave"),
+        "composed in another way",
+    ),
+    "round": "with no decimals it is `round`",
+    "sort": "PyTorch has two for the same",
+    "copysign": "PyTorch has two for the same",
+    "normal": "PyTorch has several for the same",
+    "norm": "the nuclear norm is one function, and not the sum of singular values",
+    "fill": "a copy of the number", "zero_": "a copy of the number",
+    "nn.functional.rms_norm": "fused, under the name of PyTorch's fused one",
+    "nn.functional.cross_entropy": "with probabilities as targets the sum is divided otherwise",
+    "nn.functional.cosine_similarity": "a view where there are no axes",
+}  # fmt: skip
+
+
 class _Call:
     """A function, and one sample of its arguments in both libraries."""
 
@@ -213,3 +257,14 @@ def test_pooled_maxima_of_changed_input_are_refused():
     z.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nodes_are_called_as_pytorchs(name):
+    for call in _calls(name):
+        theirs, ours = [
+            [result.grad_fn and result.grad_fn.name() for result in call.made(side)[1]]
+            for side in (0, 1)
+        ]
+        theirs = [called and called.removeprefix("torch::autograd::") for called in theirs]
+        assert ours == theirs or name in OTHER_NAMES

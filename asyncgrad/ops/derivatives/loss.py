@@ -568,6 +568,7 @@ ENTRIES = (
                 _cosine_slope(F, y, x, dim, eps) * t, (dim,), False
             ),
         },
+        node="SumBackward1",
         cost=_lines_cost,
     ),
 )

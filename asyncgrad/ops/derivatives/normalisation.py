@@ -525,7 +525,7 @@ ENTRIES = (
         _dropout,
         lambda F, g, mask, scale: F.dropout(g, mask, scale),
         attributes=("mask", "scale"),
-        node="NativeDropoutBackward0",
+        node="MulBackward0",
         frees=("mask",),
     ),
 )

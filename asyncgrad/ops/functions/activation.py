@@ -104,7 +104,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Any]:
         axis = one_dim(name, dim, len(shape))
         _floating(x, name)
         if not shape:
-            return R.reshape(door(R.reshape(x, (1,)), 0), ())
+            return renamed(R.reshape(door(R.reshape(x, (1,)), 0), ()), node)
         if x._metadata.size:
             return door(x, axis)
         return renamed(R.clone(x), node, saves=True)

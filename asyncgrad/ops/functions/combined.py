@@ -20,6 +20,7 @@ from asyncgrad.ops.functions.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.renamed import one_node, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +90,7 @@ def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 
 @writes
+@one_node("AddcmulBackward0")
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """`input + value * tensor1 * tensor2`, broadcast."""
     x = as_tensor_operand(input, "addcmul", 1)
@@ -100,6 +102,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 
 @writes
+@one_node("AddcdivBackward0")
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     """`input + value * tensor1 / tensor2`, broadcast.
 
@@ -116,30 +119,35 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 
 @writes
+@one_node("AddmvBackward0")
 def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """`beta * input + alpha * mat @ vec`."""
     return _with("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @writes
+@one_node("AddrBackward0")
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     return _with("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 @writes
+@one_node("BaddbmmBackward0")
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
     return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @writes
+@one_node("AddbmmBackward0")
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
     return _with("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
 
 
 @writes
+@one_node("VdotBackward0")
 def vdot(input: Any, other: Any) -> Any:
     """The sum of the products of two vectors, the first conjugated."""
     x = as_tensor_operand(input, "vdot", 1)
@@ -159,7 +167,9 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
         raise RuntimeError(
             f"lerp: expected dtype {x._metadata.dtype} for `end` and `weight`, but got {dtypes}"
         )
-    return add(x, R.mul(weight, R.sub(y, x)))
+    # With a number PyTorch keeps nothing.
+    node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
+    return renamed(add(x, R.mul(weight, R.sub(y, x))), node)
 
 
 # -- of complex numbers ---------------------------------------------------------------------------
@@ -175,6 +185,7 @@ conj_physical = writes(conj)
 
 
 @writes
+@one_node("AngleBackward0")
 def angle(input: Any) -> Any:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
     x = as_tensor_operand(input, "angle", 1)
@@ -207,6 +218,7 @@ is_neg = is_conj
 
 
 @writes
+@one_node("FracBackward0")
 def frac(input: Any) -> Any:
     """What is behind the point, with the number's sign."""
     x = as_tensor_operand(input, "frac", 1)
@@ -226,6 +238,7 @@ def float_power(input: Any, exponent: Any) -> Any:
 
 
 @writes
+@one_node("LogaddexpBackward0")
 def logaddexp(input: Any, other: Any) -> Any:
     """`log(exp(input) + exp(other))`, broadcast, without overflow.
 
@@ -247,6 +260,7 @@ def logaddexp(input: Any, other: Any) -> Any:
 
 
 @writes
+@one_node("NanToNumBackward0")
 def nan_to_num(
     input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
@@ -269,6 +283,7 @@ def nan_to_num(
 
 
 @writes
+@one_node("CumprodBackward0")
 def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """The products of all elements up to each along an axis; exact gradients at zeros, too.
 
@@ -336,12 +351,14 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     return x
 
 
+@one_node("DistBackward0")
 def dist(input: Any, other: Any, p: float = 2) -> Any:
     """The p-norm of `input - other`, broadcast."""
     return norm(R.sub(input, other), p)
 
 
 @writes
+@one_node("NansumBackward0")
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """The sum of what is not NaN, over some axes."""
     x = as_tensor_operand(input, "nansum", 1)

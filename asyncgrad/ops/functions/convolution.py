@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.ops.derivatives.convolution import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +154,7 @@ def _convolve(
         out = R.convolution(x, w, geometry)
     else:
         out = R.convolution_with_bias(x, w, bias, geometry)
-    return out if batched else R.reshape(out, out._metadata.shape[1:])
+    return out if batched else _unbatched(out)
 
 
 def _convolve_transposed(
@@ -206,7 +207,11 @@ def _convolve_transposed(
     out = R.convolution_input(x, w, (x._metadata.shape[0], outputs, *image), geometry)
     if bias is not None:
         out = R.add(out, R.reshape(bias, (outputs,) + (1,) * ndim))
-    return out if batched else R.reshape(out, out._metadata.shape[1:])
+    return renamed(out, "ConvolutionBackward0") if batched else _unbatched(out)
+
+
+def _unbatched(out: Any) -> Any:
+    return renamed(R.reshape(out, out._metadata.shape[1:]), "SqueezeBackward1")
 
 
 #: How an image's axes are called, by their number.

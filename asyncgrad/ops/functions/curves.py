@@ -14,6 +14,7 @@ from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put
 from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.renamed import one_node
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
@@ -37,6 +38,7 @@ def _held(input: Any, inplace: bool) -> Any:
     return R.clone(input) if inplace else input
 
 
+@one_node("HardtanhBackward0")
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
     """The elements moved between two bounds; the gradient is 0 at the bounds and beyond.
 
@@ -60,30 +62,35 @@ def relu6(input: Any, inplace: bool = False) -> Any:
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
+@one_node("HardsigmoidBackward0")
 def hardsigmoid(input: Any, inplace: bool = False) -> Any:
     """A line from 0 at -3 to 1 at 3."""
     x = _held(_floating("hardsigmoid", input), inplace)
     return _done(input, hardtanh(x + 3, 0.0, 6.0) / 6, "hardsigmoid", inplace)
 
 
+@one_node("HardswishBackward0")
 def hardswish(input: Any, inplace: bool = False) -> Any:
     """The elements times their `hardsigmoid`."""
     x = _held(_floating("hardswish", input), inplace)
     return _done(input, x * hardtanh(x + 3, 0.0, 6.0) / 6, "hardswish", inplace)
 
 
+@one_node("MishBackward0")
 def mish(input: Any, inplace: bool = False) -> Any:
     """The elements times the hyperbolic tangent of their `softplus`."""
     x = _held(_floating("mish", input), inplace)
     return _done(input, x * R.tanh(softplus(x)), "mish", inplace)
 
 
+@one_node("EluBackward0")
 def selu(input: Any, inplace: bool = False) -> Any:
     """`elu` with the numbers with which networks keep mean 0 and variance 1."""
     x = _held(_floating("selu", input), inplace)
     return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
 
 
+@one_node("CeluBackward0")
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
 
@@ -110,6 +117,7 @@ def tanhshrink(input: Any) -> Any:
     return R.sub(x, R.tanh(x))
 
 
+@one_node("HardshrinkBackward0")
 def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
     if out is not None:
@@ -118,6 +126,7 @@ def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     return where((x >= -lambd) & (x <= lambd), x.new_zeros(()), x)
 
 
+@one_node("SoftshrinkBackward0")
 def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     """The elements moved towards 0 by `lambd`, and 0 if they are that near.
 
@@ -136,6 +145,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     return where((x >= -lambd) & (x <= lambd), x * 0, moved)
 
 
+@one_node("ThresholdBackward0")
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """The elements above a threshold, and one value for the others."""
     x = as_tensor_operand(input, "threshold", 1)
@@ -145,6 +155,7 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
     return _done(input, chosen, "threshold", inplace)
 
 
+@one_node("PreluKernelBackward0")
 def prelu(input: Any, weight: Any) -> Any:
     """The elements, the negative ones times a learnt slope.
 
@@ -177,6 +188,7 @@ def prelu(input: Any, weight: Any) -> Any:
     return where(x > 0, x, reshape(slopes, tuple(shape)) * x)
 
 
+@one_node("GluBackward0")
 def glu(input: Any, dim: int = -1) -> Any:
     """The first half of an axis times the logistic function of the second.
 
@@ -219,6 +231,7 @@ def pairwise_distance(
     return vector_norm(R.add(R.sub(x, y), eps), p, -1, keepdim)
 
 
+@one_node("NativeGroupNormBackward0")
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -259,6 +272,7 @@ def group_norm(
     return out
 
 
+@one_node("PixelShuffleBackward0")
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     """Channels laid out as squares of pixels.
 
@@ -287,6 +301,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     return reshape(x, (*lead, channels // (r * r), height * r, width * r))
 
 
+@one_node("PixelUnshuffleBackward0")
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     """`pixel_shuffle` undone.
 

@@ -28,7 +28,7 @@ from asyncgrad.ops.promotion import (
     refusal,
     result_dtype,
 )
-from asyncgrad.ops.renamed import renamed
+from asyncgrad.ops.renamed import one_node, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,6 +315,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     return R.sub(input, other if alpha == 1 else _scaled(input, other, alpha))
 
 
+@one_node("RsubBackward0")
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """`other - alpha * input`, broadcast."""
     return sub(other, input, alpha=alpha)
@@ -429,9 +430,9 @@ def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
         if bound is not None and not isinstance(bound, Variable):
             raise refusal(bound, "clamp", place + 2)
     if high is None:
-        return R.clamp_low(x, low)
+        return renamed(R.clamp_low(x, low), "ClampBackward0")
     if low is None:
-        return R.clamp_high(x, high)
+        return renamed(R.clamp_high(x, high), "ClampBackward0")
     dtype = result_dtype(x, low, high)
     operands = [cast(operand, dtype) for operand in (x, low, high)]
     try:
@@ -446,13 +447,17 @@ def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
 @writes
 def clamp_min(input: Any, min: Any) -> Any:
     """Each element, or `min` where it is less."""
-    return clamp(input, min)
+    return renamed(clamp(input, min), _one_bound("Min", min))
 
 
 @writes
 def clamp_max(input: Any, max: Any) -> Any:
     """Each element, or `max` where it is greater."""
-    return clamp(input, None, max)
+    return renamed(clamp(input, None, max), _one_bound("Max", max))
+
+
+def _one_bound(which: str, bound: Any) -> str:
+    return f"Clamp{which}Backward{int(isinstance(bound, Variable))}"
 
 
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
@@ -571,7 +576,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
                 f"value cannot be converted to type {dtype} without overflow: it is complex"
             )
         x, value = beside("masked_fill", x, value)
-        return R.where(mask, cast(value, dtype), x)
+        return renamed(R.where(mask, cast(value, dtype), x), "MaskedFillBackward1")
     except ValueError:
         check_broadcast("masked_fill", x, mask)
         raise

@@ -533,7 +533,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
     if not shape or len(numbers.shape) != len(shape):
         # A tensor without axes counts as one of one element; an empty index fits anything.
         flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
-        return R.reshape(_picked(flat, (numbers.reshape(-1),), (index,)), numbers.shape)
+        picked = _picked(flat, (numbers.reshape(-1),), (index,))
+        return renamed(R.reshape(picked, numbers.shape), "GatherBackward0")
     return _picked(x, _along(numbers, axis), (index,), "GatherBackward0")
 
 

@@ -22,7 +22,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     result_dtype,
 )
-from asyncgrad.ops.renamed import watch
+from asyncgrad.ops.renamed import renamed, watch
 
 #: Of PyTorch's top level; the others are functions of `nn.functional`.
 from asyncgrad.ops.wide import in_float32
@@ -54,12 +54,17 @@ def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = Non
     return reduction
 
 
+#: PyTorch's nodes of losses that are reduced by functions of their own.
+_REDUCED = {"mean": "MeanBackward0", "sum": "SumBackward0", "batchmean": "DivBackward0"}
+
+
 def reduced(losses: Any, reduction: str) -> Any:
     """The losses, or their mean or sum."""
     if reduction == "none":
         return losses
     dims = tuple(range(len(losses._metadata.shape)))
-    return (R.sum if reduction == "sum" else R.mean)(losses, dims, False)
+    function = R.sum if reduction == "sum" else R.mean
+    return renamed(function(losses, dims, False), _REDUCED[reduction])
 
 
 def _share(size: int) -> float:
@@ -97,6 +102,11 @@ def _of_pair(entry: Any, x: Any, y: Any, parameter: Any, reduction: str, factor:
     return entry(
         x, y, parameter, factor if reduction == "sum" else factor * _share(x._metadata.size), False
     )
+
+
+def _absolute(x: Any, y: Any, reduction: str) -> Any:
+    loss = _of_pair(R.absolute_loss, x, y, None, reduction)
+    return renamed(loss, _REDUCED.get(reduction, "AbsBackward0"))
 
 
 def _warn_of_sizes(input: Any, target: Any) -> None:
@@ -181,7 +191,7 @@ def l1_loss(
     if x._metadata.is_complex:
         losses = R.abs(R.sub(x, y))
     elif weight is None:
-        return _of_pair(R.absolute_loss, x, y, None, reduction)
+        return _absolute(x, y, reduction)
     else:
         losses = R.absolute_loss(x, y, None, 1.0, True)
     if weight is None:
@@ -220,8 +230,9 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
     if beta == 0:
-        return _of_pair(R.absolute_loss, x, y, None, reduction)
-    return _of_pair(R.huber_loss, x, y, beta, reduction, 1 / beta)
+        return _absolute(x, y, reduction)
+    loss = _of_pair(R.huber_loss, x, y, beta, reduction, 1 / beta)
+    return renamed(loss, "SmoothL1LossBackward0")
 
 
 def huber_loss(
@@ -287,10 +298,13 @@ def kl_div(
         )
     x, y = _pair("kl_div", input, target)
     entry = R.kl_div_log if log_target else R.kl_div
-    if reduction != "batchmean":
-        return _of_pair(entry, x, y, None, chosen_reduction(reduction))
-    shape = input._metadata.shape
-    return _of_pair(entry, x, y, None, "sum", _share(shape[0]) if shape else 1)
+    if reduction == "batchmean":
+        shape = input._metadata.shape
+        loss = _of_pair(entry, x, y, None, "sum", _share(shape[0]) if shape else 1)
+    else:
+        loss = _of_pair(entry, x, y, None, chosen_reduction(reduction))
+    each = "MulBackward0" if log_target else "SubBackward0"
+    return renamed(loss, _REDUCED.get(reduction, each))
 
 
 def _same_size(name: str, input: Any, target: Any, message: str) -> tuple[Any, Any]:
@@ -349,7 +363,8 @@ def binary_cross_entropy(
     if weight is None:
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)
-    return reduced(R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3)), reduction)
+    losses = R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3))
+    return renamed(reduced(losses, reduction), "BinaryCrossEntropyBackward0")
 
 
 def binary_cross_entropy_with_logits(
@@ -395,7 +410,7 @@ def binary_cross_entropy_with_logits(
         losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
     if weight is not None:
         losses = R.mul(losses, as_tensor_operand(weight, name, 3))
-    return reduced(losses, reduction)
+    return renamed(reduced(losses, reduction), "BinaryCrossEntropyWithLogitsBackward0")
 
 
 # -- classes --------------------------------------------------------------------------------------
@@ -564,7 +579,12 @@ def nll_loss(
     counts, _, extra = _counts(x, dim, classes, counted, weights, reduction)
     out = R.nll_loss(x, dim, classes, counts, reduction == "none")
     watch(out._edge, (t,))
-    return _plus(out, extra)
+    return _plus(_of_images(x, out), extra)
+
+
+def _of_images(x: Any, out: Any) -> Any:
+    """A loss of classes; PyTorch has another node where there are more axes."""
+    return renamed(out, "NllLoss2DBackward0") if len(x._metadata.shape) > 2 else out
 
 
 def _plus(out: Any, extra: Any) -> Any:
@@ -645,7 +665,7 @@ def cross_entropy(
     sums = metadata.kernels["log_sums"](x._array, dim)
     out = R.cross_entropy(x, sums, dim, classes, counts, smooth, weights, reduction == "none")
     watch(out._edge, (t,) if weights is None else (t, weight))
-    return _plus(out, extra)
+    return _plus(_of_images(x, out), extra)
 
 
 def _of_examples(

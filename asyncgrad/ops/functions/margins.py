@@ -14,6 +14,7 @@ from asyncgrad.ops.functions.loss import chosen_reduction, reduced
 from asyncgrad.ops.functions.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, constant
+from asyncgrad.ops.renamed import one_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +135,7 @@ def cosine_embedding_loss(
     return reduced(near + where(y == -1, _at_least_0(cosine - margin), 0.0), reduction)
 
 
+@one_node("SoftMarginLossBackward0")
 def soft_margin_loss(
     input: Any,
     target: Any,
@@ -323,6 +325,7 @@ def gaussian_nll_loss(
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 
+@one_node("MultiMarginLossBackward0")
 def multi_margin_loss(
     input: Any,
     target: Any,
@@ -384,6 +387,7 @@ def _numbers(like: Any, count: int) -> Any:
     return wrap(array, F.metadata_of(array))
 
 
+@one_node("MultilabelMarginLossBackward0")
 def multilabel_margin_loss(
     input: Any,
     target: Any,

@@ -9,6 +9,7 @@ import numpy as np
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
+from asyncgrad.ops.renamed import one_node
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -133,6 +134,7 @@ def complex(real: Any, imag: Any) -> Any:
 
 
 @writes
+@one_node("PolarBackward0")
 def polar(abs: Any, angle: Any) -> Any:
     """Complex numbers of their absolute values and angles.
 

@@ -13,6 +13,7 @@ from asyncgrad.ops.functions.pooling import avg_pool1d, avg_pool2d
 from asyncgrad.ops.functions.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.renamed import one_node
 
 
 def _patches(
@@ -57,6 +58,7 @@ def _patches(
     return sizes, frame, counts, places
 
 
+@one_node("Im2ColBackward0")
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Any:

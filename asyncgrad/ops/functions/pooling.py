@@ -120,7 +120,7 @@ def _as_rows(name: str, x: Any) -> Any:
 def _as_lines(x: Any) -> Any:
     """The inverse of `_as_rows`."""
     shape = x._metadata.shape
-    return R.reshape(x, (*shape[:-2], shape[-1]))
+    return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
 
 
 def _in_row(name: str, what: str, value: Any, across: int) -> Any:

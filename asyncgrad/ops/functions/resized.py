@@ -12,6 +12,7 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.ops.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.renamed import renamed
 
 #: The number of axes that an image has in each mode; None for any.
 _AXES = {
@@ -80,11 +81,13 @@ def interpolate(
         )
     if mode == "area":
         return _areas(x, new)
-    if mode.startswith("nearest"):
-        x = R.clone(x) if new == old else x
+    out = R.clone(x) if new == old and mode.startswith("nearest") else x
     for axis, (length, count, factor) in enumerate(zip(old, new, factors, strict=True), 2):
-        x = _along(x, axis, length, count, factor, mode, bool(align_corners))
-    return x
+        out = _along(out, axis, length, count, factor, mode, bool(align_corners))
+    if out is x:
+        return x
+    stem = mode.title().replace("-", "")
+    return renamed(out, f"Upsample{stem}{len(old)}DBackward0")
 
 
 def _sizes(

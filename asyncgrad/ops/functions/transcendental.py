@@ -10,7 +10,7 @@ from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype
-from asyncgrad.ops.renamed import renamed
+from asyncgrad.ops.renamed import one_node, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +93,7 @@ def _turned(input: Any, name: str, node: str, factor: float) -> Any:
 
 
 @writes
+@one_node("SincBackward0")
 def sinc(input: Any) -> Any:
     """`sin(pi x) / (pi x)`, and 1 at 0."""
     x = _floating(input, "sinc")
@@ -102,6 +103,7 @@ def sinc(input: Any) -> Any:
 
 
 @writes
+@one_node("LogitBackward0")
 def logit(input: Any, eps: float | None = None) -> Any:
     """The logarithm of the odds, `log(x / (1 - x))`.
 
@@ -129,7 +131,7 @@ def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) ->
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return writes(function)
+    return writes(one_node(f"{name.capitalize()}Backward0")(function))
 
 
 fmax = _with_numbers(
@@ -143,6 +145,7 @@ fmin = _with_numbers(
 
 
 @writes
+@one_node("Logaddexp2Backward0")
 def logaddexp2(input: Any, other: Any) -> Any:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
