@@ -34,6 +34,7 @@ from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.forward import carry, follow
 from asyncgrad.ops.fused import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.overlap import refuse_overlap
 from asyncgrad.ops.plan import Plan
 from asyncgrad.ops.promotion import as_number, cast, category, constant
 from asyncgrad.ops.table import ENTRIES
@@ -61,6 +62,8 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
         args: the function's other arguments.
         kwargs: and those by name.
     """
+    if args or kwargs:
+        refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
     since = next_sequence_nr() if modes.grad else None
     given = tensor if modes.saved_hooks is None else _as_before(tensor)
@@ -103,7 +106,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
         source = to_device(source, device, non_blocking=non_blocking and device is not CPU)
     if source._metadata.is_complex and not tensor._metadata.is_complex:
         source = R.to(source, source._array.real.dtype)
-    source = cast(source, tensor._metadata.dtype)
+    given = source = cast(source, tensor._metadata.dtype)
     if source._metadata.shape != shape:
         if name == "copy_" and len(source._metadata.shape) > len(shape):
             raise AutogradError(
@@ -111,6 +114,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
                 f"{list(source._metadata.shape)}. Reshape the source."
             )
         source = _broadcast(source, shape, name)
+    refuse_overlap(tensor, (given if name == "copy_" else source,), name)
     if view_of(tensor) is None and current().grad:
         check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
         source = R.overwrite(tensor, source)

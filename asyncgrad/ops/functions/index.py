@@ -26,6 +26,7 @@ from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
+from asyncgrad.ops.overlap import refuse_overlap
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -403,6 +404,7 @@ def _put_into(
         value = beside(name, tensor, value)[1]
     if region is None:
         region = metadata.device.launching(_region)(metadata.shape, arrays)
+    refuse_overlap(tensor, (value,), name)
     value = _fitted(value, region)
     if tensor._batched or value._batched:
         put = R.put_add if accumulate else R.put

@@ -1,0 +1,73 @@
+"""Changes in place that read memory which they write.
+
+The new values are computed before any is written, so that they would be right. PyTorch, which
+writes as it reads, refuses; a program that is to run there, too, must not rely on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: PyTorch's checks are those of its elementwise functions, and not of products.
+_UNCHECKED = frozenset({
+    "addbmm_", "addmm_", "addmv_", "baddbmm_", "fill_(Tensor)", "index_fill_", "masked_fill_",
+    "masked_scatter_",
+})  # fmt: skip
+
+
+def refuse_overlap(tensor: Any, operands: Iterable[Any], name: str) -> None:
+    """Raise if a tensor that is to be changed shares some elements with an operand, but not all.
+
+    As in PyTorch only tensors without gaps are looked at.
+
+    Args:
+        tensor: what is to be changed.
+        operands: tensors, and other arguments.
+        name: the operation.
+    """
+    if tensor._batched:
+        return
+    array = tensor._array
+    for operand in operands:
+        if isinstance(operand, Variable) and operand is not tensor and not operand._batched:
+            other = operand._array
+            # Arrays that own their memory share it with none but their views.
+            if (
+                (array.base is not None or other.base is not None)
+                and array.__class__ is other.__class__ is np.ndarray
+                and np.may_share_memory(array, other)
+                and name not in _UNCHECKED
+                and _has_no_gaps(array)
+                and _has_no_gaps(other)
+                and _region(array) != _region(other)
+            ):
+                raise AutogradError(
+                    f"{name}: unsupported operation: some elements of the input tensor and the "
+                    f"written-to tensor refer to a single memory location: shapes {array.shape} "
+                    f"and {other.shape}. Clone the input first."
+                )
+
+
+def _has_no_gaps(array: Any) -> bool:
+    """Whether the elements fill their memory, in whatever order of the axes."""
+    if array.flags.forc:
+        return True
+    expected = array.itemsize
+    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
+        if n != 1:
+            if stride != expected:
+                return False
+            expected *= n
+    return True
+
+
+def _region(array: Any) -> tuple[int, int, tuple[int, ...]]:
+    return array.ctypes.data, array.nbytes, array.strides
