@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from asyncgrad.autograd.modes import AtOnce
 from asyncgrad.core.forward import Level
 from asyncgrad.core.modes import Mode, current, install
 from asyncgrad.core.variable import Variable
@@ -92,13 +93,13 @@ class dual_level(Mode):
 
     def __init__(self) -> None:
         """Open nothing before `__enter__`."""
-        super().__init__()
+        super().__init__(dual_level=None)
 
     def __enter__(self) -> Any:
         """Open the level; returns its number."""
         found = current()
         number = enter_dual_level()
-        self._found.append(found)
+        self._found.append((found, current()))
         return number
 
     def _again(self) -> Mode:
@@ -111,34 +112,20 @@ class nested_level(Mode):
 
     def __init__(self) -> None:
         """Open nothing before `__enter__`."""
-        super().__init__()
+        super().__init__(forward=True)
 
     def __enter__(self) -> Self:
         """Open the level."""
-        found = current()
-        install(found.replace(dual_level=Level(found.dual_level), forward=True))
-        self._found.append(found)
-        return self
+        self._changes["dual_level"] = Level(current().dual_level)
+        return super().__enter__()
 
 
-class set_fwd_grad_enabled(Mode):
+class set_fwd_grad_enabled(AtOnce):
     """Whether operations push tangents, from the call on; as a context manager, until its end."""
 
     def __init__(self, mode: bool) -> None:
         """Set the mode at once."""
         super().__init__(forward=bool(mode))
-        self._before = current()
-        install(self._before.replace(forward=bool(mode)))
-
-    def __enter__(self) -> Self:
-        """The mode was set by the call."""
-        self._found.append(self._before)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Restore the mode, and leave a level that was opened within as it is."""
-        before = self._found.pop()
-        install(current().replace(forward=before.forward))
 
 
 _set_fwd_grad_enabled = set_fwd_grad_enabled
@@ -168,7 +155,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     Args:
         tensor: the values, floating or complex.
         tangent: the direction of the derivative, of the same shape. It is used as it is: what
-            changes the dual tensor in place changes it, too.
+            changes the dual tensor in place changes it, too, unless its elements share memory.
         level: the number of the level; the default is the open one.
 
     Returns:
@@ -214,6 +201,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             f"original Tensor, this is not supported. Tensor is of size {list(shape)} while the "
             f"given forward gradient is of size {list(given)}."
         )
+    if any(n > 1 and not step for n, step in zip(given, tangent.stride(), strict=True)):
+        tangent = closed(RECORDED.clone, tangent)
     dual: Tensor = _alias(tensor, opened)
     opened.set(dual._array, tangent)
     return dual

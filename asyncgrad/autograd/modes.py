@@ -64,16 +64,19 @@ class AtOnce(Mode):
         """Set the mode at once."""
         super().__init__(**changes)
         self._before = current()
-        install(self._before.replace(**changes))
+        self._set = self._before.replace(**changes)
+        install(self._set)
 
     def __enter__(self) -> Self:
-        """The mode was set by the call."""
-        self._found.append(self._before)
+        """Set the mode again, if it is not the one that the call has set; its end undoes both."""
+        if current() is not self._set:
+            install(current().replace(**self._changes))
+        self._found.append((self._before, self._set))
         return self
 
     def __call__(self, function: _F) -> _F:
         """As a decorator the mode holds in the function alone."""
-        install(self._before)
+        install(current().replace(**{name: getattr(self._before, name) for name in self._changes}))
         return super().__call__(function)
 
 

@@ -170,18 +170,24 @@ class Mode:
     def __init__(self, **changes: Any) -> None:
         """Keep the fields to change; nothing happens before `__enter__`."""
         self._changes = changes
-        self._found: list[Modes] = []
+        #: What was in force on each entry, and what was put in force.
+        self._found: list[tuple[Modes, Modes]] = []
 
     def __enter__(self) -> Self:
         """Put the changed record in force."""
         found = current()
-        install(found.replace(**self._changes))
-        self._found.append(found)
+        changed = found.replace(**self._changes)
+        install(changed)
+        self._found.append((found, changed))
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Put the record back that was found on entry."""
-        install(self._found.pop())
+        """Put back what was found on entry; other fields that were set since stay as they are."""
+        found, changed = self._found.pop()
+        now = current()
+        if now is not changed:
+            found = now.replace(**{name: getattr(found, name) for name in self._changes})
+        install(found)
 
     def _again(self) -> Mode:
         """A fresh manager of the same change: calls of a decorated function may overlap."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
+from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
@@ -272,7 +273,13 @@ async def _linearize(func: Any, primals: Any) -> Any:
                         f"match the {what} of its primal: {getattr(vector, what)} and "
                         f"{getattr(x, what)}"
                     )
-        found = await pulled(transposed, dummies, vectors, create_graph=False, retain_graph=True)
+        recording = current().grad
+        with enable_grad():
+            beyond = recording and (
+                leads_beyond(transposed, [*arguments, *dummies])
+                or any(vector.requires_grad for vector in vectors)
+            )
+        found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)
         return unflatten(out_structure, [shown(t, batch) if inner is batch else t for t in found])
 
     return outward(out, arguments, batch, wanted), transform(push, push)

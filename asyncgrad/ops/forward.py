@@ -57,6 +57,8 @@ def push_tangents(
 ) -> None:
     """Give the result of an operation its tangents at all open levels."""
     array = out._array
+    if array.dtype.kind in "iub":
+        return  # Nothing of that kind has a derivative.
     changed = inputs[0]._array is array
     if any(x._array is array for x in inputs[1:]):
         return  # As that input has it.
@@ -157,6 +159,8 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
 def carry(tensor: Any, result: Any) -> None:
     """Give a tensor that takes the values of a result in place the result's tangents."""
     modes = current()
+    if tensor._metadata.dtype.kind in "iub":
+        return
     for level in modes.dual_level.chain():
         install(modes.replace(dual_level=level.outer))
         try:

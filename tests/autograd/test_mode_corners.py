@@ -96,3 +96,64 @@ def test_refused_out_is_as_it_was():
             ag.exp(dual, out=out)
         assert out.tolist() == [0.0, 0.0]
         assert out._version == 0
+
+
+@plainly
+def test_what_is_set_within_another_mode_outlasts_it(T, log):
+    def blocks():
+        yield T.autograd.graph.save_on_cpu()
+        yield T.autograd.forward_ad.dual_level()
+        yield T.autograd.detect_anomaly()
+        yield T.autograd.graph.disable_saved_tensors_hooks("no")
+        yield T.no_grad()
+        yield T.inference_mode()
+
+    for block in blocks():
+        with block:
+            T.set_grad_enabled(False)
+            T.autograd.set_detect_anomaly(True)
+        log(T.is_grad_enabled(), T.is_anomaly_enabled())
+        T.set_grad_enabled(True)
+        T.autograd.set_detect_anomaly(False)
+
+    @T.no_grad()
+    def change():
+        T.autograd.set_detect_anomaly(True)
+
+    change()
+    log(T.is_anomaly_enabled())
+    T.autograd.set_detect_anomaly(False)
+
+
+@plainly
+def test_a_mode_that_was_set_is_set_again_on_entry(T, log):
+    mode = T.set_grad_enabled(False)
+    T.set_grad_enabled(True)
+    with mode:
+        log(T.is_grad_enabled())
+    log(T.is_grad_enabled())
+    with T.autograd.detect_anomaly():
+        mode = T.set_grad_enabled(False)
+    with mode:
+        log(T.is_grad_enabled(), T.is_anomaly_enabled())
+    log(T.is_grad_enabled(), T.is_anomaly_enabled())
+
+
+@plainly
+def test_integers_have_no_tangents(T, log):
+    F = T.autograd.forward_ad
+    with F.dual_level():
+        x = F.make_dual(T.ones(2), T.ones(2) * 3)
+        held = T.zeros(2, dtype=T.int64)
+        held.copy_(x)
+        for y in (x > 0, x.to(T.int64), held, x.to(T.float64), x.floor(), x.argmax()):
+            log(F.unpack_dual(y).tangent)
+
+
+@plainly
+def test_an_expanded_tangent_can_change_in_place(T, log):
+    F = T.autograd.forward_ad
+    with F.dual_level():
+        x = F.make_dual(T.ones(2, 2), T.ones(1).expand(2, 2))
+        x.mul_(T.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        log(x, F.unpack_dual(x).tangent)

@@ -204,6 +204,26 @@ def test_linearize():
         push(x)
 
 
+@pytest.mark.parametrize("outer", ["grad", "jacrev", "jacfwd", "hessian"])
+def test_a_linearised_function_is_differentiated(outer):
+    """PyTorch's takes the place where it is linear for a constant, or refuses."""
+
+    def function(x):
+        return ag.tanh(x * x).sum() + (x[:1] * x[1:2]).sum()
+
+    def pushed(x):
+        return ag.func.linearize(function, x)[1](ag.sin(x)).sum()
+
+    def expected(x):
+        return ag.func.jvp(function, (x,), (ag.sin(x),))[1].sum()
+
+    x = _x(ag, 3)
+    transform = getattr(ag.func, outer)
+    assert ag.allclose(transform(pushed)(x), transform(expected)(x))
+    _, push = ag.func.linearize(function, x)
+    assert ag.allclose(ag.func.grad(lambda t: push(t).sum())(x), ag.func.grad(function)(x))
+
+
 @both
 def test_vmap_axes(T, log):
     """Where the batch comes from and where it goes to."""

@@ -71,6 +71,7 @@ FURTHER = (
     lambda x: (ag.copysign(x, -x), ag.nextafter(x, x + 1)),
     lambda x: (_I ^ _I, _I << _I, _I >> _I),
     lambda x: ag.scatter(x, 0, _I[:1], 2.0, reduce="multiply"),
+    lambda x: ag.scatter(x, 0, _I[:2], x[1:], reduce="multiply"),
     lambda x: ag.nn.functional.embedding(_I[0], x, padding_idx=1, scale_grad_by_freq=True),
     lambda x: ag.nn.functional.embedding(_I[0], x, sparse=True).to_dense(),
     lambda x: ag.nn.functional.leaky_relu(x - 1, -0.5),

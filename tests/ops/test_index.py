@@ -7,6 +7,7 @@ import pytest
 from tiers import MUST
 
 import asyncgrad as ag
+from asyncgrad.autograd import gradcheck, gradgradcheck
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -65,3 +66,19 @@ def test_what_arrays_pick_lies_in_memory_as_with_pytorch():
     for theirs, ours in zip(picks(torch), picks(ag), strict=True):
         assert ours.stride() == theirs.stride()
         assert ours.view(-1).tolist() == theirs.view(-1).tolist()
+
+
+@pytest.mark.parametrize("factors", [[[1.5, 2, 3], [4, 0.5, 6]], [[1.5, 2, 0], [4, 0, 6]]])
+@pytest.mark.parametrize("dtype", [ag.float64, ag.complex128])
+def test_scattered_factors_have_derivatives(factors, dtype):
+    """In PyTorch they have none; where there are several factors, zeros among them count."""
+    places = ag.tensor([[0, 1, 1], [2, 1, 1]])
+    x = (ag.arange(1.0, 10.0).reshape(3, 3) * 0.3).to(dtype).requires_grad_()
+    y = ag.tensor(factors, dtype=dtype, requires_grad=True)
+
+    def scattered(x, y):
+        return ag.scatter(x, 0, places, y, reduce="multiply")
+
+    assert gradcheck(scattered, (x, y), check_forward_ad=True, check_batched_grad=True)
+    if 0 not in factors[0]:
+        assert gradgradcheck(scattered, (x, y))

@@ -152,6 +152,23 @@ def _multiply_at(xp: Any, x: Any, y: Any, index: Any) -> Any:
     return out
 
 
+def _factors(F: Any, x: Any, y: Any, index: Any) -> Any:
+    """What each element is multiplied with."""
+    return F.scatter_multiply(F.add_scalar(F.zeros_of(x), 1), y, index)
+
+
+def _other_factors(F: Any, x: Any, y: Any, index: Any) -> Any:
+    """For each factor what it is multiplied with: its element, and the others there."""
+    nothing = F.zeros_of(y)
+    one = F.add_scalar(nothing, 1)
+    is_zero = F.eq(y, nothing)
+    divisor = F.where(is_zero, one, y)
+    product = F.index(F.scatter_multiply(x, divisor, index), index)
+    zeros = F.where(is_zero, one, nothing)
+    zeros_there = F.index(F.zeros_plus(zeros, x.shape, index), index)
+    return F.where(F.eq(zeros_there, zeros), F.div(product, divisor), nothing)
+
+
 def _to_host(value: Any) -> Any:
     return value.get() if hasattr(value, "get") else value
 
@@ -276,8 +293,25 @@ ENTRIES = (
         fresh=False,
         node="IndexPutBackward0",
     ),
-    # PyTorch has no derivative of this one: only the last factor counts where there are several.
-    operation("scatter_multiply", _multiply_at, "x y", "index"),
+    operation(
+        "scatter_multiply",
+        _multiply_at,
+        "x y",
+        "index",
+        pulls={
+            "x": lambda F, g, x, y, index: F.chain(g, _factors(F, x, y, index)),
+            "y": lambda F, g, x, y, index: F.chain(
+                F.index(g, index), _other_factors(F, x, y, index)
+            ),
+        },
+        pushes={
+            "x": lambda F, t, x, y, index: F.mul(t, _factors(F, x, y, index)),
+            "y": lambda F, t, x, y, x_shape, index: F.zeros_plus(
+                F.mul(t, _other_factors(F, x, y, index)), x_shape, index
+            ),
+        },
+        node="ScatterBackward0",
+    ),
     operation(
         "scale_gradient",
         lambda xp, x, y: x,
