@@ -52,7 +52,7 @@ class DeviceLostError(AcceleratorError):
     """A device can't be used any more: nothing on it can be saved. Start a new process."""
 
 
-class OutOfMemoryError(RuntimeError):
+class OutOfMemoryError(RuntimeError, MemoryError):
     """A device has no memory left for an array."""
 
 

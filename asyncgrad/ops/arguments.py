@@ -24,6 +24,8 @@ def one_dim(name: str, dim: Any, ndim: int) -> int:
     """
     if dim.__class__ is int and -ndim <= dim < ndim:
         return dim + ndim if dim < 0 else dim
+    if isinstance(dim, bool):
+        raise TypeError(f"{name}(): argument 'dim' must be int, not bool")
     try:
         axis = operator.index(dim)
     except TypeError:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, view_of
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, OutOfMemoryError
 from asyncgrad.ops import in_place
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.places import as_layout
@@ -36,6 +37,8 @@ _EXACT = frozenset({
 })  # fmt: skip
 #: Those that compute in the dtype of `out` unless another one is given.
 _ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
+#: How NumPy says that a shape has more elements than there are addresses.
+_TOO_LARGE = re.compile("too big|too large|Maximum allowed")
 
 
 def put(out: Any, name: str, result: Any) -> Any:
@@ -160,11 +163,16 @@ def makes(function: _F) -> _F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
-            return function(*args)
-        out = kwargs.pop("out", None)
-        if out is None:
-            return beside(*args, **kwargs)
+        try:
+            if not kwargs:
+                return function(*args)
+            out = kwargs.pop("out", None)
+            if out is None:
+                return beside(*args, **kwargs)
+        except (MemoryError, ValueError) as error:
+            if isinstance(error, ValueError) and not _TOO_LARGE.search(str(error)):
+                raise
+            raise OutOfMemoryError(f"{name}(): can't allocate memory: {error}") from None
         if not isinstance(out, Variable):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
         dtype = out._metadata.dtype

@@ -166,6 +166,22 @@ def as_number(value: Any) -> Any:
     return None
 
 
+def number_argument(name: str, argument: str, value: Any) -> Any:
+    """A number that is no operand, which may come as a tensor without dimensions.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    number = as_number(value)
+    if number is None and isinstance(value, Variable) and not value._metadata.shape:
+        number = value.item()  # type: ignore[attr-defined]
+    if number is None:
+        raise TypeError(
+            f"{name}(): argument '{argument}' must be Number, not {type(value).__name__}"
+        )
+    return number
+
+
 def as_tensor_operand(value: Any, name: str, place: int) -> Any:
     """A tensor, or a TypeError that says what would be one."""
     if isinstance(value, Variable):

@@ -24,6 +24,7 @@ from asyncgrad.ops.promotion import (
     check_broadcast,
     common_dtype,
     constant,
+    number_argument,
     number_result,
     refusal,
     result_dtype,
@@ -292,6 +293,10 @@ def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
     return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
 
 
+#: The default of `alpha`, told from True and from 1.0 by its identity.
+_ONE = 1
+
+
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """`input + alpha * other`, broadcast.
 
@@ -300,7 +305,9 @@ def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """
     if out is not None:
         return put(out, "add", add(input, other, alpha=alpha))
-    return R.add(input, other if alpha == 1 else _scaled(input, other, alpha))
+    if alpha is not _ONE:
+        other = _scaled("add", input, other, alpha)
+    return R.add(input, other)
 
 
 def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
@@ -312,7 +319,9 @@ def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """
     if out is not None:
         return put(out, "sub", sub(input, other, alpha=alpha))
-    return R.sub(input, other if alpha == 1 else _scaled(input, other, alpha))
+    if alpha is not _ONE:
+        other = _scaled("sub", input, other, alpha)
+    return R.sub(input, other)
 
 
 @one_node("RsubBackward0")
@@ -321,8 +330,9 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     return sub(other, input, alpha=alpha)
 
 
-def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     """A second operand times a number that does not raise the dtype."""
+    alpha = number_argument(name, "alpha", alpha)
     kind = result_dtype(input, other).kind
     if isinstance(alpha, bool) and kind != "b":
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
@@ -334,9 +344,10 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number."
         )
-    scaled = R.mul(other, alpha)
+    if alpha == 1:
+        return other
     # PyTorch's `add` does this itself, and keeps nothing.
-    return scaled if isinstance(alpha, Variable) else renamed(scaled, "MulBackward0", saves=False)
+    return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:

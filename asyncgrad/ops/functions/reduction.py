@@ -16,7 +16,13 @@ from asyncgrad.ops.derivatives.reduction import AllAxes
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, category, default_dtype
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    number_argument,
+)
 from asyncgrad.ops.renamed import watch
 
 if TYPE_CHECKING:
@@ -174,6 +180,12 @@ def _spread_of(
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:
         raise TypeError(f"{name}(): pass one of unbiased= and correction=, not both")
+    elif correction.__class__ not in _PLAIN:
+        correction = number_argument(name, "correction", correction)
+        if isinstance(correction, complex):
+            raise RuntimeError(
+                f"{name}(): correction={correction} cannot be converted to a real number"
+            )
     metadata = x._metadata
     if metadata.special and category(metadata.dtype) < 2:
         raise RuntimeError(
@@ -341,6 +353,7 @@ min = _with_index("min")
 def _arg_extreme(name: str) -> Callable[..., Any]:
     def reduce(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
+        _check_keepdim(name, keepdim)
         metadata = x._metadata
         if metadata.dtype.kind in "bc":
             kind = "bool" if metadata.dtype.kind == "b" else "complex"
@@ -392,6 +405,7 @@ def _logical(name: str) -> Callable[..., Any]:
 
     def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
+        _check_keepdim(name, keepdim)
         metadata = x._metadata
         F = metadata.F
         # An empty sequence is no axis at all here, as in PyTorch.
@@ -447,6 +461,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
         RuntimeError: if an axis is named twice.
     """
     x = as_tensor_operand(input, "logsumexp", 1)
+    _check_keepdim("logsumexp", keepdim)
     if dim is None:
         raise TypeError(
             "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
@@ -556,12 +571,10 @@ def vector_norm(
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(x, "linalg.vector_norm", 1)
-    order: Any = ord if ord.__class__ in _PLAIN else as_number(ord)
-    if order is None:
-        raise TypeError(
-            f"linalg_vector_norm(): argument 'ord' (position 2) must be Number, not "
-            f"{type(ord).__name__}"
-        )
+    _check_keepdim("linalg.vector_norm", keepdim)
+    order: Any = ord
+    if ord.__class__ not in _PLAIN:
+        order = number_argument("linalg_vector_norm", "ord", ord)
     if isinstance(order, complex):
         raise RuntimeError(
             "linalg.vector_norm: Expected a non-complex scalar as the order of norm."
@@ -583,7 +596,7 @@ def vector_norm(
                 f"linalg.vector_norm cannot compute the {order} norm of shape {shape} over "
                 f"{list(empty)} because it is empty and the operation does not have an identity"
             )
-    return R.vector_norm(x, order, dims, bool(keepdim))
+    return R.vector_norm(x, order, dims, keepdim)
 
 
 def _norm_operand(x: Any, dtype: Any) -> Any:

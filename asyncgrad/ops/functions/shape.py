@@ -331,8 +331,9 @@ def squeeze(input: Any, *dims: Any, dim: Any = None) -> Any:
 @lru_cache(_CACHE_LIMIT)
 def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
     """The axes of one, all of them or those in `dim`."""
-    chosen = many_dims("squeeze", dim, len(shape)) if dim != () else ()
-    node = f"SqueezeBackward{0 if dim is None else 1 + isinstance(dim, (tuple, list))}"
+    sequence = isinstance(dim, (tuple, list))
+    chosen = () if sequence and not dim else many_dims("squeeze", dim, len(shape))
+    node = f"SqueezeBackward{0 if dim is None else 1 + sequence}"
     return Named([i for i in chosen if shape[i] == 1], node)
 
 

@@ -1,0 +1,71 @@
+"""Arguments that are no axis, no number, no flag or no shape raise what PyTorch raises."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.errors import OutOfMemoryError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+#: Calls on a library `T` and a matrix of its.
+CALLS = {
+    "a bool as the axis of a sum": lambda T, x: T.sum(x, True),
+    "a bool as the axis of a line": lambda T, x: T.cumsum(x, True),
+    "a bool as the axis of softmax": lambda T, x: T.softmax(x, True),
+    "a bool among axes": lambda T, x: T.var(x, dim=(True,), correction=1),
+    "a bool as the axis of cat": lambda T, x: T.cat([x], True),
+    "bools as axes to exchange": lambda T, x: T.transpose(x, True, False),
+    "no flag for argmax": lambda T, x: T.argmax(x, dim=0, keepdim=None),
+    "a number as the flag of all": lambda T, x: T.all(x, dim=0, keepdim=1),
+    "no flag for logsumexp": lambda T, x: T.logsumexp(x, 0, None),
+    "no flag for a norm": lambda T, x: T.linalg.vector_norm(x, 2, 1, None),
+    "an array as a correction": lambda T, x: T.var(x, dim=1, correction=np.ones(2)),
+    "a tensor as a correction": lambda T, x: T.var(x, dim=1, correction=T.ones(1)),
+    "a complex correction": lambda T, x: T.std(x, dim=1, correction=1j),
+    "a bool as alpha": lambda T, x: T.add(x, x, alpha=True),
+    "an array as alpha": lambda T, x: T.sub(x, x, alpha=np.ones(2)),
+    "a tensor with axes as alpha": lambda T, x: x.add(x, alpha=T.ones(1)),
+    "a text as an order": lambda T, x: T.linalg.vector_norm(x, "two"),
+    "more than there is memory": lambda T, x: T.ones(10**15),
+    "more than there are addresses": lambda T, x: T.zeros(2**40, 2**40),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_no_argument_is_refused(name):
+    with pytest.raises(Exception) as expected:
+        CALLS[name](torch, torch.ones(2, 3))
+    with pytest.raises(oracle.error_class(expected.value)) as found:
+        CALLS[name](ag, ag.ones(2, 3))
+    assert len(str(found.value)) > 20
+
+
+def test_a_shape_without_memory_is_named_and_no_other_error_hidden():
+    with pytest.raises(OutOfMemoryError, match=r"randn\(\): can't allocate memory"):
+        ag.randn(2**40, 2**40)
+    with pytest.raises(MemoryError):
+        ag.full((10**15,), 1.0)
+    with pytest.raises(RuntimeError, match="negative"):
+        ag.ones(-1)
+
+
+#: Unusual arguments that are good ones.
+UNUSUAL = {
+    "NumPy's integer as an axis": lambda T, x: T.squeeze(x[None], np.int64(0)),
+    "no axis to squeeze": lambda T, x: T.squeeze(x[None], []),
+    "a number in a tensor as a correction": lambda T, x: T.var(x, correction=T.tensor(0.5)),
+    "a number in a tensor as an order": lambda T, x: T.norm(x, T.tensor(3.0)),
+    "a number in a tensor as alpha": lambda T, x: T.sub(x, x, alpha=T.tensor(3)),
+    "a bool as alpha of bools": lambda T, x: T.add(x > 0, x > 0, alpha=True),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_arguments_are_taken(name):
+    oracle.compare(UNUSUAL[name](torch, torch.ones(2, 3)), UNUSUAL[name](ag, ag.ones(2, 3)))
