@@ -48,6 +48,7 @@ from asyncgrad.ops.functions import creation as _creation
 from asyncgrad.ops.functions import data as _data
 from asyncgrad.ops.functions import dlpack as _dlpack
 from asyncgrad.ops.functions import dtypes as _dtypes
+from asyncgrad.ops.functions import factored as _factored
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
@@ -66,6 +67,7 @@ from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what 
 from asyncgrad.ops.functions.dlpack import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.factored import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
@@ -247,6 +249,7 @@ __all__ += _dlpack.__all__
 __all__ += elementwise.__all__
 __all__ += index.__all__
 __all__ += _convolutions.__all__
+__all__ += _factored.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__
 __all__ += _norms.__all__

@@ -24,6 +24,10 @@ class SavedTensorModifiedError(AutogradError):
     """A tensor was changed in place after an operation had saved it for backward."""
 
 
+class LinAlgError(AutogradError):
+    """A matrix is singular, or otherwise not what a function of linear algebra needs."""
+
+
 class PendingBackwardError(AutogradError):
     """A pass that this task started has not been awaited before its results were used."""
 

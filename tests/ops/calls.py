@@ -88,6 +88,16 @@ FURTHER = (
     lambda x: ag.nn.RNN(4, 2, nonlinearity="relu", dtype=ag.float64)(x)[0],
     lambda x: ag.nn.LSTM(4, 2, dtype=ag.float64)(x)[0],
     lambda x: ag.nn.GRU(4, 2, dtype=ag.float64)(x)[0],
+    lambda x: tuple(ag.linalg.svd(x)),
+    lambda x: tuple(ag.linalg.svd(x.mT)),
+    lambda x: tuple(ag.linalg.qr(x.mT)),
+    lambda x: ag.linalg.qr(x.detach().mT, "complete").Q,
+    lambda x: tuple(ag.linalg.eigh(x[:, :3] + x[:, :3].mT)),
+    lambda x: tuple(ag.linalg.eig(x[:, :3] + ag.tensor([[0.0, 2, 0], [-2, 0, 1], [0, 1, 5]]))),
+    lambda x: (ag.linalg.pinv(x), ag.linalg.det(x[:, 1:]), tuple(ag.linalg.slogdet(x[:, 1:]))),
+    lambda x: ag.linalg.cholesky(x @ x.mT + 0.1 * ag.eye(3, dtype=x.dtype)),
+    lambda x: ag.linalg.solve(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype), x),
+    lambda x: ag.linalg.inv(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype)),
 )
 #: Elements of the largest array of a call.
 _LARGEST = 400

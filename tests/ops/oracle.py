@@ -280,8 +280,8 @@ def _compare_call(
     pairs = twins.of([sample.input, *sample.args])
     keywords = twins.of(sample.kwargs)
     with _quiet():
-        expected = theirs(*pairs[0], **keywords[0])
-    found = ours(*pairs[1], **keywords[1])
+        expected = sample.output_process_fn_grad(theirs(*pairs[0], **keywords[0]))
+    found = sample.output_process_fn_grad(ours(*pairs[1], **keywords[1]))
     compare(expected, found, tolerance)
     if order:
         compare_derivatives(expected, found, twins.leaves, order, tolerance)
@@ -520,7 +520,8 @@ def _compare_tangents(
             }
             args, kwargs = _replaced(duals, pairs[side]), _replaced(duals, keywords[side])
             try:
-                out = tensors_of(call(*args, **kwargs), (torch.Tensor, ag.Tensor)[side])
+                result = sample.output_process_fn_grad(call(*args, **kwargs))
+                out = tensors_of(result, (torch.Tensor, ag.Tensor)[side])
                 if of_gradients:
                     out = _gradients(side, out, [leaf[side] for leaf in leaves])
             except RuntimeError as error:

@@ -25,6 +25,11 @@ HANDED_IN = {
 }  # fmt: skip
 #: The gradient is not the derivative's: PyTorch's embedding scales it, and its tangents not.
 SCALED = {"scale_gradient"}
+#: Of Hermitian matrices: the gradients are Hermitian, the tangents need not be. What is compared is
+#: a function of such matrices, in `test_matrices.py`.
+HERMITIAN = {"cholesky", "eigh_values", "eigh_vectors"}
+#: The phase of an eigenvector is any, and moves.
+OF_ANY_PHASE = {"eig_vectors"}
 #: What these take and give is no array: `test_sparse.py` is about them.
 SPARSE = {"lookup", "rows", "to_dense"}
 DIFFERENTIABLE = [name for name, entry in ENTRIES.items() if entry.pulls and name not in SPARSE]
@@ -52,12 +57,14 @@ def test_an_entry_is_used_by_a_promised_function(name):
     assert overheard()[name], f"no sample of any function has called the entry {name!r}"
 
 
-@pytest.mark.parametrize("name", [n for n in DIFFERENTIABLE if n not in {*SEQUENCES, *SCALED}])
+@pytest.mark.parametrize(
+    "name", [n for n in DIFFERENTIABLE if n not in {*SEQUENCES, *SCALED, *HERMITIAN}]
+)
 def test_pull_and_push_are_adjoint_and_the_derivative(name):
     calls = floating(name)
     assert calls, f"no call of {name!r} has inputs that can be differentiated"
     for call in calls:
-        check_entry(name, call.inputs, call.attributes, slope=name not in HANDED_IN)
+        check_entry(name, call.inputs, call.attributes, slope=name not in HANDED_IN | OF_ANY_PHASE)
 
 
 @pytest.mark.parametrize("name", [n for n in DIFFERENTIABLE if n not in SEQUENCES])

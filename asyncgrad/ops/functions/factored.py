@@ -1,0 +1,200 @@
+"""Determinants, inverses and decompositions by their older names, and products of matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from asyncgrad.ops import return_types
+from asyncgrad.ops.functions import matrices, norms
+from asyncgrad.ops.functions.shape import tril
+from asyncgrad.ops.leaves import leaf
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.out import writes
+from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
+
+__all__ = [
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "cross",
+    "det",
+    "inverse",
+    "kron",
+    "logdet",
+    "matrix_power",
+    "pinverse",
+    "qr",
+    "slogdet",
+    "svd",
+]
+#: Those that are methods of tensors, and those that have a form in place.
+METHODS = tuple(__all__)
+IN_PLACE = ()
+
+
+def det(input: Any) -> Any:
+    """The determinants of square matrices; see `linalg.det`."""
+    return matrices.det(input)
+
+
+@writes
+def inverse(input: Any) -> Any:
+    """The inverses of square matrices; see `linalg.inv`."""
+    return matrices.inv(input)
+
+
+@writes
+def slogdet(input: Any) -> Any:
+    """The signs and the logarithms of the sizes of determinants; see `linalg.slogdet`."""
+    return return_types.slogdet(*matrices.slogdet(input))
+
+
+def logdet(input: Any) -> Any:
+    """The logarithms of determinants, NaN for negative ones.
+
+    Args:
+        input: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return matrices.log_det(input)
+
+
+def pinverse(input: Any, rcond: Any = 1e-15) -> Any:
+    """The pseudo-inverses of matrices; see `linalg.pinv`."""
+    return norms.pinv(input, rcond)
+
+
+@writes
+def matrix_power(input: Any, n: int) -> Any:
+    """Square matrices multiplied with themselves; see `linalg.matrix_power`."""
+    return norms.matrix_power(input, n)
+
+
+@writes
+def cholesky(input: Any, upper: bool = False) -> Any:
+    """The triangles L with `L @ L.mH = input`; see `linalg.cholesky`."""
+    return matrices.cholesky(input, upper=upper)
+
+
+@writes
+def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Any:
+    """The solutions of equations with matrices whose triangles L are known.
+
+    Args:
+        input: the right sides, of shape (..., n, k).
+        input2: the triangles, of shape (..., n, n).
+        upper: they are `L.mH`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+    """
+    name = "cholesky_solve"
+    y = matrices.matrices(name, input)
+    x = matrices.matrices(name, input2, square=True, place=2)
+    matrices.alike(name, x, y)
+    if x._metadata.shape[-1] != y._metadata.shape[-2]:
+        raise RuntimeError(
+            f"{name}: Incompatible matrix sizes for cholesky_solve: each A matrix is "
+            f"{x._metadata.shape[-1]} by {x._metadata.shape[-1]} but each b matrix is "
+            f"{y._metadata.shape[-2]} by {y._metadata.shape[-1]}"
+        )
+    x, y = matrices.beside(name, R.adjoint(x) if upper else x, y)
+    # The values are those of the triangle, the gradient is that of `x @ x.mH`, as in PyTorch.
+    x = R.add(x, R.sub(tril(x), x).detach())
+    return R.solve(R.adjoint(x), R.solve(x, y))
+
+
+@writes
+def cholesky_inverse(input: Any, upper: bool = False) -> Any:
+    """The inverses of matrices whose triangles L are known.
+
+    Args:
+        input: the triangles, of shape (..., n, n).
+        upper: they are `L.mH`.
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    x = matrices.matrices("cholesky_inverse", input, square=True)
+    metadata = x._metadata
+    one = metadata.F.xp.eye(metadata.shape[-1], dtype=metadata.dtype)
+    return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
+
+
+@writes
+def qr(input: Any, some: bool = True) -> Any:
+    """Orthogonal columns and upper triangles; see `linalg.qr`.
+
+    Args:
+        input: of shape (..., m, n).
+        some: the reduced form.
+    """
+    return return_types.qr(*matrices.qr(input, "reduced" if some else "complete"))
+
+
+@writes
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
+
+    Args:
+        input: of shape (..., m, n).
+        some: the reduced form.
+        compute_uv: make the vectors, which are else zeros.
+    """
+    if compute_uv:
+        u, s, vh = matrices.svd(input, not some)
+        return return_types.svd(u, s, R.adjoint(vh))
+    values = matrices.svdvals(input)
+    x = as_tensor_operand(input, "svd", 1)
+    *lead, m, n = x._metadata.shape
+    F = x._metadata.F
+    u, v = (
+        leaf("svd", F.xp.zeros((*lead, k, k), dtype=x._metadata.dtype), x._metadata.device)
+        for k in (m, n)
+    )
+    return return_types.svd(u, values, v)
+
+
+@writes
+def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+    """The cross products of vectors of three along an axis.
+
+    Args:
+        input: a tensor.
+        other: a tensor of as many axes, broadcast against it.
+        dim: the axis of the vectors; the first of length 3 if None.
+
+    Raises:
+        RuntimeError: if there is no axis of length 3, or the shapes do not fit.
+        IndexError: if there is no such axis.
+    """
+    if dim is None:
+        lengths = as_tensor_operand(input, "cross", 1)._metadata.shape
+        if 3 not in lengths:
+            raise RuntimeError(f"cross: no dimension of size 3 in input, got shape {lengths}.")
+        dim = lengths.index(3)
+    return norms.crossed("cross", input, other, dim)
+
+
+@writes
+def kron(input: Any, other: Any) -> Any:
+    """The Kronecker product: blocks of the second tensor, times the elements of the first.
+
+    Args:
+        input: a tensor.
+        other: a tensor.
+    """
+    x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)
+    dtype = result_dtype(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
+    a, b = x._metadata.shape, y._metadata.shape
+    ndim = max(len(a), len(b))
+    a, b = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
+    blocks = R.mul(
+        R.reshape(x, tuple(n for pair in a for n in (pair, 1))),
+        R.reshape(y, tuple(n for pair in b for n in (1, pair))),
+    )
+    return R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True))))

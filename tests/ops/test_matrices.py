@@ -1,0 +1,252 @@
+"""Inverses, determinants, decompositions, norms and products of matrices."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+NAMES = [
+    "det", "inverse", "logdet", "slogdet", "pinverse", "matrix_power", "cholesky",
+    "cholesky_inverse", "cholesky_solve", "qr", "svd", "cross", "kron", *(
+        f"linalg.{name}" for name in ag.linalg.__all__
+        if name not in {"LinAlgError", "vector_norm"}
+    ),
+]  # fmt: skip
+#: A rank has none. PyTorch has none for the older name, and takes another product for the inverse.
+WITHOUT_TANGENTS = {"linalg.matrix_rank", "cholesky", "cholesky_inverse"}
+
+
+KNOWN = [name for name in NAMES if any(op.name == name for op in oracle.op_db)]
+#: PyTorch's op is another function for the rest, which have tests of their own.
+TESTED = [name for name in KNOWN if name not in {"linalg.pinv", "linalg.lstsq"}]
+
+
+@pytest.mark.parametrize("name", TESTED)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(
+        name,
+        dtypes=("float64", "complex128"),
+        limit=6,
+        tolerance=1e-8,
+        # Of norms at 0 theirs is NaN, of norms of nothing ours.
+        order=1 if name == "linalg.norm" else 2,
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in TESTED if n not in WITHOUT_TANGENTS])
+def test_tangents_are_pytorchs(name):
+    assert oracle.check_forward(name, limit=3, tolerance=1e-8) > 0
+
+
+@pytest.mark.parametrize("name", [n for n in KNOWN if oracle.has_errors(n)])
+def test_refuses_what_pytorch_refuses(name):
+    assert oracle.check_errors(name) > 0
+
+
+@pytest.mark.parametrize("variant", ["", "hermitian"])
+def test_pseudo_inverses_are_pytorchs(variant):
+    oracle.check(
+        "linalg.pinv", variant=variant, dtypes=("float64", "complex128"), limit=6, tolerance=1e-8
+    )
+
+
+# -- against PyTorch, beyond its samples ----------------------------------------------------------
+
+
+def _arrays(shape, complex_=False, count=1):
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(count):
+        x = rng.standard_normal(shape)
+        found.append(x + 1j * rng.standard_normal(shape) if complex_ else x)
+    return found
+
+
+def _compare(function, *arrays, order=2):
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    ours = [ag.tensor(a, requires_grad=True) for a in arrays]
+    expected, found = function(torch, *theirs), function(ag, *ours)
+    oracle.compare(expected, found, 1e-8)
+    leaves = list(zip(theirs, ours, strict=True))
+    oracle.compare_derivatives(expected, found, leaves, order, 1e-8)
+
+
+OLDER = {
+    "inverse": lambda T, x: T.inverse(x),
+    "slogdet": lambda T, x: tuple(T.slogdet(x)),
+    "det of the method": lambda T, x: x.det(),
+    "pinverse": lambda T, x: x.pinverse(),
+    "qr": lambda T, x: tuple(x.qr()),
+    "a negative power": lambda T, x: x.matrix_power(-2),
+    "no power": lambda T, x: T.matrix_power(x, 0),
+    "inverse of a triangle": lambda T, x: T.cholesky_inverse(T.tril(x, -1) + 3 * T.eye(3)),
+    "inverse of an upper one": lambda T, x: T.cholesky_inverse(x.triu(1) + 3 * T.eye(3), True),
+    "the nearest solution": lambda T, x: T.linalg.lstsq(x[..., :2], x, driver="gels")[0],
+    "what is left of it": lambda T, x: T.linalg.lstsq(x[..., :2], x, driver="gels")[1],
+    "singular values alone": lambda T, x: x.svd(compute_uv=False)[1],
+}
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("name", OLDER)
+def test_older_names_are_pytorchs(name, complex_):
+    _compare(OLDER[name], *_arrays((2, 3, 3), complex_))
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 3, 3)])
+def test_results_of_a_decomposition_have_their_parts_of_the_gradient(shape, complex_):
+    """What is made of the factors does not depend on their phases."""
+    (x,) = _arrays(shape, complex_)
+
+    def function(T, y):
+        u, s, vh = T.linalg.svd(y, full_matrices=False)
+        q, r = T.linalg.qr(y)
+        return u @ vh, u.abs(), vh.abs(), s, q.abs(), r.abs()
+
+    _compare(function, x)
+
+
+HERMITIAN = {
+    "eigenvalues": lambda x: ag.linalg.eigvalsh(x),
+    "eigenvectors": lambda x: ag.linalg.eigh(x)[1].abs(),
+    "the other triangle": lambda x: ag.linalg.eigh(x, UPLO="U")[0],
+    "triangles": lambda x: ag.linalg.cholesky(x @ x + ag.eye(3, dtype=x.dtype)),
+    "upper triangles": lambda x: ag.linalg.cholesky(x @ x + ag.eye(3, dtype=x.dtype), upper=True),
+    "pseudo-inverses": lambda x: ag.linalg.pinv(x, hermitian=True),
+}
+
+
+@pytest.mark.parametrize("complex_", [False, True])
+@pytest.mark.parametrize("name", HERMITIAN)
+def test_functions_of_hermitian_matrices_are_differentiated(name, complex_):
+    x = ag.tensor(_arrays((3, 3), complex_)[0], requires_grad=True)
+
+    def function(x):
+        return HERMITIAN[name](x + x.mH)
+
+    assert ag.autograd.gradcheck(function, (x,), check_forward_ad=True)
+    assert ag.autograd.gradgradcheck(function, (x,))
+
+
+def test_rank_counts_singular_values():
+    for rank in range(4):
+        x = np.random.default_rng(rank).standard_normal((2, 5, rank)) @ np.ones((rank, 4))
+        x = x + np.random.default_rng(rank).standard_normal((2, 5, rank)) @ _arrays((rank, 4))[0]
+        for more in ({}, {"atol": 0.5}, {"rtol": 0.3}, {"tol": 1.0}):
+            oracle.compare(
+                torch.linalg.matrix_rank(torch.tensor(x), **more),
+                ag.linalg.matrix_rank(ag.tensor(x), **more),
+            )
+
+
+def test_singular_matrices_are_refused_and_counted():
+    x = np.stack([np.eye(3), np.diag([1.0, 0.0, 2.0])])
+    for call in (ag.linalg.inv, ag.inverse, lambda x: ag.linalg.solve(x, x)):
+        with pytest.raises(ag.linalg.LinAlgError, match="Singular matrix"):
+            call(ag.tensor(x))
+    inverse, info = ag.linalg.inv_ex(ag.tensor(x))
+    oracle.compare(torch.linalg.inv_ex(torch.tensor(x)).info, info)
+    np.testing.assert_array_equal(inverse[0].numpy(), np.eye(3))
+    with pytest.raises(RuntimeError):
+        ag.linalg.inv_ex(ag.tensor(x), check_errors=True)
+    with pytest.raises(RuntimeError, match="not positive definite"):
+        ag.linalg.cholesky(ag.tensor(-x))
+    indefinite = np.stack([np.eye(3), np.diag([1.0, 2.0, -1.0])])
+    expected = torch.linalg.cholesky_ex(torch.tensor(indefinite)).info
+    oracle.compare(expected, ag.linalg.cholesky_ex(ag.tensor(indefinite)).info)
+
+
+def test_the_determinant_of_a_singular_matrix_has_its_gradient():
+    """The cofactors; inverses would be infinite."""
+    x = ag.tensor([[1.0, 2.0], [2.0, 4.0]], dtype=ag.float64, requires_grad=True)
+    (g,) = ag.grad(ag.linalg.det(x), x)
+    np.testing.assert_allclose(g.numpy(), [[4.0, -2.0], [-2.0, 1.0]], atol=1e-12)
+
+
+def test_factors_may_be_changed_in_place_by_themselves():
+    """Each result has memory of its own, which gradients of the others do not read."""
+    a = _arrays((3, 3))[0]
+    x = ag.tensor(a + a.T, requires_grad=True)
+    w, v = ag.linalg.eigh(x)
+    (expected,) = ag.grad(w.sum(), x, retain_graph=True)
+    with ag.no_grad():
+        v.mul_(0)
+    (found,) = ag.grad(w.sum(), x)
+    np.testing.assert_allclose(found.numpy(), expected.numpy())
+
+
+def test_factors_are_released_with_their_graph():
+    x = ag.tensor(_arrays((3, 3))[0], requires_grad=True)
+    gc.disable()
+    try:
+        u, s, vh = ag.linalg.svd(x)
+        reference = weakref.ref(u._array)
+        loss = s.sum()
+        del u, s, vh
+        ag.grad(loss, x)
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_examples_are_decomposed_one_by_one():
+    x = ag.tensor(_arrays((4, 3, 3))[0])
+    found = ag.func.vmap(ag.linalg.svdvals)(x)
+    np.testing.assert_allclose(found.numpy(), ag.linalg.svdvals(x).numpy(), rtol=1e-12)
+    jacobians = ag.func.vmap(ag.func.jacrev(ag.linalg.det))(x)
+    expected = ag.linalg.det(x)[:, None, None] * ag.linalg.inv(x).mT
+    np.testing.assert_allclose(jacobians.numpy(), expected.numpy(), rtol=1e-9)
+
+
+def test_results_are_written_where_they_are_asked_for():
+    x = ag.tensor(_arrays((3, 3))[0])
+    out = ag.empty(0, dtype=ag.float64)
+    assert ag.linalg.inv(x, out=out) is out
+    np.testing.assert_allclose((out @ x).numpy(), np.eye(3), atol=1e-12)
+    q, r = ag.empty(3, 3, dtype=ag.float64), ag.empty(3, 3, dtype=ag.float64)
+    found = ag.linalg.qr(x, out=(q, r))
+    assert found.Q is q
+    assert found.R is r
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda T: T.linalg.inv(T.ones(2, 3)),
+        lambda T: T.linalg.inv(T.ones(3)),
+        lambda T: T.linalg.inv(T.ones(2, 2, dtype=T.int64)),
+        lambda T: T.linalg.inv(T.ones(2, 2, dtype=T.float16)),
+        lambda T: T.linalg.solve(T.eye(2), T.ones(3, 1)),
+        lambda T: T.linalg.solve(T.eye(2), T.ones(2, 1, dtype=T.float64)),
+        lambda T: T.linalg.qr(T.eye(2), "some"),
+        lambda T: T.linalg.eigh(T.eye(2), "M"),
+        lambda T: T.linalg.svd(T.eye(2), driver="gesvd"),
+        lambda T: T.linalg.matrix_norm(T.eye(2), 3),
+        lambda T: T.linalg.matrix_norm(T.eye(2), "fro", (0, 0)),
+        lambda T: T.linalg.norm(T.eye(2), "nuc", 1),
+        lambda T: T.linalg.matrix_power(T.eye(2), 1.5),
+        lambda T: T.linalg.multi_dot([T.eye(2)]),
+        lambda T: T.linalg.vander(T.ones(2), N=1),
+        lambda T: T.linalg.cross(T.ones(2), T.ones(2)),
+        lambda T: T.cross(T.ones(2), T.ones(2)),
+        lambda T: T.linalg.tensorinv(T.ones(2, 3), ind=1),
+        lambda T: T.linalg.lstsq(T.eye(2), T.eye(3)),
+        lambda T: T.linalg.inv([[1.0]]),
+        lambda T: T.cholesky_solve(T.eye(2), T.eye(3)),
+    ],
+)
+def test_what_pytorch_refuses_beside_its_samples(call):
+    with pytest.raises((RuntimeError, TypeError)) as expected:
+        call(torch)
+    with pytest.raises(oracle.error_class(expected.value)):
+        call(ag)
