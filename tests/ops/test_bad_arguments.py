@@ -62,6 +62,7 @@ UNUSUAL = {
     "a number in a tensor as a correction": lambda T, x: T.var(x, correction=T.tensor(0.5)),
     "a number in a tensor as an order": lambda T, x: T.norm(x, T.tensor(3.0)),
     "a number in a tensor as alpha": lambda T, x: T.sub(x, x, alpha=T.tensor(3)),
+    "numbers whose product is no int64": lambda T, x: T.add(x, 2**62, alpha=2),
     "a bool as alpha of bools": lambda T, x: T.add(x > 0, x > 0, alpha=True),
 }
 

@@ -346,6 +346,8 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
         )
     if alpha == 1:
         return other
+    if other.__class__ is int or other.__class__ is float:
+        return other * alpha
     # PyTorch's `add` does this itself, and keeps nothing.
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
