@@ -6,6 +6,7 @@ from asyncgrad.optim.adagrad import Adagrad
 from asyncgrad.optim.adam import Adam, AdamW
 from asyncgrad.optim.adamax import Adamax
 from asyncgrad.optim.asgd import ASGD
+from asyncgrad.optim.lbfgs import LBFGS
 from asyncgrad.optim.nadam import NAdam
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.radam import RAdam
@@ -16,6 +17,7 @@ from asyncgrad.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
+    "LBFGS",
     "SGD",
     "Adadelta",
     "Adagrad",

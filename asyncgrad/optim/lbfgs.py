@@ -1,0 +1,337 @@
+"""L-BFGS: the curvature is learnt from the last gradients."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.autograd.modes import enable_grad
+from asyncgrad.core.holders import is_held, rebind, weights_lock
+from asyncgrad.core.variable import Variable, bump_version, wrap
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.rows import Rows
+from asyncgrad.optim.line_search import Point, strong_wolfe
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import check_option
+from asyncgrad.scheduler import offload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+#: Expected nanoseconds between two losses above which `step_async` takes a thread.
+_WORTH_A_THREAD = 250_000
+#: What is given for the loss when the iterations are over.
+_OVER = object()
+
+
+class LBFGS(Optimizer):
+    """Newton's method with a curvature learnt from the last gradients.
+
+    A step calls its closure several times. Between the calls, and with `step_async` for other
+    tasks to see, the parameters have the values at which the loss is wanted.
+
+    Args:
+        params: parameters, of one device; there can be only one group.
+        lr: the length of a step, as a part of Newton's.
+        max_iter: how many iterations a step makes at most.
+        max_eval: how often a step calls its closure at most; 5/4 of `max_iter` if None.
+        tolerance_grad: a step ends where no element of the gradient is greater.
+        tolerance_change: a step ends when neither the loss nor a parameter changes more.
+        history_size: how many gradients are remembered.
+        line_search_fn: "strong_wolfe" to search along each direction, or None.
+
+    Raises:
+        ValueError: if `lr` is negative or there are several groups.
+        RuntimeError: in a step, if there is no such search.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x = ag.tensor([3.0, 4.0], requires_grad=True)
+        >>> optimizer = ag.optim.LBFGS([x], line_search_fn="strong_wolfe")
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = ((x - 1.0) ** 2).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> loss = optimizer.step(closure)
+        >>> x.tolist()
+        [1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        check_option("learning rate", lr)
+        defaults = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
+        super().__init__(params, defaults)
+        if len(self.param_groups) != 1:
+            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+
+    def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
+        """Iterate until the loss is low, or long enough.
+
+        Args:
+            closure: computes the loss anew, gradients included.
+
+        Returns:
+            What the closure has returned first.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+        """
+        self._check_awaited("step")
+        iterations = self._iterations()
+        next(iterations)
+        first = loss = None
+        while loss is not _OVER:
+            with enable_grad():
+                loss = closure()
+            self._check_awaited("step")
+            first = loss if first is None else first
+            loss = _advance(iterations, float(loss))
+        return first
+
+    async def step_async(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
+        """Iterate as `step` does, without holding the event loop.
+
+        Args:
+            closure: computes the loss anew, gradients included; may be a coroutine function.
+
+        Returns:
+            What the closure has returned first.
+
+        Raises:
+            PendingBackwardError: if this task has started a pass that it has not awaited.
+        """
+        self._check_awaited("step_async")
+        args = (self, closure)
+        self._before(args, {})
+        iterations = self._iterations()
+        next(iterations)
+        first = loss = None
+        size = sum(p._metadata.size for p in self.param_groups[0]["params"])
+        while loss is not _OVER:
+            with enable_grad():
+                loss = closure()
+                if inspect.isawaitable(loss):
+                    loss = await loss
+            self._check_awaited("step_async")
+            first = loss if first is None else first
+            remembered = len(self._state().get("old_dirs", ()))
+            if size * (4 * remembered + 8) < _WORTH_A_THREAD:
+                loss = _advance(iterations, float(loss))
+            else:
+                loss = await offload(_advance, iterations, float(loss))
+        self._after(args, {})
+        return first
+
+    def _state(self) -> dict[str, Any]:
+        """The state of all parameters, kept as that of the first."""
+        return self.state[self.param_groups[0]["params"][0]]
+
+    def _iterations(self) -> Generator[None, float, None]:
+        """Iterate; each `yield` waits for the loss, and the gradients, of the present values."""
+        group = self.param_groups[0]
+        parameters = group["params"]
+        tolerance = group["tolerance_change"]
+        state = self._state()
+        state.setdefault("func_evals", 0)
+        state.setdefault("n_iter", 0)
+        loss = yield
+        gradient = _flat_gradient(parameters)
+        calls = 1
+        state["func_evals"] += 1
+        memory = _Memory(state, parameters)
+        for iteration in range(1, group["max_iter"] + 1):
+            if _largest(gradient) <= group["tolerance_grad"]:
+                break
+            if iteration > 1 and (
+                calls >= group["max_eval"]
+                or _largest(memory.direction) * abs(memory.length) <= tolerance
+                or abs(loss - memory.loss) < tolerance
+            ):
+                break
+            state["n_iter"] += 1
+            length = float(group["lr"])
+            if state["n_iter"] == 1:
+                memory.start(gradient)
+                length *= min(1.0, 1.0 / float(abs(gradient).sum()))
+            else:
+                memory.turn(gradient, group["history_size"])
+            memory.gradient, memory.loss, memory.length = gradient.copy(), loss, length
+            direction = memory.direction
+            slope = float(gradient @ direction)
+            if slope > -tolerance:
+                break
+            start = [parameter._array.copy() for parameter in parameters]
+            if group["line_search_fn"] is None:
+                _move(parameters, start, length, direction)
+                if iteration == group["max_iter"]:
+                    break
+                loss = yield
+                gradient = _flat_gradient(parameters)
+                tried = 1
+            elif group["line_search_fn"] == "strong_wolfe":
+                best, tried = yield from strong_wolfe(
+                    lambda at, start=start, direction=direction: _evaluate(  # type: ignore[misc]
+                        parameters, start, at, direction
+                    ),
+                    Point(0.0, loss, gradient, slope),
+                    length,
+                    _largest(direction),
+                    1e-9,
+                    group["max_eval"] - calls,
+                )
+                loss, gradient, memory.length = best.loss, best.gradient, best.at
+                _move(parameters, start, best.at, direction)
+            else:
+                raise RuntimeError(
+                    f"LBFGS: only 'strong_wolfe' is supported as line_search_fn, not "
+                    f"{group['line_search_fn']!r}"
+                )
+            calls += tried
+            state["func_evals"] += tried
+        memory.save(state)
+
+
+class _Memory:
+    """What is known of the curvature."""
+
+    def __init__(self, state: dict[str, Any], parameters: list[Any]) -> None:
+        """Go on from a state, or from nothing."""
+        self._device = parameters[0]._metadata.device
+        self.direction = _raw(state.get("d"))
+        self.length = float(state.get("t") or 0.0)
+        self.gradient = _raw(state.get("prev_flat_grad"))
+        self.loss = float(state.get("prev_loss") or 0.0)
+        #: The changes of the gradient, and the steps that made them, oldest first.
+        self._changes = [_raw(change) for change in state.get("old_dirs") or ()]
+        self._steps = [_raw(step) for step in state.get("old_stps") or ()]
+        self._factors = [float(factor) for factor in state.get("ro") or ()]
+        self._scale = float(state.get("H_diag") or 1.0)
+
+    def start(self, gradient: Any) -> None:
+        """Go against the gradient."""
+        self.direction = -gradient
+        self._changes, self._steps, self._factors = [], [], []
+        self._scale = 1.0
+
+    def turn(self, gradient: Any, most: int) -> None:
+        """Learn from the last step, and go where the curvature says."""
+        change = gradient - self.gradient
+        step = self.direction * self.length
+        product = float(change @ step)
+        if product > 1e-10:
+            if len(self._changes) == most:
+                for table in (self._changes, self._steps, self._factors):
+                    table.pop(0)
+            self._changes.append(change)
+            self._steps.append(step)
+            self._factors.append(1.0 / product)
+            self._scale = product / float(change @ change)
+        weights = []
+        direction = -gradient
+        known = list(zip(self._changes, self._steps, self._factors, strict=True))
+        for change, step, factor in reversed(known):
+            weight = float(step @ direction) * factor
+            weights.append(weight)
+            direction -= weight * change
+        direction *= self._scale
+        for (change, step, factor), weight in zip(known, reversed(weights), strict=True):
+            direction += (weight - float(change @ direction) * factor) * step
+        self.direction = direction
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write into a state, with PyTorch's names."""
+        if self.direction is None:
+            return
+
+        def kept(array: Any) -> Any:
+            return wrap(array, metadata_of(array, self._device))
+
+        state["d"] = kept(self.direction)
+        state["t"] = self.length
+        state["old_dirs"] = [kept(change) for change in self._changes]
+        state["old_stps"] = [kept(step) for step in self._steps]
+        state["ro"] = list(self._factors)
+        state["H_diag"] = self._scale
+        state["prev_flat_grad"] = kept(self.gradient)
+        state["prev_loss"] = self.loss
+
+
+def _advance(iterations: Generator[None, float, None], loss: float) -> Any:
+    """Give a loss; `_OVER` if no other one is wanted."""
+    with np.errstate(all="ignore"):
+        try:
+            iterations.send(loss)
+        except StopIteration:
+            return _OVER
+    return None
+
+
+def _raw(value: Any) -> Any:
+    return value._array if isinstance(value, Variable) else value
+
+
+def _largest(vector: Any) -> float:
+    return float(abs(vector).max()) if vector.size else 0.0
+
+
+def _flat_gradient(parameters: list[Any]) -> Any:
+    """All gradients as one new vector, complex ones as pairs of numbers."""
+    pieces = []
+    for parameter in parameters:
+        xp = parameter._metadata.F.xp
+        meta = parameter._autograd
+        if meta is None or meta.grad is None:
+            array = xp.zeros_like(parameter._array)
+        else:
+            array = meta.grad._array
+            array = array.dense() if array.__class__ is Rows else array
+        array = xp.ascontiguousarray(array).reshape(-1)
+        pieces.append(array.view(array.real.dtype) if array.dtype.kind == "c" else array)
+    return xp.concatenate(pieces)
+
+
+def _evaluate(
+    parameters: list[Any], start: list[Any], at: float, direction: Any
+) -> Generator[None, float, Point]:
+    """The point at a distance along a direction; the parameters are left there."""
+    _move(parameters, start, at, direction)
+    loss = yield
+    gradient = _flat_gradient(parameters)
+    return Point(at, loss, gradient, float(gradient @ direction))
+
+
+def _move(parameters: list[Any], start: list[Any], length: float, direction: Any) -> None:
+    """Give the parameters their values at a distance; those that are held get new memory."""
+    place = 0
+    for parameter, origin in zip(parameters, start, strict=True):
+        many = origin.size * (2 if origin.dtype.kind == "c" else 1)
+        step = (length * direction[place : place + many]).astype(origin.real.dtype, copy=False)
+        values = origin + step.view(origin.dtype).reshape(origin.shape)
+        place += many
+        if is_held(parameter):
+            with weights_lock:
+                rebind(parameter, values)
+        else:
+            parameter._metadata.device.launching(np.copyto)(parameter._array, values)
+            bump_version(parameter)

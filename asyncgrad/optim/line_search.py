@@ -1,0 +1,119 @@
+"""Where to stop along a direction: a search for the strong Wolfe conditions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+#: How much of the fall that the slope promises a step has to bring.
+_FALL = 1e-4
+#: How steep it may still be there, as a part of the first slope.
+_SLOPE = 0.9
+
+
+class Point(NamedTuple):
+    """A place on the line."""
+
+    #: How many directions away from the start it is.
+    at: float
+    loss: float
+    #: The gradient as one vector.
+    gradient: Any
+    #: The derivative of the loss along the direction.
+    slope: float
+
+
+def strong_wolfe(
+    evaluate: Callable[[float], Generator[None, float, Point]],
+    start: Point,
+    first: float,
+    largest: float,
+    tolerance: float,
+    most: int,
+) -> Generator[None, float, tuple[Point, int]]:
+    """Search from a point along its direction.
+
+    Args:
+        evaluate: gives the point at a distance; a generator that waits for the loss.
+        start: where the search starts.
+        first: the distance to try first.
+        largest: the largest element of the direction, without its sign.
+        tolerance: an interval in which no parameter changes more is not divided.
+        most: how many points to try beyond the first.
+
+    Returns:
+        The best point, and how many were tried.
+    """
+    point = yield from evaluate(first)
+    before, tries = start, 0
+    while tries < most:
+        worse = tries > 1 and point.loss >= before.loss
+        if worse or not _falls(start, point):
+            break
+        if _is_flat(start, point):
+            return point, tries + 1
+        if point.slope >= 0:
+            break
+        at = point.at
+        ahead = _lowest(before, point, at + 0.01 * (at - before.at), at * 10)
+        before = point
+        point = yield from evaluate(ahead)
+        tries += 1
+    else:
+        before = start
+    # Between the two there is a point that satisfies the conditions.
+    ends = [before, point]
+    low = int(ends[0].loss > ends[1].loss)
+    stuck = False
+    while tries < most:
+        near, far = sorted(end.at for end in ends)
+        if (far - near) * largest < tolerance:
+            break
+        at = _lowest(ends[0], ends[1], near, far)
+        margin = 0.1 * (far - near)
+        if min(far - at, at - near) >= margin:
+            stuck = False
+        elif stuck or not near < at < far:
+            at = far - margin if abs(at - far) < abs(at - near) else near + margin
+            stuck = False
+        else:
+            stuck = True
+        point = yield from evaluate(at)
+        tries += 1
+        if not _falls(start, point) or point.loss >= ends[low].loss:
+            ends[1 - low] = point
+            low = int(ends[0].loss > ends[1].loss)
+            continue
+        if _is_flat(start, point):
+            return point, tries + 1
+        if point.slope * (ends[1 - low].at - ends[low].at) >= 0:
+            ends[1 - low] = ends[low]
+        ends[low] = point
+    return ends[low], tries + 1
+
+
+def _falls(start: Point, point: Point) -> bool:
+    """Whether the loss is as much lower as it has to be."""
+    return not point.loss > start.loss + _FALL * point.at * start.slope
+
+
+def _is_flat(start: Point, point: Point) -> bool:
+    """Whether the slope is gone."""
+    return abs(point.slope) <= -_SLOPE * start.slope
+
+
+def _lowest(a: Point, b: Point, least: float, most: float) -> float:
+    """Where the cubic through two points with their slopes is lowest, within limits."""
+    if a.at > b.at:
+        a, b = b, a
+    width = b.at - a.at
+    bend = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.at - b.at)
+    square = bend**2 - a.slope * b.slope
+    if not square >= 0:
+        return (least + most) / 2.0
+    root = math.sqrt(square)
+    at = b.at - width * ((b.slope + root - bend) / (b.slope - a.slope + 2 * root))
+    return min(max(at, least), most)
