@@ -15,6 +15,7 @@ from asyncgrad.creation import from_numpy
 from asyncgrad.devices import CPU
 from asyncgrad.ops.places import as_device
 from asyncgrad.ops.transfer import moved
+from asyncgrad.serialization.legacy import LegacyFile, is_legacy
 from asyncgrad.serialization.pickle_reader import Storage, read_pickle
 from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
@@ -57,7 +58,8 @@ def load(
     """The tensors, numbers, strings and plain containers in a file of PyTorch's format.
 
     Args:
-        f: a path, or a file open for reading that can seek.
+        f: a path, or a file open for reading that can seek. Files in the format from before
+            PyTorch 1.6 are read, too.
         map_location: where to put the tensors: a device, a mapping of the names of devices that
             they were saved from, or a function from a tensor and such a name to a device or to a
             tensor that is there. What it leaves out, and all if None, goes to the CPU.
@@ -77,14 +79,31 @@ def load(
             "Load it with PyTorch and save a state dict."
         )
     placing = _placing(map_location)
+
+    def placed(memory: Any, location: str) -> Storage:
+        """The memory of a storage where it is wanted."""
+        device = placing(from_numpy(memory), location)
+        return Storage(memory if device is CPU else moved(memory, CPU, device), device)
+
     try:
         with zipfile.ZipFile(f) as archive:
-            return _Archive(archive, placing).load()
+            return _Archive(archive, placed).load()
     except zipfile.BadZipFile as error:
+        data = _contents(f)
+        if is_legacy(data):
+            return LegacyFile(data, placed).load()
         raise RuntimeError(
-            f"load: {f} is no zip archive, or it is damaged: {error}. Files of torch.save() from "
-            f"before PyTorch 1.6 have to be saved anew."
+            f"load: {f} is no file of torch.save(), or it is damaged: {error}"
         ) from error
+
+
+def _contents(f: Any) -> bytes:
+    """The whole file."""
+    if hasattr(f, "read"):
+        f.seek(0)
+        return f.read()  # type: ignore[no-any-return]
+    with open(f, "rb") as stream:
+        return stream.read()
 
 
 def _placing(map_location: Any) -> Callable[[Any, str], Any]:
@@ -112,9 +131,9 @@ def _placing(map_location: Any) -> Callable[[Any, str], Any]:
 class _Archive:
     """An open archive, with every size checked before it is believed."""
 
-    def __init__(self, archive: zipfile.ZipFile, placing: Callable[[Any, str], Any]) -> None:
+    def __init__(self, archive: zipfile.ZipFile, placed: Callable[[Any, str], Storage]) -> None:
         self._archive = archive
-        self._placing = placing
+        self._placed = placed
         self._entries = {info.filename: info for info in archive.infolist()}
         stream = archive.fp
         assert stream is not None
@@ -135,7 +154,7 @@ class _Archive:
 
     def load(self) -> Any:
         """What the pickle describes."""
-        return read_pickle(self._archive.read(f"{self._prefix}data.pkl"), self._storage)
+        return read_pickle(self._archive.read(f"{self._prefix}data.pkl"), self._storage)[0]
 
     def _byte_order(self) -> str:
         """The order in which numbers were written."""
@@ -157,11 +176,6 @@ class _Archive:
                 f"says {count} of {kind}"
             )
         return known[1]
-
-    def _placed(self, memory: np.ndarray[Any, Any], location: str) -> Storage:
-        """The memory of a storage where it is wanted."""
-        device = self._placing(from_numpy(memory), location)
-        return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
     def _read(self, kind: str, key: str) -> np.ndarray[Any, Any]:
         info = self._entries.get(f"{self._prefix}data/{key}")

@@ -54,13 +54,17 @@ _OPERATIONS = {
 }
 
 
-def operations(data: bytes) -> Iterator[tuple[str, Any]]:
-    """The names and arguments of a pickle's operations.
+def operations(data: bytes, start: int = 0) -> Iterator[tuple[str, Any]]:
+    """The names and arguments of a pickle's operations; where the pickle ends, with STOP.
+
+    Args:
+        data: the pickle, and what is before and after it.
+        start: where it starts.
 
     Raises:
         ValueError: at an operation that is not among those above, or an argument that is cut off.
     """
-    position = 0
+    position = start
 
     def take(count: int) -> bytes:
         nonlocal position
@@ -81,7 +85,7 @@ def operations(data: bytes) -> Iterator[tuple[str, Any]]:
             raise ValueError(f"operation {code!r} at byte {position - 1} is not supported")
         name, form = _OPERATIONS[code]
         if not form:
-            yield name, None
+            yield name, position if name == "STOP" else None
             continue
         if form == "lines":
             yield name, (take_line(), take_line())

@@ -51,20 +51,23 @@ class Storage(NamedTuple):
     device: Device
 
 
-def read_pickle(data: bytes, storage: Callable[[str, str, int, str], Storage]) -> Any:
-    """The object in a pickle.
+def read_pickle(
+    data: bytes, storage: Callable[[str, str, int, str], Storage], start: int = 0
+) -> tuple[Any, int]:
+    """The object in a pickle, and where that ends.
 
     Args:
-        data: the pickle.
+        data: the pickle, and what is before and after it.
         storage: gives the memory of a dtype's storage name, a key, a number of elements and where
             they were.
+        start: where it starts.
 
     Raises:
         UnpicklingError: if it is damaged, or asks for anything but tensors, numbers, strings and
             plain containers.
     """
     try:
-        return _Machine(storage).run(data)
+        return _Machine(storage).run(data, start)
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UnpicklingError(f"load: the file's pickle is damaged: {error}") from error
 
@@ -81,13 +84,15 @@ class _Machine:
         #: Tuples whose parts are known to be plain: parts can be shared many times over.
         self._checked: dict[int, Any] = {}
 
-    def run(self, data: bytes) -> Any:
-        """Read to the end."""
-        for name, argument in operations(data):
+    def run(self, data: bytes, start: int) -> tuple[Any, int]:
+        """Read to the end, and say where it is."""
+        end = start
+        for name, argument in operations(data, start):
             if name == "STOP":
+                end = argument
                 break
             self._do(name, argument)
-        return self._plain(self._stack.pop())
+        return self._plain(self._stack.pop()), end
 
     def _do(self, name: str, argument: Any) -> None:
         """One operation."""
@@ -171,12 +176,14 @@ class _Machine:
                 )
             target[key] = self._plain(value)
 
-    def _persistent(self, kind: Any, name: Any, key: Any, location: Any, count: Any) -> Storage:
+    def _persistent(
+        self, kind: Any, name: Any, key: Any, location: Any, count: Any, view: Any = None
+    ) -> Storage:
         """What a pickle refers to outside of itself: a tensor's memory."""
-        if kind != "storage":
+        if kind != "storage" or view is not None:
             raise UnpicklingError(f"load: unknown reference to {kind!r} outside the pickle")
         _expect(name, _Name)
-        if name.module != "torch" or not is_storage(name.name):
+        if not is_storage(name.module, name.name):
             raise _refused(name)
         return self._storage(name.name, _expect(key, str), _size(count), _expect(location, str))
 
@@ -279,8 +286,43 @@ def _tensor(
     return out
 
 
+def _tensor_of_bytes(
+    storage: Any,
+    offset: Any,
+    shape: Any,
+    strides: Any,
+    requires_grad: Any,
+    hooks: Any,
+    dtype: Any,
+    metadata: Any = None,
+) -> Any:
+    """A tensor over a part of a storage that has no dtype."""
+    memory, device = _expect(storage, Storage)
+    whole = memory.size - memory.size % _expect(dtype, np.dtype).itemsize
+    typed = Storage(memory[:whole].view(dtype), device)
+    return _tensor(typed, offset, shape, strides, requires_grad, hooks, metadata)
+
+
 def _parameter(data: Any, requires_grad: Any, hooks: Any = None) -> Parameter:
     return Parameter(data, bool(requires_grad))
+
+
+def _bytes(text: Any, encoding: Any) -> bytes:
+    """What a pickle from before there were bytes says for them."""
+    if encoding != "latin1":
+        raise UnpicklingError(f"load: bytes are encoded as {encoding!r}, which is not supported")
+    return _expect(text, str).encode("latin1")  # type: ignore[no-any-return]
+
+
+def _set(members: Any) -> set[Any]:
+    """A set of numbers and strings."""
+    if not all(isinstance(member, _KEYS) for member in _expect(members, list)):
+        raise UnpicklingError("load: a set holds what is neither a string nor a number")
+    return set(members)
+
+
+def _complex(real: Any, imag: Any) -> complex:
+    return complex(_expect(real, float), _expect(imag, float))
 
 
 #: All that a pickle can have done.
@@ -288,6 +330,14 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils._rebuild_parameter": _parameter,
     "torch.Size": lambda sizes: tuple(map(_size, sizes)),
+    "_codecs.encode": _bytes,
+    # Pickles of protocol 2 name these as they were before Python 3.
+    **{
+        f"{module}.{name}": function
+        for module in ("builtins", "__builtin__")
+        for name, function in (("set", _set), ("complex", _complex))
+    },
 }

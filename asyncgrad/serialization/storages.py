@@ -21,11 +21,17 @@ _DTYPES = {
 }
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 _BFLOAT16 = "BFloat16Storage"
+#: Bytes, of which PyTorch makes tensors of the dtypes that it has no storage for.
+UNTYPED = "UntypedStorage"
+#: Dtypes that tensors can have and storages can't.
+_OTHERS = ("uint16", "uint32", "uint64")
 
 
-def is_storage(name: str) -> bool:
+def is_storage(module: str, name: str) -> bool:
     """Whether PyTorch has a storage of that name that we can read."""
-    return name in _DTYPES or name == _BFLOAT16
+    if name == UNTYPED:
+        return module == "torch.storage"
+    return module == "torch" and (name in _DTYPES or name == _BFLOAT16)
 
 
 def dtype_of(name: str) -> Any:
@@ -34,6 +40,8 @@ def dtype_of(name: str) -> Any:
     Raises:
         ImportError: for bfloat16, which NumPy lacks, without ml_dtypes.
     """
+    if name == UNTYPED:
+        return np.dtype(np.uint8)
     if name != _BFLOAT16:
         return np.dtype(_DTYPES[name])
     try:
@@ -62,5 +70,7 @@ def name_of(dtype: Any) -> str:
 
 def dtype_named(name: str) -> Any:
     """The dtype that PyTorch calls `torch.<name>`, None if we have none of that name."""
-    known = {np.dtype(dtype).name: dtype for dtype in _DTYPES.values()}
+    if name == "bfloat16":
+        return dtype_of(_BFLOAT16)
+    known = {np.dtype(dtype).name: dtype for dtype in (*_DTYPES.values(), *_OTHERS)}
     return np.dtype(known[name]) if name in known else None
