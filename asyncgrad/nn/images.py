@@ -207,7 +207,9 @@ class LPPool1d(_LPPool):
 
     def forward(self, input: Any) -> Any:
         """The norms of an input of shape (n, channels, length), or without n."""
-        return F.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return F.lp_pool1d(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
 
 
 class LPPool2d(_LPPool):
@@ -215,4 +217,6 @@ class LPPool2d(_LPPool):
 
     def forward(self, input: Any) -> Any:
         """The norms of an input of shape (n, channels, rows, columns), or without n."""
-        return F.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return F.lp_pool2d(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )

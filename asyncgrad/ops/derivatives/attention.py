@@ -89,7 +89,7 @@ class _Mask:
 
 def _sums(xp: Any, scores: Any) -> Any:
     """Turn scores into exponentials; the logarithms of their sums, infinite for an empty row."""
-    top = scores.max(axis=-1, keepdims=True)
+    top = scores.max(axis=-1, keepdims=True, initial=-xp.inf)
     top[top == -xp.inf] = 0
     xp.subtract(scores, top, scores)
     xp.exp(scores, scores)

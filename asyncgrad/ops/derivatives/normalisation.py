@@ -255,9 +255,11 @@ def _linear(xp: Any, x: Any, scale: Any, shift: Any) -> Any:
 
 @widening
 def _batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
-    mean, variance = channel_moments(xp, x)
+    # Of no elements there is no mean, and no gradient may become NaN for it.
+    moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
     if not kept:
-        kept.append((mean, variance))
+        kept.append(moments)
+    mean, variance = moments
     scale = weight / xp.sqrt(variance + eps)
     return _linear(xp, x, scale, bias - mean * scale)
 

@@ -203,7 +203,7 @@ def glu(input: Any, dim: int = -1) -> Any:
         raise RuntimeError(
             f"glu: Halving dimension must be even, but dimension {dim} is size {size}"
         )
-    first, second = split(x, size // 2, dim)
+    first, second = split(x, size // 2, dim) if size else (x, x)
     return first * R.sigmoid(second)
 
 
