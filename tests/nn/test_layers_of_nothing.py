@@ -38,3 +38,16 @@ def test_powers_of_integers_are_floating():
     x = np.arange(12).reshape(1, 3, 4)
     mine = ag.nn.LPPool1d(2, 2)(ag.from_numpy(x)).numpy()
     np.testing.assert_allclose(mine, torch.nn.LPPool1d(2, 2)(torch.from_numpy(x)).numpy())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", ["CrossEntropyLoss", "NLLLoss"])
+@pytest.mark.parametrize(
+    ("shape", "classes"), [((0, 4), []), ((0, 4, 3), np.zeros((0, 3))), ((2, 4), [-100, -100])]
+)
+def test_losses_where_no_class_counts(name, shape, classes, reduction):
+    check(
+        lambda nn: getattr(nn, name)(reduction=reduction),
+        np.zeros(shape),
+        np.array(classes, dtype=np.int64),
+    )

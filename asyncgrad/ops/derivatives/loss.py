@@ -393,7 +393,7 @@ def _nll_spread(
     kept = g.reshape(kept_shape(shape, (dim,))) if each else g
     values = -counts * kept
     out.reshape(-1)[_places(xp, shape, dim, target)] = (
-        values.reshape(-1) if values.size > 1 else values
+        values if values.size == 1 else values.reshape(-1)
     )
     return out
 

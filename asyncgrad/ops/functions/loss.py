@@ -428,11 +428,6 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
     """
     check_device(name, x, target)
     shape, other = x._metadata.shape, target._metadata.shape
-    if target._metadata.dtype.kind not in "iu":
-        raise RuntimeError(
-            f"{name}: expected integer class indices, got {target._metadata.dtype}. Convert them "
-            f"with .to(asyncgrad.int64)."
-        )
     if not shape:
         raise ValueError(f"{name}: Expected 1 or more dimensions (got 0)")
     dim = 0 if len(shape) == 1 else 1
@@ -440,6 +435,11 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
         raise ValueError(
             f"{name}: Expected input batch_size ({shape[0]}) to match target batch_size "
             f"({other[0] if other else 1}): shapes {shape} and {other}."
+        )
+    if target._metadata.dtype.kind not in "iu":
+        raise RuntimeError(
+            f"{name}: expected integer class indices, got {target._metadata.dtype}. Convert them "
+            f"with .to(asyncgrad.int64)."
         )
     expected = (*shape[:dim], *shape[dim + 1 :])
     if other != expected:
@@ -520,7 +520,8 @@ def _counted(
     extra: Any = None
     if counted is None and weight is None:
         share = _share(target.size) if reduction == "mean" else 1.0
-        return share, share, None
+        empty = reduction == "mean" and not target.size
+        return share, share, float("nan") if empty else None
     F, dtype = x._metadata.F, x._metadata.dtype
     ones = F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
     weighted = ones if weight is None else weight[target] * ones
