@@ -1,6 +1,6 @@
 """PyTorch's `torch.optim`: updates of parameters, awaited where they are large."""
 
-from asyncgrad.optim import lr_scheduler
+from asyncgrad.optim import lr_scheduler, swa_utils
 from asyncgrad.optim.adadelta import Adadelta
 from asyncgrad.optim.adagrad import Adagrad
 from asyncgrad.optim.adam import Adam, AdamW
@@ -31,4 +31,5 @@ __all__ = [
     "Rprop",
     "SparseAdam",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
-from asyncgrad.core.holders import is_held, rebind, weights_lock
-from asyncgrad.core.variable import Variable, bump_version, wrap
+from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.rows import Rows
 from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_option
+from asyncgrad.optim.updates import check_option, put_values
 from asyncgrad.scheduler import offload
 
 if TYPE_CHECKING:
@@ -329,9 +328,4 @@ def _move(parameters: list[Any], start: list[Any], length: float, direction: Any
         step = (length * direction[place : place + many]).astype(origin.real.dtype, copy=False)
         values = origin + step.view(origin.dtype).reshape(origin.shape)
         place += many
-        if is_held(parameter):
-            with weights_lock:
-                rebind(parameter, values)
-        else:
-            parameter._metadata.device.launching(np.copyto)(parameter._array, values)
-            bump_version(parameter)
+        put_values(parameter, values)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.holders import is_held, rebind, weights_lock
+from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.functions.conversion import to
 from asyncgrad.ops.namespace import metadata_of
@@ -40,6 +41,16 @@ def copied_beside(key: str, value: Any, parameter: Any) -> Any:
         dtype = value._metadata.dtype
     with no_grad():
         return to(value, place, dtype, copy=True)
+
+
+def put_values(variable: Any, values: Any) -> None:
+    """Give a leaf the values of a new array: in place, or that array itself where it is held."""
+    if is_held(variable):
+        with weights_lock:
+            rebind(variable, values)
+    else:
+        variable._metadata.device.launching(np.copyto)(variable._array, values)
+        bump_version(variable)
 
 
 def host_number(value: float) -> Any:

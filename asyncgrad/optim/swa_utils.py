@@ -1,0 +1,250 @@
+"""Averages of a model's parameters over training, PyTorch's `torch.optim.swa_utils`."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.creation import tensor
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.norm import _BatchNorm
+from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
+from asyncgrad.optim.updates import put_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from asyncgrad.optim.optimizer import Optimizer
+
+
+def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
+    """The plain mean: a function of the average, the present value and how many were averaged."""
+
+    def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
+        return averaged + (current - averaged) / (num_averaged + 1)
+
+    return average
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
+    """A mean that forgets: a function like that of `get_swa_avg_fn`.
+
+    Raises:
+        ValueError: if `decay` is not within 0 and 1.
+    """
+    _check_decay(decay)
+
+    def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
+        return decay * averaged + (1 - decay) * current
+
+    return average
+
+
+def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
+    """The plain mean of many at once: changes the averages in a list."""
+
+    def average(averaged: Any, current: Any, num_averaged: Any) -> None:
+        weight = 1 / (int(num_averaged) + 1)
+        with no_grad():
+            for mean, value in zip(averaged, current, strict=True):
+                mean.add_((value - mean) * weight)
+
+    return average
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None]:
+    """A mean that forgets, of many at once: changes the averages in a list.
+
+    Raises:
+        ValueError: if `decay` is not within 0 and 1.
+    """
+    _check_decay(decay)
+
+    def average(averaged: Any, current: Any, num_averaged: Any) -> None:
+        with no_grad():
+            for mean, value in zip(averaged, current, strict=True):
+                mean.copy_(mean * decay + value * (1 - decay))
+
+    return average
+
+
+def _check_decay(decay: float) -> None:
+    if not 0.0 <= decay <= 1.0:
+        raise ValueError(
+            f"Invalid decay value {decay} provided. Please provide a value in [0,1] range."
+        )
+
+
+class AveragedModel(Module):
+    """A copy of a model whose parameters are averages of the model's.
+
+    Where a graph or a snapshot holds an average's values, the average gets new memory: other tasks
+    can use the copy while it is updated.
+
+    Args:
+        model: the model; it is copied.
+        device: where to put the copy; where the model is if None.
+        avg_fn: gives an average of the average so far, the present value and how many were
+            averaged; the plain mean if None.
+        multi_avg_fn: changes a list of averages in place, by a list of present values.
+        use_buffers: average buffers, too, instead of copying them.
+
+    Raises:
+        AssertionError: if both functions are given.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> model = ag.nn.Linear(1, 1, bias=False)
+        >>> mean = AveragedModel(model)
+        >>> for value in (1.0, 3.0):
+        ...     _ = ag.nn.init.constant_(model.weight, value)
+        ...     mean.update_parameters(model)
+        >>> mean.module.weight.item()
+        2.0
+    """
+
+    def __init__(
+        self,
+        model: Module,
+        device: Any = None,
+        avg_fn: Callable[[Any, Any, Any], Any] | None = None,
+        multi_avg_fn: Callable[[Any, Any, Any], None] | None = None,
+        use_buffers: bool = False,
+    ) -> None:
+        super().__init__()
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
+        self.module = copy.deepcopy(model)
+        if device is not None:
+            self.module.to(device)
+        self.register_buffer("n_averaged", tensor(0, device=device))
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the copy computes."""
+        return self.module(*args, **kwargs)
+
+    def update_parameters(self, model: Module) -> None:
+        """Take the model's present values into the averages."""
+        pairs = [
+            (mean, value.detach().to(mean.device))
+            for mean, value in zip(self._averaged(self.module), self._averaged(model), strict=False)
+        ]
+        with no_grad():
+            if not int(self.n_averaged):
+                for mean, value in pairs:
+                    _put(mean, value)
+            elif self.multi_avg_fn is None:
+                average = self.avg_fn or get_swa_avg_fn()
+                for mean, value in pairs:
+                    _put(mean, average(mean.detach(), value, self.n_averaged.to(mean.device)))
+            else:
+                groups: dict[Any, list[Any]] = {}
+                for mean, value in pairs:
+                    groups.setdefault((mean.device, mean.dtype), []).append((mean.detach(), value))
+                for (device, _), group in groups.items():
+                    means, values = zip(*group, strict=True)
+                    self.multi_avg_fn(means, values, self.n_averaged.to(device))
+            if not self.use_buffers:
+                for mean, value in zip(self.module.buffers(), model.buffers(), strict=True):
+                    _put(mean, value.detach().to(mean.device))
+            self.n_averaged += 1
+
+    def _averaged(self, model: Module) -> Iterable[Any]:
+        """What is averaged of a model."""
+        if self.use_buffers:
+            return itertools.chain(model.parameters(), model.buffers())
+        return model.parameters()
+
+
+def _put(mean: Any, value: Any) -> None:
+    """Give an average its new value, in memory of its own."""
+    put_values(mean, value._array.astype(mean._metadata.dtype).reshape(mean._metadata.shape))
+
+
+def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+    """Measure the statistics of a model's batch norms anew.
+
+    Args:
+        loader: inputs, or lists and tuples whose first is one.
+        model: the model, whose `forward` is no coroutine function.
+        device: where to put the inputs.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    was_training = model.training
+    model.train()
+    try:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None
+        with no_grad():
+            for item in loader:
+                given = item[0] if isinstance(item, (list, tuple)) else item
+                model(given if device is None else given.to(device))
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """The rate goes to a constant one, at which parameters are averaged.
+
+    Args:
+        optimizer: whose rates are changed.
+        swa_lr: the constant rate, or one for each group.
+        anneal_epochs: how many epochs it takes to get there.
+        anneal_strategy: "cos" or "linear".
+        last_epoch: the epoch after which to go on, -1 to start.
+
+    Raises:
+        ValueError: for another strategy, or a negative or broken number of epochs.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        swa_lr: Any,
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ) -> None:
+        rates = for_groups(optimizer, swa_lr, "swa_lr")
+        if anneal_strategy not in {"cos", "linear"}:
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+            raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["swa_lr"] = rate
+        self._anneal_strategy = anneal_strategy
+        self.anneal_epochs = anneal_epochs
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group at `last_epoch`."""
+        step = self._step_count - 1
+        if self.anneal_epochs == 0:
+            step = max(1, step)
+        before, now = self._way(step - 1), self._way(step)
+        rates = []
+        for group in self.optimizer.param_groups:
+            last = group["swa_lr"]
+            # Where the rate came from: what is left of the way then was that part of it.
+            first = last if before == 1 else (group["lr"] - before * last) / (1 - before)
+            rates.append(last * now + first * (1 - now))
+        return rates
+
+    def _way(self, step: int) -> float:
+        """How much of the way is gone at a step."""
+        part = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
+        return part if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * part)) / 2

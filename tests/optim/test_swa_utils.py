@@ -1,0 +1,119 @@
+"""Averages of models beside PyTorch's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+WAYS = {
+    "mean": lambda swa: {},
+    "function": lambda swa: {"avg_fn": swa.get_swa_avg_fn()},
+    "forgetting": lambda swa: {"avg_fn": swa.get_ema_avg_fn(0.7)},
+    "many": lambda swa: {"multi_avg_fn": swa.get_swa_multi_avg_fn()},
+    "many_forgetting": lambda swa: {"multi_avg_fn": swa.get_ema_multi_avg_fn(0.7)},
+    "buffers": lambda swa: {"multi_avg_fn": swa.get_ema_multi_avg_fn(0.7), "use_buffers": True},
+}
+
+
+def swa_of(library):
+    return library.optim.swa_utils
+
+
+def model_of(library):
+    nn = library.nn
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double()
+
+
+def equal(mine, other):
+    found, expected = mine.state_dict(), other.state_dict()
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name].numpy(), value.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_averages_are_pytorchs(way):
+    random = np.random.default_rng(0)
+    pairs = []
+    for library in (ag, torch):
+        model = model_of(library)
+        pairs.append((model, swa_of(library).AveragedModel(model, **WAYS[way](swa_of(library)))))
+    for _ in range(4):
+        for mine, other in zip(*(model.state_dict().values() for model, _ in pairs), strict=True):
+            value = random.standard_normal(tuple(other.shape)) * 5
+            mine.copy_(ag.tensor(value))
+            other.copy_(torch.tensor(value))
+        for model, mean in pairs:
+            mean.update_parameters(model)
+    equal(pairs[0][1], pairs[1][1])
+    x = random.standard_normal((5, 3))
+    outputs = [mean.eval()(library.tensor(x)) for library, (_, mean) in
+               zip((ag, torch), pairs, strict=True)]  # fmt: skip
+    np.testing.assert_allclose(*(y.detach().numpy() for y in outputs), rtol=1e-5)
+
+
+def test_statistics_are_measured_anew():
+    random = np.random.default_rng(0)
+    batches = [random.standard_normal((6, 3)) for _ in range(3)]
+    mine, other = model_of(ag), model_of(torch).eval()
+    mine.load_state_dict({k: ag.tensor(v.numpy()) for k, v in other.state_dict().items()})
+    mine.eval()
+    ag.optim.swa_utils.update_bn([(ag.tensor(b), 0) for b in batches], mine)
+    torch.optim.swa_utils.update_bn([torch.tensor(b) for b in batches], other)
+    equal(mine, other)
+    assert not mine.training
+    assert mine[1].momentum == 0.1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"anneal_epochs": 3, "anneal_strategy": "linear"}, {"anneal_epochs": 0}],
+)
+def test_rates_are_pytorchs(options):
+    rates = []
+    for library in (ag, torch):
+        groups = [{"params": [library.zeros(1)], "lr": lr} for lr in (1.0, 0.5)]
+        optimizer = library.optim.SGD(groups, lr=1.0)
+        schedule = swa_of(library).SWALR(optimizer, [0.05, 0.1], **options)
+        seen = []
+        for _ in range(14):
+            optimizer.step()
+            schedule.step()
+            seen.append(schedule.get_last_lr())
+        rates.append(seen)
+    np.testing.assert_allclose(*rates, rtol=1e-12)
+
+
+def test_others_keep_the_average_they_have_begun_with():
+    model = ag.nn.Linear(1, 1, bias=False)
+    mean = ag.optim.swa_utils.AveragedModel(model)
+    mean.update_parameters(model)
+    before = mean.module.weight.item()
+    with mean.snapshot():
+        ag.nn.init.constant_(model.weight, before + 2.0)
+        mean.update_parameters(model)
+        assert mean.module.weight.item() == before
+    assert mean.module.weight.item() == pytest.approx(before + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda swa, o, m: swa.get_ema_avg_fn(1.5), ValueError),
+        (lambda swa, o, m: swa.get_ema_multi_avg_fn(-0.5), ValueError),
+        (lambda swa, o, m: swa.AveragedModel(m, avg_fn=max, multi_avg_fn=max), AssertionError),
+        (lambda swa, o, m: swa.SWALR(o, 0.1, anneal_strategy="step"), ValueError),
+        (lambda swa, o, m: swa.SWALR(o, 0.1, anneal_epochs=-1), ValueError),
+        (lambda swa, o, m: swa.SWALR(o, [0.1, 0.2]), ValueError),
+    ],
+)
+def test_what_pytorch_refuses_is_refused(make, error):
+    for library in (torch, ag):
+        model = library.nn.Linear(1, 1)
+        with pytest.raises(error):
+            make(swa_of(library), library.optim.SGD(model.parameters(), lr=1.0), model)
