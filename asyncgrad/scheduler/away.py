@@ -68,25 +68,19 @@ class Away:
         urgency: Urgency,
     ) -> None:
         loop = engine.loop
+        errand = _Errand(job, report)
         if engine.closed:
             # The loop is shutting down and this is the last of its clean-up.
-            loop.call_soon(_run_and_report, job, report)
+            loop.call_soon(errand.run, errand.report)
         else:
             self._switching.begin()
-            tell = partial(tell_loop, loop, self._reported, report)
-            job = partial(_run_and_report, job, tell)
-            self.threads.submit(job, urgency)
+            tell = partial(tell_loop, loop, self._reported, errand)
+            self.threads.submit(partial(errand.run, tell), urgency)
 
-    def _reported(
-        self, report: Callable[..., None], outcome: Any, error: BaseException | None
-    ) -> None:
+    def _reported(self, errand: _Errand) -> None:
         """A thread has ended a job; on the loop."""
         self._switching.end()
-        try:
-            report(outcome, error)
-        finally:
-            # The error's traceback may hold this frame.
-            del report, error
+        errand.report()
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads go; `ended` is called in the last of them, at its end."""
@@ -112,18 +106,46 @@ class Away:
             del task, error
 
 
-def _run_and_report(job: Callable[[], Any], report: Callable[[Any, Any], None]) -> None:
-    """Run something, and report what came of it."""
-    outcome = error = None
-    try:
-        outcome = job()
-    except BaseException as caught:
-        error = caught
-    try:
-        report(outcome, error)
-    finally:
-        # The traceback holds this frame, and this frame the pass.
-        del job, report, error
+class _Errand:
+    """What a thread does, and what the loop does with what came of it.
+
+    It lets go of each as it begins: the loop may have been told, and have ended a pass, before the
+    thread gets as far as to forget the errand.
+    """
+
+    __slots__ = ("_error", "_job", "_outcome", "_report")
+
+    def __init__(
+        self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        self._job: Callable[[], Any] | None = job
+        self._report: Callable[[Any, BaseException | None], None] | None = report
+        self._outcome: Any = None
+        self._error: BaseException | None = None
+
+    def run(self, tell: Callable[[], None]) -> None:
+        """Do it, and tell somebody."""
+        job, self._job = self._job, None
+        assert job is not None
+        try:
+            self._outcome = job()
+        except BaseException as error:
+            self._error = error
+        finally:
+            del job
+        tell()
+
+    def report(self) -> None:
+        """Report what came of it."""
+        report, self._report = self._report, None
+        assert report is not None
+        outcome, self._outcome = self._outcome, None
+        error, self._error = self._error, None
+        try:
+            report(outcome, error)
+        finally:
+            # The error's traceback may hold this frame.
+            del report, outcome, error
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., None], *facts: Any) -> None:

@@ -29,13 +29,15 @@ _SEGMENT_NS = 4_000_000
 class _Job:
     """Something that is done once, by whoever is first."""
 
-    __slots__ = ("_call", "_done", "_open")
+    __slots__ = ("_call", "_done", "_error", "_open", "_result")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call: Callable[[], Any] | None = call
         #: Taking what is in here is taking the job.
         self._open = [None]
-        self._done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._result: Any = None
+        self._error: BaseException | None = None
 
     def try_run(self) -> None:
         """Do it, if nobody has begun."""
@@ -47,18 +49,21 @@ class _Job:
         assert call is not None
         token = hush()
         try:
-            self._done.put((call(), None))
+            self._result = call()
         except BaseException as error:
-            self._done.put((None, error))
+            self._error = error
         finally:
             unhush(token)
-            del token
-            del call
+            # Who is told may be faster than this thread, which is to hold nothing then.
+            del token, call
+        self._done.put(None)
 
     def result(self) -> Any:
         """What came of it; here it is done if nobody has begun."""
         self.try_run()
-        result, error = self._done.get()
+        self._done.get()
+        result, self._result = self._result, None
+        error, self._error = self._error, None
         if error is None:
             return result
         try:

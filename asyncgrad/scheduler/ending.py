@@ -60,10 +60,10 @@ def stopped_by(error: BaseException) -> AutogradError:
 def as_failure(error: BaseException) -> BaseException:
     """The error as the caller of a pass can be given it.
 
-    Futures refuse StopIteration, and a node's own CancelledError is the node's failure and no
-    cancellation of who awaits the pass.
+    Futures refuse StopIteration, GeneratorExit would close the coroutines that await them, and a
+    node's own CancelledError is the node's failure and no cancellation of who awaits the pass.
     """
-    if isinstance(error, (StopIteration, asyncio.CancelledError)):
+    if isinstance(error, (StopIteration, GeneratorExit, asyncio.CancelledError)):
         failure = AutogradError(f"a node raised {error!r}")
         failure.__cause__ = error
         return failure

@@ -83,10 +83,11 @@ class BackwardFuture(asyncio.Future[Any]):
                 unobserved[starter] -= 1
         if _get_running_loop() is not self._loop:
             raise _in_another_loop()
-        return self._give_way() if engine.spent else _wait(self)
+        # Who awaits a pass that goes on gives way as it is, and cancels the pass with itself.
+        return self._give_way() if engine.spent and self.done() else _wait(self)
 
     def _give_way(self) -> Generator[Any, None, Any]:
-        """Wait for the next turn of the loop, and for the end of the pass."""
+        """Wait for the next turn of the loop, though the pass has ended."""
         yield
         waiting = _wait(self)
         # The error's traceback will hold this frame: it must not hold the future.

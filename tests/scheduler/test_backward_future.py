@@ -254,7 +254,9 @@ class TestErrors:
         assert x.grad is None
 
     @pytest.mark.parametrize("cost", [1, HEAVY])
-    @pytest.mark.parametrize("error", [StopIteration(1), asyncio.CancelledError("node's")])
+    @pytest.mark.parametrize(
+        "error", [StopIteration(1), GeneratorExit("node's"), asyncio.CancelledError("node's")]
+    )
     async def test_exceptions_that_mean_something_to_asyncio_are_failures_of_the_node(
         self, error: BaseException, cost: int
     ) -> None:
@@ -270,6 +272,20 @@ class TestErrors:
             causes.append(causes[-1].__cause__)
         assert causes[-1] is error
         assert not future.cancelled()
+
+    async def test_a_node_that_raises_generator_exit_closes_no_coroutine(self) -> None:
+        """asyncio would throw it into those that await the pass, which ends all but the first."""
+
+        def fail() -> None:
+            raise GeneratorExit
+
+        async def caller() -> str:
+            with pytest.raises(RuntimeError):
+                await calls(leaf(), fail, HEAVY).sum().backward()
+            await asyncio.sleep(0)
+            return "went on"
+
+        assert await caller() == "went on"
 
     async def test_a_hook_of_a_table_node_that_raises_is_named(self) -> None:
         x = leaf()

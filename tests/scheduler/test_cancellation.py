@@ -363,6 +363,33 @@ class TestAnyio:
         await assert_nothing_runs()
 
 
+@pytest.mark.parametrize("length", [1, 3_000])
+async def test_who_gives_way_before_the_await_cancels_the_pass_too(length: int) -> None:
+    """This turn of the loop is used up: awaiting a pass is the next turn's, and cancelled then."""
+    engine = ag.engine()
+    xs: list[ag.Tensor] = []
+
+    async def work() -> None:
+        x = leaf()
+        future = long_pass(x, length).backward()
+        engine.spent = True
+        xs.append(x)
+        await future
+
+    tasks = [asyncio.create_task(work()) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert len(xs) == len(tasks)
+    # Nothing takes these back.
+    committed = [x.grad is not None for x in xs]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    assert ag.engine().statistics().in_flight == 0, "a pass goes on whose awaiter has gone"
+    assert [x.grad is not None for x in xs] == committed
+    await assert_nothing_runs()
+
+
 class TestCancel:
     async def test_it_is_idempotent_and_keeps_its_message(self) -> None:
         x = leaf()

@@ -204,7 +204,8 @@ def as_expected(error: BaseException | None, kind: type[BaseException]) -> bool:
     """Whether a pass has ended with an error; some mean something else to futures."""
     if isinstance(error, kind):
         return "planned" in str(error)
-    return kind in {StopIteration, StopAsyncIteration} and isinstance(error, RuntimeError)
+    special = {StopIteration, StopAsyncIteration, GeneratorExit}
+    return kind in special and isinstance(error, RuntimeError)
 
 
 @pytest.mark.asyncio

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from _thread import get_ident
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ import pytest
 from passes import HEAVY, chain, leaf
 
 import asyncgrad as ag
-from asyncgrad.scheduler import blas
+from asyncgrad.scheduler import away, blas
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -55,6 +58,51 @@ def test_they_leave_no_trace() -> None:
     for _ in range(20):
         asyncio.run(main())
     assert threading.enumerate() == before
+
+
+@pytest.mark.parametrize("kind", ["pass", "error", "offloaded"])
+def test_a_thread_holds_nothing_of_what_it_has_reported(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The loop is told, and goes on, before the thread gets to the end of its job."""
+    tell = away.tell_loop
+    may_leave = threading.Event()
+
+    def tell_and_stay(*arguments: Any) -> None:
+        tell(*arguments)
+        del arguments
+        assert may_leave.wait(60)
+
+    monkeypatch.setattr(away, "tell_loop", tell_and_stay)
+
+    def node() -> None:
+        if kind == "error":
+            raise ValueError("planned")
+
+    async def held() -> Any:
+        if kind == "offloaded":
+            return weakref.ref(await ag.offload(leaf))
+        loss = chain(leaf(), 2, node, cost=HEAVY).sum()
+        with suppress(ValueError):
+            await loss.backward()
+        return weakref.ref(loss.grad_fn)
+
+    async def main() -> None:
+        try:
+            something = await held()
+            # This turn of the loop still has the futures in its hands.
+            await asyncio.sleep(0)
+            assert something() is None
+        finally:
+            # The engine waits for its threads.
+            may_leave.set()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 def test_jobs_given_before_the_end_are_done() -> None:
