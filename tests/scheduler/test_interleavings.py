@@ -140,7 +140,7 @@ def test_a_job_is_done_once() -> None:
             state.results.append(5)
 
     def once(state: State) -> bool:
-        return state.ran == [1] and state.job._done.get_nowait() == (5, None)
+        return state.ran == [1] and state.job._done.qsize() == 1 and state.job.result() == 5
 
     explore(State, [help_out, own], once, max_executions=300)
 

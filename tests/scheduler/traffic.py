@@ -182,7 +182,7 @@ class Traffic:
         if one.late:
             # Late, or wrong before anybody looked at the clock.
             assert isinstance(error, TimeoutError)
-        elif one.fate is StopIteration:
+        elif one.fate in {StopIteration, GeneratorExit}:
             assert isinstance(error, RuntimeError)
         elif one.fate is not None:
             assert type(error) is one.fate
