@@ -24,7 +24,8 @@ class Line:
         self.waiting: deque[Future[None]] = deque()
         self._visit_ns = visit_ns
         self._admitting = False
-        self._start = 0
+        #: When visitors were last let in, and when the first of them had its turn.
+        self._admitted_at = self._start = 0
 
     def join(self, engine: Engine) -> Future[None]:
         """What becomes done when it is the caller's turn."""
@@ -37,13 +38,16 @@ class Line:
         return waiting
 
     def _admit(self, engine: Engine) -> None:
-        """Wake as many as a slice has time for, by what the last ones took."""
+        """Wake as many as a turn has time for, by what the last ones took, and everybody else."""
         loop = engine.loop
         line = self.waiting
+        others, self._admitted_at = self._start - self._admitted_at, engine.clock()
+        # However busy others are, half of a slice is for those who give way.
+        budget = engine.slice_ns - min(max(0, others), engine.slice_ns // 2)
         loop.call_soon(self._note_start, engine)
         count = 0
         # To the nearest: a turn may last half a visit longer, and is rarely half empty.
-        most = max(1, (engine.slice_ns + self._visit_ns // 2) // self._visit_ns)
+        most = max(1, (budget + self._visit_ns // 2) // self._visit_ns)
         while line and count < most:
             first = line.popleft()
             if not first.done():

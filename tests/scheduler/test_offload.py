@@ -110,6 +110,41 @@ async def test_those_who_cooperate_come_back_in_order() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(("busy", "visitors_a_turn"), [(0, 8), (1, 6), (3, 4)])
+async def test_fewer_come_back_in_a_turn_in_which_others_are_busy(
+    busy: int, visitors_a_turn: int
+) -> None:
+    """A turn of the loop lasts a slice with all that happens in it; half is for those who wait."""
+    engine = ag.engine()
+    visit, slice_ns = engine.slice_ns // 8, engine.slice_ns
+    now = [0]
+    engine.clock = lambda: now[0]
+    turn = [0]
+    seen: list[int] = []
+
+    async def others() -> None:
+        while True:
+            turn[0] += 1
+            now[0] += busy * slice_ns // 4
+            await asyncio.sleep(0)
+
+    async def visitor() -> None:
+        await ag.cooperate()
+        now[0] += visit
+        seen.append(turn[0])
+
+    engine.overdrawn()
+    now[0] += slice_ns
+    tasks = [asyncio.create_task(visitor()) for _ in range(200)]
+    bystander = asyncio.create_task(others())
+    await asyncio.gather(*tasks)
+    bystander.cancel()
+    # The first turns show what a visit takes, and the last is as it is.
+    counts = [seen.count(number) for number in sorted(set(seen))][8:-1]
+    assert set(counts) == {visitors_a_turn}
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError])
 async def test_errors_that_mean_something_to_coroutines_are_failures(
     kind: type[BaseException],
