@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
     parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
     args = parser.parse_args()
+    print(f"http://{args.host}:{args.port} (Ctrl-C ends it)", flush=True)
     os.environ[SETTINGS] = json.dumps({"weights": str(args.weights), "timeout": args.timeout})
     uvicorn.run(
         "examples.service.app:from_environment",

@@ -32,6 +32,7 @@ def main() -> int:
     else:
         listed = json.loads(args.tenants.read_text())
         plans = {name: Plan(**facts) for name, facts in listed.items()}
+    print(f"http://{args.host}:{args.port} (Ctrl-C ends it)", flush=True)
     uvicorn.run(
         create_app(plans),
         host=args.host,

@@ -33,13 +33,15 @@ def run(*arguments: str | Path, cwd: Path = ROOT) -> str:
 @contextmanager
 def service(folder: Path, *arguments: str):
     """The digits service as a process of its own, once it is ready: the process and its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    # Bound and not listened at for as long as the service runs: nobody else is given the port.
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    port = kept.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.service", "--port", str(port),
          "--weights", str(folder / "w.safetensors"), "--timeout", "100", *arguments],
-        cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     try:
@@ -56,3 +58,4 @@ def service(folder: Path, *arguments: str):
     finally:
         process.kill()
         process.communicate()
+        kept.close()

@@ -224,46 +224,83 @@ def test_shifts_keep_the_image_first_and_lose_only_its_edge():
     ]  # fmt: skip
 
 
+#: Keeps weights whose values are all their step's number. For each step that is asked for, a fork
+#: keeps that one, and then stops on its way to keep the next: before or after a call of Python's or
+#: of C's, the one that is asked for.
+WRITER = """
+import os, pathlib, signal, sys
+from examples.service import checkpoint
+from examples.service.model import Published, make_model
+path, model = pathlib.Path(sys.argv[1]), make_model()
+
+def keep(step, stop=None):
+    for p in model.parameters():
+        p._array[...] = step
+    published, seen = Published.of(model, step), 0
+
+    def count(*_):
+        nonlocal seen
+        seen += 1
+        if seen == stop:
+            print(os.getpid(), flush=True)
+            signal.pause()
+
+    sys.setprofile(count)
+    checkpoint.save(published, path)
+    sys.setprofile(None)
+    return seen
+
+keep(0)
+print(keep(0), flush=True)
+for line in sys.stdin:
+    step, stop = map(int, line.split())
+    writer = os.fork()
+    if not writer:
+        keep(step)
+        keep(step + 1, stop)
+        print(0, flush=True)
+        os._exit(1)
+    _, status = os.waitpid(writer, 0)
+    print(os.WTERMSIG(status), flush=True)
+"""
+
+
 def test_a_kill_in_the_midst_of_a_checkpoint_loses_nothing(tmp_path):
-    """Again and again: the file is always a whole one, of the last step or the one before."""
+    """Fifty times, all along its way: the file is always a whole one, of the old or new step."""
     path = tmp_path / "w.safetensors"
-    checkpoint.save(Published.of(make_model(), 0), path)
-    script = (
-        "import sys, pathlib\n"
-        "from examples.service import checkpoint\n"
-        "from examples.service.model import Published, make_model\n"
-        "path, model, step = pathlib.Path(sys.argv[1]), make_model(), int(sys.argv[2])\n"
-        "print('ready', flush=True)\n"
-        "while True:\n"
-        "    step += 1\n"
-        "    for p in model.parameters(): p._array[...] = step\n"
-        "    checkpoint.save(Published.of(model, step), path)\n"
-        "    print(step, flush=True)\n"
+    writing = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
-    step = 0
-    for round_ in range(int(os.environ.get("KILLS", "5"))):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, str(path), str(step)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(2 + round_)]
-        process.kill()
-        said += process.stdout.read().splitlines()
-        process.wait()
-        process.stdout.close()
-        last = int(said[-1])
+    assert writing.stdin is not None
+    assert writing.stdout is not None
+    calls = int(writing.stdout.readline())
+    step, new = 0, []
+    for kill in range(50):
+        step += 1
+        print(step, 1 + kill * calls // 50, file=writing.stdin, flush=True)
+        writer = int(writing.stdout.readline())
+        assert writer > 0, "it has not come so far"
+        os.kill(writer, signal.SIGKILL)
+        assert int(writing.stdout.readline()) == signal.SIGKILL
         found = checkpoint.load(path, make_model())
         assert found is not None
-        assert last <= found.step <= last + 1
+        assert found.step in (step, step + 1)
         for value in found.model.state_dict().values():
             assert (value == found.step).all()
         # At most what this writer has left; the next one clears it away.
         assert len(list(tmp_path.iterdir())) <= 2
+        new.append(found.step == step + 1)
         step = found.step
+    # The old one until a moment, and the new one from then on.
+    assert new == sorted(new)
+    assert {*new} == {False, True}
+    writing.communicate()
+    assert writing.returncode == 0
     checkpoint.save(Published.of(make_model(), step), path)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
