@@ -77,12 +77,13 @@ class Patient(H11Protocol):
 
     A connection has so many seconds for the head of its first request, and for that of each further
     one from its first byte on. Too many that wait make the oldest of them go. Between two requests
-    uvicorn's `timeout_keep_alive` counts.
+    uvicorn's `timeout_keep_alive` counts. Who does not take what is sent has as long, too.
     """
 
     patience: ClassVar[float] = PATIENCE
     #: Those that have not asked yet, the oldest first.
     waiting: ClassVar[dict[Patient, asyncio.TimerHandle]] = {}
+    _full: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait."""
@@ -101,7 +102,23 @@ class Patient(H11Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Wait no longer."""
         self._end_wait()
+        self._end_full()
         super().connection_lost(error)
+
+    def pause_writing(self) -> None:
+        """The client has left more than a little unread: begin to wait for it."""
+        super().pause_writing()
+        self._full = self.loop.call_later(self.patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._end_full()
+        super().resume_writing()
+
+    def _end_full(self) -> None:
+        if self._full is not None:
+            self._full.cancel()
+            self._full = None
 
     def _wait(self) -> None:
         if self in self.waiting:

@@ -7,7 +7,7 @@ import json
 import resource
 import socket
 import struct
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -134,6 +134,20 @@ def test_a_page_too_many_is_told_to_come_later(tmp_path, monkeypatch):
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
+@asynccontextmanager
+async def patiently(application):
+    """An application with a server that has little patience; its port."""
+    config = uvicorn.Config(application, http=Patient, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        # Not `serve`: signals are not this test's.
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listening])
+        yield listening.getsockname()[1]
+        await server.shutdown(sockets=[listening])
+
+
 @pytest.mark.asyncio
 async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
     """Nobody else is there: whatever the machine does meanwhile, the refusal is what comes next."""
@@ -145,14 +159,7 @@ async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    config = uvicorn.Config(echo, http=Patient, log_level="critical", lifespan="off")
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        # Not `serve`: signals are not this test's.
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup(sockets=[listening])
+    async with patiently(echo) as port:
         for said in (b"", b"GET / HT"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(said)
@@ -160,7 +167,31 @@ async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
             writer.close()
             await writer.wait_closed()
         assert not web.Patient.waiting
-        await server.shutdown(sockets=[listening])
+
+
+@pytest.mark.asyncio
+async def test_who_does_not_take_the_answer_is_left(monkeypatch):
+    monkeypatch.setattr(Patient, "patience", 0.01)
+    ended = asyncio.Event()
+    chunk, chunks = bytes(1 << 20), 64
+
+    async def generous(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(chunks):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        ended.set()
+
+    async with patiently(generous) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        # Nothing more is sent to it, so this comes to its end.
+        await ended.wait()
+        taken = 0
+        with suppress(ConnectionResetError):
+            while some := await reader.read(len(chunk)):
+                taken += len(some)
+        assert taken < chunks * len(chunk)
+        writer.close()
 
 
 @pytest.mark.asyncio
