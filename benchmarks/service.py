@@ -137,7 +137,11 @@ def turns(setting: Setting) -> tuple[float, dict[str, list[Turn]]]:
 
 def measure(setting: Setting) -> Iterator[Row]:
     """The rows of the table."""
-    rate, seen = turns(setting)
+    return rows_of(*turns(setting))
+
+
+def rows_of(rate: float, seen: Mapping[str, Sequence[Turn]]) -> Iterator[Row]:
+    """What turns that have been measured come to."""
     what = f"predictions at {rate:.0f}/s on {CONNECTIONS} connections, while it learns"
     latencies = {
         "p50": lambda turn: turn.percentile(50),

@@ -1,7 +1,7 @@
 """The picture of a service that learns: how long predictions take, on all sides of the load test.
 
-`python -m benchmarks.service_plot [PATH.svg]` measures anew, and draws for each side what so many
-of a hundred predictions did not exceed.
+`python -m benchmarks.service_plot [PATH.svg]` measures anew, draws for each side what so many of a
+hundred predictions did not exceed, and prints the table of the same turns.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from benchmarks.harness import Setting
-from benchmarks.service import CONNECTIONS, IDLE, turns
+from benchmarks.harness import Machine, Setting, load
+from benchmarks.report import as_markdown
+from benchmarks.service import CONNECTIONS, IDLE, rows_of, turns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from benchmarks.service import Turn
 
 mpl.use("svg")
@@ -38,9 +41,8 @@ NAMES = {
 SLOWER = np.logspace(2, -1, 121)
 
 
-def draw(path: Path = PICTURE, *, quick: bool = False) -> None:
-    """Measure, and save the picture."""
-    rate, seen = turns(Setting(quick=quick))
+def draw(rate: float, seen: Mapping[str, Sequence[Turn]], path: Path) -> None:
+    """Save the picture of some turns."""
     figure, axis = plt.subplots(figsize=(8.4, 4.2), layout="constrained")
     for side, (name, colour) in NAMES.items():
         one = median_turn(seen[side])
@@ -75,5 +77,13 @@ def median_turn(turns: list[Turn]) -> Turn:
     return sorted(turns, key=lambda turn: turn.percentile(99))[len(turns) // 2]
 
 
+def main() -> None:
+    """Measure, draw, and print."""
+    before = load()
+    rate, seen = turns(Setting())
+    draw(rate, seen, Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE)
+    print(as_markdown([*rows_of(rate, seen)], Machine.here(), (before, load())))
+
+
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE)
+    main()
