@@ -37,8 +37,8 @@ class Lull:
         self.waiting.append(waiting)
         if not self._looking:
             self._looking = True
-            self._last = self._since = engine.clock()
             engine.loop.call_soon(self._look, engine)
+            self._last = self._since = engine.clock()
         return waiting
 
     def _look(self, engine: Engine) -> None:
@@ -54,6 +54,7 @@ class Lull:
         if now - self._last < _NOTHING_NS or now - self._since > patience:
             waiting.popleft().set_result(None)
             self._since = now
-        self._last = now
         # What has just been woken runs before this does, and then counts as what happened.
         engine.loop.call_soon(self._look, engine)
+        # Not `now`: in debug mode the line above takes as long as a callback does.
+        self._last = engine.clock()
