@@ -250,9 +250,13 @@ class Batcher(Generic[_Item, _Result]):
             for entry in entries:
                 entry.error = error
         except BaseException as error:
+            # What compute has awaited may have been cancelled; that stops nothing else.
+            alone = isinstance(error, anyio.get_cancelled_exc_class()) and not _is_cancelled()
+            what = "computation" if alone else "batcher"
             for entry in entries:
-                entry.error = RuntimeError(f"the batcher was stopped by {type(error).__name__}")
-            raise
+                entry.error = RuntimeError(f"the {what} was stopped by {type(error).__name__}")
+            if not alone:
+                raise
         finally:
             for entry in entries:
                 entry.answered.set()
@@ -260,3 +264,8 @@ class Batcher(Generic[_Item, _Result]):
     def statistics(self) -> BatcherStatistics:
         """What has been done so far."""
         return BatcherStatistics(len(self._line), self._batches, self._requests, self._refused)
+
+
+def _is_cancelled() -> bool:
+    """Whether a scope around the caller is."""
+    return anyio.current_effective_deadline() == -math.inf

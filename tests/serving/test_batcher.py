@@ -217,6 +217,51 @@ async def test_a_batch_that_nobody_waits_for_any_more_is_cancelled():
         assert await asyncio.gather(batcher(3), batcher(4)) == [30, 40]
 
 
+async def test_a_cancellation_of_what_compute_awaits_stops_its_batch_and_not_the_batcher():
+    """A pass may be cancelled by whoever has its future."""
+
+    async def compute(items):
+        x = ag.tensor(1.0, requires_grad=True)
+        y = x * 2
+        if 1 in items:
+            # It never ends by itself.
+            y.register_hook(lambda gradient: asyncio.Event().wait())
+        backward = y.backward()
+        if 1 in items:
+            backward.cancel()
+        await backward
+        return items
+
+    async with Batcher(compute, max_size=1, max_delay=NEVER) as batcher:
+        with pytest.raises(RuntimeError, match="the computation was stopped by CancelledError"):
+            await batcher(1)
+        assert await batcher(2) == 2
+
+
+async def test_a_loop_that_ends_ends_a_batcher_in_the_midst_of_a_batch():
+    """It cancels all tasks at once: the batcher's own, and who has opened it."""
+    computing, ended = asyncio.Event(), []
+
+    async def compute(items):
+        computing.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(items)
+
+    async def serve():
+        async with Batcher(compute, max_size=1, max_delay=NEVER) as batcher:
+            await batcher(1)
+
+    serving = asyncio.create_task(serve())
+    await computing.wait()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.wait([serving])
+    assert ended == [[1]]
+    assert serving.cancelled()
+
+
 async def test_whoever_still_waits_when_the_batcher_is_stopped_is_told():
     async def one(batcher, item):
         with pytest.raises(RuntimeError, match="the batcher was stopped"):
