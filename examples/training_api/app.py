@@ -174,7 +174,9 @@ def create_app(plans: dict[str, Plan]) -> FastAPI:
         async def work() -> dict[str, Any]:
             for group in tenant.optimizer.param_groups:
                 group["lr"] = step.lr
-            await tenant.optimizer.step_async()
+            # All or nothing: what was begun is ended, whether or not its client has gone.
+            with anyio.CancelScope(shield=True):
+                await tenant.optimizer.step_async()
             tenant.optimizer.zero_grad()
             tenant.steps += 1
             return {"steps": tenant.steps}

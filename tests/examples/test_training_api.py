@@ -156,6 +156,36 @@ async def test_a_quota_is_a_tenants_own(monkeypatch):
         await bob.forward_backward(*batch(20))
 
 
+async def asked(app, path, body, gone) -> list[dict]:
+    """What Ann is sent, who is there until `gone` is set."""
+    sent = []
+    body = [{
+        "type": "http.request", "more_body": False,
+        "body": httpx.Request("POST", "http://test", json=body).content,
+    }]  # fmt: skip
+
+    async def receive():
+        if body:
+            return body.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": b"",
+        "query_string": b"", "scheme": "http", "http_version": "1.1", "server": ("test", 80),
+        "client": ("test", 1), "root_path": "",
+        "headers": [
+            (b"authorization", f"Bearer {TOKENS['ann']}".encode()),
+            (b"content-type", b"application/json"),
+        ],
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return sent
+
+
 async def test_a_pass_ends_when_its_client_goes_and_leaves_no_gradient(monkeypatch):
     app = create_app(plans())
     started, gone = asyncio.Event(), asyncio.Event()
@@ -173,40 +203,48 @@ async def test_a_pass_ends_when_its_client_goes_and_leaves_no_gradient(monkeypat
         return loss
 
     monkeypatch.setattr(ag.nn.functional, "cross_entropy", slow)
-    sent = []
-    body = [{"type": "http.request", "body": httpx.Request(
-        "POST", "http://test", json={"inputs": packed(inputs), "labels": labels.tolist()}
-    ).content, "more_body": False}]  # fmt: skip
-
-    async def receive():
-        if body:
-            return body.pop()
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {
-        "type": "http", "method": "POST", "path": "/v1/forward_backward", "raw_path": b"",
-        "query_string": b"", "scheme": "http", "http_version": "1.1", "server": ("test", 80),
-        "client": ("test", 1), "root_path": "",
-        "headers": [
-            (b"authorization", f"Bearer {TOKENS['ann']}".encode()),
-            (b"content-type", b"application/json"),
-        ],
-    }  # fmt: skip
-    running = asyncio.ensure_future(app(scope, receive, send))
+    body = {"inputs": packed(inputs), "labels": labels.tolist()}
+    running = asyncio.ensure_future(asked(app, "/v1/forward_backward", body, gone))
     await started.wait()
     gone.set()
-    await running
-    assert sent[0]["status"] == 499
+    assert (await running)[0]["status"] == 499
     assert ag.engine().statistics().in_flight == 0
     monkeypatch.setattr(ag.nn.functional, "cross_entropy", plain)
     async with client(app, TOKENS["ann"]) as ann:
         assert (await ann.status())["passes"] == 0
         await ann.forward_backward(inputs, labels)
         assert await ann.optim_step() == 1
+
+
+async def test_a_step_that_was_begun_is_taken_once_though_its_client_goes(monkeypatch):
+    app = create_app(plans())
+    started, gone, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    plain, taken = ag.optim.Adam.step_async, []
+
+    async def slow(self):
+        started.set()
+        await go_on.wait()
+        taken.append(
+            sum(parameter.grad is not None for parameter in self.param_groups[0]["params"])
+        )
+        return await plain(self)
+
+    monkeypatch.setattr(ag.optim.Adam, "step_async", slow)
+    async with client(app, TOKENS["ann"]) as ann:
+        await ann.forward_backward(*batch())
+        running = asyncio.ensure_future(asked(app, "/v1/optim_step", {}, gone))
+        await started.wait()
+        gone.set()
+        waiting = asyncio.ensure_future(ann.optim_step())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not running.done()
+        go_on.set()
+        await running
+        assert await waiting == 2
+    # The second step had no gradients left to go by.
+    assert taken[0] > 0
+    assert taken[1] == 0
 
 
 async def test_a_tenants_passes_are_as_urgent_as_its_plan_says(monkeypatch):
