@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.autograd.passes import backward
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import check_bool, current, refuse_in_transform
-from asyncgrad.core.node import Edge, Node, extras_of, shown
+from asyncgrad.core.node import Edge, Node, shown
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     Variable,
@@ -23,6 +23,7 @@ from asyncgrad.core.variable import (
     is_inference,
     requires_grad,
     retain_grad,
+    stop_requiring,
     version_of,
     view_of,
     wrap,
@@ -281,13 +282,10 @@ class Tensor(Variable):
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
                 "allowed. Make a clone to get a normal tensor."
             )
-        if requires_grad or self._autograd is not None:
-            meta = autograd_meta(self)
-            meta.requires_grad = bool(requires_grad)
-            accumulator = None if meta.accumulator is None else meta.accumulator()
-            if accumulator is not None and not requires_grad:
-                # Graphs that lead here look whether the gradient is still wanted.
-                meta.extras = extras_of(accumulator)
+        if requires_grad:
+            autograd_meta(self).requires_grad = True
+        else:
+            stop_requiring(self)
         return self
 
     @property

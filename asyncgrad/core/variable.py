@@ -318,12 +318,23 @@ def cut_off(variable: Variable) -> None:
     """Make a variable a constant; what saved it while it was computed is told."""
     edge, counter = variable._edge, variable._counter
     variable._edge = None
-    if variable._autograd is not None:
-        autograd_meta(variable).requires_grad = False
+    stop_requiring(variable)
     if edge is not None and counter is not None:
         node, input_nr = as_edge(edge)
         assert node is not None
         counter.cut(node, input_nr)
+
+
+def stop_requiring(variable: Variable) -> None:
+    """Have a leaf get no more gradients, from graphs that lead to it already neither."""
+    if variable._autograd is None:
+        return
+    meta = autograd_meta(variable)
+    meta.requires_grad = False
+    accumulator = None if meta.accumulator is None else meta.accumulator()
+    if accumulator is not None:
+        # Passes look at what a node with extras is for.
+        meta.extras = extras_of(accumulator)
 
 
 def is_inference(variable: Variable) -> bool:

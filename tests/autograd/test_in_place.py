@@ -382,6 +382,13 @@ def test_who_may_require_grad(T, log):
     log((x * 3).requires_grad)
     yield z.backward()
     log(x.grad)
+    # So does one that is cut off.
+    for function in (T.exp, T.sum, lambda x: x * x + x):
+        x = leaf(T, 1.0, 2.0)
+        z = function(x).sum()
+        x.detach_()
+        yield z.backward()
+        log(x.grad, x.requires_grad)
 
 
 @both
