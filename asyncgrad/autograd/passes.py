@@ -30,7 +30,7 @@ from asyncgrad.ops.promotion import cast
 from asyncgrad.scheduler import check_deadline, run_program, start
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.autograd.edges import Root
     from asyncgrad.tensor import Tensor
@@ -273,7 +273,7 @@ def grad(
         for tensor in tensors
     ]
 
-    def collect(task: GraphTask) -> Any:
+    def collect(task: GraphTask, within: Callable[..., Any]) -> Any:
         results: list[Any] = []
         captured: Any
         for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
@@ -292,7 +292,7 @@ def grad(
                             "materialize_grads cannot be used when the given input is a "
                             "GradientEdge. Pass the tensor itself."
                         )
-                    captured = zeros_of(facts)
+                    captured = within(zeros_of, facts)
                     if create_graph:
                         autograd_meta(captured).requires_grad = True
                 elif not allow_unused:
@@ -307,7 +307,7 @@ def grad(
             if edge.__class__ is AccumulateGrad and captured is not None:
                 meta: Any = edge.variable._autograd
                 if meta.grad_dtype is not None or captured._metadata is not facts:
-                    captured = _in_dtype(captured, grad_dtype(edge.variable), task)
+                    captured = _in_dtype(captured, grad_dtype(edge.variable), within)
             if level is not None and used:
                 captured = batch_of(captured, level)
             results.append(captured)
@@ -361,12 +361,11 @@ async def _grad_of_examples(
     return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
 
-def _in_dtype(captured: Any, dtype: Any, task: GraphTask) -> Any:
+def _in_dtype(captured: Any, dtype: Any, within: Callable[..., Any]) -> Any:
     """A leaf's gradient in the dtype that it asks for, None for any."""
     if dtype is None or captured._metadata.dtype == dtype:
         return captured
-    assert task.context is not None
-    return task.context.run(cast, captured, dtype)
+    return within(cast, captured, dtype)
 
 
 def _batched(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:

@@ -171,7 +171,7 @@ class GraphTask:
         recorded: Any = None,
         context: Context | None = None,
         parent: GraphTask | None = None,
-        collect: Callable[[GraphTask], Any] | None = None,
+        collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None,
     ) -> None:
         """Prepare a pass.
 
@@ -845,7 +845,7 @@ class GraphTask:
     def succeed(self) -> None:
         """Note that the gradients are committed."""
         if self.collect is not None:
-            self.result = self.collect(self)
+            self.result = self.collect(self, self._within)
         self.state = DONE
 
     def fail_at_end(self, error: BaseException) -> None:

@@ -292,10 +292,22 @@ class PassStreams:
         task.staged = self.prepare(task)
         for stream in self.leaves:
             self.caller_stream(stream.device).wait_stream(stream)
+        if task.collect is not None:
+            install(modes_within(task).replace(streams=self.callers))
+            collect, task.collect = task.collect, None
+            task.result = collect(task, self._for_the_caller)
         for stream in self.used:
             stream.mark()
         if not task.wait_enqueued:
             yield from self.wait(task)
+
+    def _for_the_caller(self, function: Any, *args: Any) -> Any:
+        """What a function makes of results, in the caller's current stream."""
+        made = function(*args)
+        device = made._metadata.device
+        if device.streamed:
+            self.used[self.caller_stream(device)] = None
+        return made
 
     def wait(self, task: GraphTask) -> Generator[Any, Any, None]:
         """Wait until all that the pass has put into streams is done.

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 #: The devices whose arrays are known.
 _known: list[Device] = []
 #: Raw functions that are given indices of the host's; nothing else of theirs is.
-_INDEXED = frozenset({"getitem", "index", "put", "put_add", "zeros_put", "zeros_plus"})
+_INDEXED = frozenset({
+    "getitem", "index", "put", "put_add", "scatter_multiply", "zero_at", "zeros_plus", "zeros_put",
+    "zeros_with",
+})  # fmt: skip
 
 
 def apart(name: str, first: Device, second: Device) -> RuntimeError:

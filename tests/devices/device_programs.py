@@ -149,6 +149,23 @@ async def captured_in_a_side_stream():
     return g * 1, 3.0
 
 
+async def captured_in_another_dtype():
+    """What `grad()` returns is made in the caller's stream, and done when that is awaited."""
+    x = leaf()
+    x.grad_dtype = ag.float64
+    unused = leaf()
+    first, second = stream(), stream()
+    first.wait_stream(default())
+    with first:
+        y = (x * 3).sum()
+    with second:
+        g, zeros = await ag.grad(y, [x, unused], allow_unused=True, materialize_grads=True)
+        assert not second.raw.queue
+        total = g * 1 + zeros
+    default().wait_stream(second)
+    return total, 3.0
+
+
 async def gradient_is_kept():
     """Memory of one stream's, read in another, is not used again before it has been."""
     x, v = leaf(), leaf(value=0.0)
@@ -372,6 +389,7 @@ PROGRAMS = (
     offloaded, offloaded_is_kept, between_devices_directly, copy_is_kept,
     between_streams, from_another_device, to_another_device, between_other_devices,
     through_the_host, to_the_host, root_of_a_side_stream, leaf_of_a_side_stream,
-    captured_in_a_side_stream, gradient_is_kept, saved_is_kept, sum_is_kept, accumulated_is_kept,
+    captured_in_a_side_stream, captured_in_another_dtype, gradient_is_kept, saved_is_kept,
+    sum_is_kept, accumulated_is_kept,
     back_to_a_side_stream, number, done_when_awaited,
 )  # fmt: skip

@@ -74,6 +74,18 @@ def test_functions_and_their_gradients(name, accelerator):
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-6)
 
 
+def test_scatter_with_a_gradient_for_what_is_written_over(accelerator):
+    found = {}
+    for place in (accelerator, "cpu"):
+        x = ag.ones(4, 3, device=place, requires_grad=True)
+        src = ag.ones(2, 3, device=place, requires_grad=True)
+        index = ag.tensor([[0, 1, 2], [3, 3, 0]], device=place)
+        (x.scatter(0, index, src) * 2).sum().backward()
+        multiplied = (x * 3).scatter(0, index, src * 5, reduce="multiply")
+        found[place] = x.grad.tolist(), src.grad.tolist(), multiplied.tolist()
+    assert found[accelerator] == found["cpu"]
+
+
 def trained(make, device):
     ag.manual_seed(0)
     model = ag.nn.Sequential(

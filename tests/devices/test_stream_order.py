@@ -70,6 +70,14 @@ MUTANTS = {
         S, "settle", "self.caller_stream(stream.device).wait_stream(stream)",
         programs.leaf_of_a_side_stream,
     ),
+    "results are finished in the caller's stream": (
+        S, "settle", "install(modes_within(task).replace(streams=self.callers))",
+        programs.captured_in_another_dtype,
+    ),
+    "the pass waits for what finishes its results": (
+        S, "_for_the_caller", "self.used[self.caller_stream(device)] = None",
+        programs.captured_in_another_dtype,
+    ),
     "gradients are kept": (
         core_streams, "_keep", "stream.keep(gradient, saved)", programs.gradient_is_kept,
     ),
