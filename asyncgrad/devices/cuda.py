@@ -283,7 +283,8 @@ class CudaDevice(Device):
         target = self._pool.take(array.shape, array.dtype)
 
         def copy() -> Any:
-            source = cupy.ascontiguousarray(array)
+            # CuPy's own makes one dimension of none.
+            source = array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
             source.get(stream=stream.raw, out=target, blocking=False)
             return source
 

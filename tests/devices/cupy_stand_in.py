@@ -100,6 +100,8 @@ class StandIn:
             def get(self, stream=None, out=None, blocking=True):
                 if out is None:
                     return SimArray.get(self)
+                if self.shape != out.shape or self.dtype != out.dtype:
+                    raise ValueError(f"Shape mismatch. Expected {self.shape}, actual {out.shape}")
                 raw = stand_in.stream_of(self.device.index).raw if stream is None else stream.raw
                 stand_in.to_host(self, raw, out)
                 if blocking:
