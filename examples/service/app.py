@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import multiprocessing
 import os
+import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -120,6 +122,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     async def lifespan(app: FastAPI):
         nonlocal ready
         async with learner, batcher, lag:
+            _end_with_supervisor()
             if settings.freeze:
                 gc.collect()
                 gc.freeze()
@@ -255,6 +258,23 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
         return {"ready": True}
 
     return app
+
+
+def _end_with_supervisor() -> None:
+    """Stop serving when the process is gone that has started this one as one of its workers.
+
+    If that was killed, its workers would keep the port and the weights from who comes after it.
+    """
+    supervisor, loop = multiprocessing.parent_process(), asyncio.get_running_loop()
+    if supervisor is None:
+        return
+    gone = supervisor.sentinel
+
+    def end() -> None:
+        loop.remove_reader(gone)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.add_reader(gone, end)
 
 
 def from_environment() -> FastAPI:

@@ -349,6 +349,19 @@ def test_of_several_workers_one_learns_and_all_answer_with_what_it_has_learnt(tm
     assert list((tmp_path / "w.safetensors.corrections").iterdir()) == []
 
 
+def test_workers_whose_supervisor_is_killed_end_and_leave_the_port(tmp_path):
+    with service(tmp_path, "--workers", "2") as (process, port):
+        asked(port, "predict", pixels=picture())
+        process.kill()
+        # It ends when the last of those has that write to the same pipe.
+        _, said = process.communicate(timeout=100)
+        assert "Traceback" not in said
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=100)
+    with lead(tmp_path / "w.safetensors.lock") as free:
+        assert free is not None
+
+
 def test_a_signal_while_it_learns_and_requests_wait_answers_those_and_loses_no_correction(tmp_path):
     count, path = 40, tmp_path / "w.safetensors"
     strange = np.eye(8, dtype=np.float32).reshape(-1).tolist()
