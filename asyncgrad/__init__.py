@@ -52,6 +52,7 @@ from asyncgrad.ops.functions import factored as _factored
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
+from asyncgrad.ops.functions import ordered as _ordered
 from asyncgrad.ops.functions import parts as _parts
 from asyncgrad.ops.functions import placed as _placed
 from asyncgrad.ops.functions import pooling as _pooling
@@ -72,6 +73,7 @@ from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.ordered import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.parts import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.placed import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say what is public
@@ -256,4 +258,5 @@ __all__ += _norms.__all__
 __all__ += _pooling.__all__
 __all__ += reduction.__all__
 __all__ += shape.__all__
+__all__ += _ordered.__all__
 __all__ += _sorting.__all__

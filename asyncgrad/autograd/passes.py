@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Iterable, Mapping
 from contextvars import copy_context
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
@@ -247,7 +248,9 @@ def grad(
         RuntimeError: if an output or input needs no gradient, or a gradient does not fit.
         ValueError: if `materialize_grads` comes with `allow_unused=False`.
     """
-    if materialize_grads and allow_unused is False:
+    if allow_unused is not None:
+        allow_unused = _is_set(allow_unused)
+    if materialize_grads and _is_set(materialize_grads) and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
             "allow_unused=False."
@@ -443,7 +446,9 @@ def _graph_task(
         refuse_in_transform("backward()")
     # In a level of forward mode gradients have tangents: only recorded functions push them, and
     # only they know of batches.
-    recorded = RECORDED if create_graph or batched or modes.dual_level is not None else None
+    recorded = None
+    if (create_graph and _is_set(create_graph)) or batched or modes.dual_level is not None:
+        recorded = RECORDED
     for place, root in enumerate(roots):
         if isinstance(root, Variable):
             edge = root._edge or gradient_edge(root)
@@ -479,7 +484,7 @@ def _graph_task(
     task = GraphTask(
         edges,
         gradients,
-        keep_graph=create_graph if retain_graph is None else retain_graph,
+        keep_graph=create_graph if retain_graph is None else _is_set(retain_graph),
         create_graph=create_graph,
         inputs=inputs,
         accumulate=not grad,
@@ -493,6 +498,15 @@ def _graph_task(
     if streamed:
         task.enter_streams().begin(task)
     return task
+
+
+def _is_set(flag: Any) -> bool:
+    """A flag, which PyTorch reads as a whole number.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    return flag if flag.__class__ is bool else index(flag) != 0
 
 
 #: Whether somebody has been told what `backward(create_graph=True)` makes.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import check_bool, current
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.arguments import one_shape
@@ -40,6 +40,8 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
     Raises:
         RuntimeError: if gradients are required of a dtype that has none.
     """
+    if requires_grad:
+        check_bool(name, "requires_grad", requires_grad)
     if requires_grad and category(array.dtype) < 2:
         raise RuntimeError(
             f"{name}: Only Tensors of floating point and complex dtype can require gradients, got "

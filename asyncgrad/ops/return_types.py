@@ -33,6 +33,34 @@ class topk(NamedTuple):
     indices: Any
 
 
+class median(NamedTuple):
+    """What `median` along an axis returns."""
+
+    values: Any
+    indices: Any
+
+
+class nanmedian(NamedTuple):
+    """What `nanmedian` along an axis returns."""
+
+    values: Any
+    indices: Any
+
+
+class kthvalue(NamedTuple):
+    """What `kthvalue` returns."""
+
+    values: Any
+    indices: Any
+
+
+class mode(NamedTuple):
+    """What `mode` returns."""
+
+    values: Any
+    indices: Any
+
+
 class aminmax(NamedTuple):
     """What `aminmax` returns."""
 

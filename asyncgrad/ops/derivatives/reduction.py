@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from asyncgrad.ops.derivatives.elementwise import refuse, sgn
 from asyncgrad.ops.derivatives.shape import kept_shape
 from asyncgrad.ops.entry import Entry, linear, operation
 from asyncgrad.ops.fused import fused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Pairs of shapes that are remembered, with the axes along which one is broadcast to the other.
 _CACHE_LIMIT = 1024
@@ -347,11 +350,29 @@ def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
     return F.div(F.sum(F.mul(t, hits), dims, False), F.sum(hits, dims, False))
 
 
-def _whole(name: str, method: str) -> Entry:
+def _median(xp: Any, x: Any) -> Any:
+    """The middle element of all, the lower of two; NaN if there is any."""
+    if not x.size:
+        return x.dtype.type("nan")
+    flat = xp.sort(x.reshape(-1))
+    middle = flat[(flat.size - 1) // 2]
+    return xp.where(xp.isnan(flat[-1]), flat[-1], middle)
+
+
+def _nanmedian(xp: Any, x: Any) -> Any:
+    """The same of those that are not NaN."""
+    if not x.size:
+        return x.dtype.type("nan")
+    flat = xp.sort(x.reshape(-1))
+    count = flat.size - xp.count_nonzero(xp.isnan(flat))
+    return flat[xp.maximum(count - 1, 0) // 2]
+
+
+def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1) -> Entry:
     def forward(xp: Any, x: Any) -> Any:
         if x.dtype.kind == "c":
             refuse(name, x.dtype)
-        return getattr(x, method)()
+        return getattr(x, method)() if isinstance(method, str) else method(xp, x)
 
     return operation(
         name,
@@ -359,7 +380,7 @@ def _whole(name: str, method: str) -> Entry:
         "x",
         pulls={"x": fused(_whole_gradient, _whole_pull)},
         pushes={"x": _whole_push},
-        node=f"{name.capitalize()}Backward1",
+        node=f"{name.capitalize()}Backward{overload}",
         cost=lambda x: 2 * x._metadata.cost,
     )
 
@@ -697,8 +718,14 @@ ENTRIES = (
     _extreme("amin", "min"),
     _whole("max", "max"),
     _whole("min", "min"),
+    _whole("median", _median, 0),
+    _whole("nanmedian", _nanmedian, 0),
     selection("max_along", "MaxBackward0"),
     selection("min_along", "MinBackward0"),
+    selection("median_along", "MedianBackward1"),
+    selection("nanmedian_along", "NanmedianBackward1"),
+    selection("kthvalue", "KthvalueBackward0"),
+    selection("mode", "ModeBackward0"),
     operation(
         "along",
         _along,

@@ -39,11 +39,13 @@ __all__ = [
     "searchsorted",
     "signbit",
     "unique",
+    "unique_consecutive",
 ]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = (
     "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",
     "isneginf", "isposinf", "isreal", "signbit", "unique",
+    "unique_consecutive",
 )  # fmt: skip
 IN_PLACE = ()
 
@@ -311,5 +313,47 @@ def unique(
     results = [found]
     results += [inverse] if return_inverse else []
     results += [counts] if return_counts else []
-    made = [_made(x, array) for array in results]
+    return _one_or_all(x, results)
+
+
+def unique_consecutive(
+    input: Any,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The elements, or parts along an axis, without those that are equal to the one before.
+
+    Args:
+        input: any tensor.
+        return_inverse: where in the result each element is, too.
+        return_counts: how many each stands for, too.
+        dim: the axis; None for the elements in a row.
+
+    Returns:
+        A tensor, or a tuple of those asked for.
+    """
+    x = as_tensor_operand(input, "unique_consecutive", 1)
+    xp = x._metadata.F.xp
+    if dim is None:
+        parts = x._array.reshape(-1)
+    else:
+        parts = xp.moveaxis(x._array, one_dim("unique_consecutive", dim, x.ndim), 0)
+    begins = xp.ones(len(parts), dtype=bool)
+    differ = parts[1:] != parts[:-1]
+    begins[1:] = differ.reshape(len(differ), -1).any(1) if parts.ndim > 1 else differ
+    found = parts[begins]
+    results = [found if dim is None else xp.moveaxis(found, 0, dim)]
+    if return_inverse:
+        inverse = xp.cumsum(begins) - 1
+        results.append(inverse.reshape(x.shape) if dim is None else inverse)
+    if return_counts:
+        starts = xp.nonzero(begins)[0]
+        ends = xp.concatenate([starts[1:], xp.full(min(len(parts), 1), len(parts))])
+        results.append(ends - starts)
+    return _one_or_all(x, results)
+
+
+def _one_or_all(like: Any, results: list[Any]) -> Any:
+    made = [_made(like, array) for array in results]
     return made[0] if len(made) == 1 else tuple(made)

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, held, level_of, mapped
 from asyncgrad.ops.functions.activation import log_softmax, logsigmoid
@@ -72,6 +73,10 @@ def _share(size: int) -> float:
     return 1 / size if size else float("nan")
 
 
+#: Losses of complex numbers.
+_COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
+
+
 def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
     """Two tensors of one floating dtype and one shape, broadcast if need be."""
     x = as_tensor_operand(input, name, 1)
@@ -91,6 +96,10 @@ def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
             f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to() to a '
             f"floating dtype."
         )
+    if x._metadata.is_complex and name not in _COMPLEX:
+        error = AutogradError if name == "kl_div" else NotImplementedError
+        raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
+                    f"the real and imaginary parts, or of abs().")  # fmt: skip
     return x, y
 
 

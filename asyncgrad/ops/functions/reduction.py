@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.modes import check_bool
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import many_dims, one_dim
@@ -176,6 +177,8 @@ def _spread_of(
     if dim.__class__ is bool:
         dim, unbiased = None, dim
     _check_keepdim(name, keepdim)
+    if unbiased is not None:
+        check_bool(name, "unbiased", unbiased)
     if correction is None:
         correction = 0 if unbiased is False else 1
     elif unbiased is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from asyncgrad.core.modes import check_bool
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, mapped
@@ -45,6 +46,7 @@ def sort(
     """
     if getattr(input, "_batched", False):
         return _mapped_along(sort, input, dim, descending)  # type: ignore[no-any-return]
+    check_bool("sort", "stable", stable)
     x, order, axis = _ordered("sort", input, dim, descending)
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
@@ -69,6 +71,7 @@ def _mapped_along(function: Any, x: Any, dim: Any, descending: bool) -> Any:
 def _ordered(name: str, input: Any, dim: Any, descending: bool) -> tuple[Any, Any, int]:
     """The tensor, the indices that sort it, and the axis from the front."""
     x = as_tensor_operand(input, name, 1)
+    check_bool(name, "descending", descending)
     metadata = x._metadata
     if metadata.is_complex:
         raise RuntimeError("Sort does not support complex dtypes. Sort the absolute values.")
@@ -110,6 +113,8 @@ def topk(
         RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
     x = as_tensor_operand(input, "topk", 1)
+    check_bool("topk", "largest", largest)
+    check_bool("topk", "sorted", sorted)
     metadata = x._metadata
     if metadata.dtype.kind in "bc":
         raise RuntimeError(f"topk does not support {metadata.dtype}. Convert it with .to().")

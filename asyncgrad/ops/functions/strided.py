@@ -5,17 +5,18 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from asyncgrad.core.variable import view_of
+from asyncgrad.core.variable import bump_version, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import bottom, level_of
 from asyncgrad.ops.derivatives.strided import Strides, strides_of
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.places import as_memory_format
 from asyncgrad.ops.promotion import as_tensor_operand, cast, check_device
 
 __all__ = ["as_strided", "as_strided_scatter"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
-METHODS = ("as_strided", "as_strided_scatter")
+METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
 IN_PLACE = ()
 
 
@@ -79,6 +80,60 @@ def as_strided_scatter(
         )
     held = Strides(x._metadata.shape, steps)
     return R.as_strided_scatter(x, cast(y, x._metadata.dtype), held, wanted)
+
+
+def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Any:
+    """Give a tensor another shape in place, over the memory that it has.
+
+    More elements than there were get new memory, where the added ones are zero.
+
+    Args:
+        input: the tensor, which must not require grad.
+        sizes: the shape, as integers or one sequence of them.
+        memory_format: for PyTorch's programs: the rows are always the last axis.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        RuntimeError: if the tensor requires grad, or for a negative length.
+    """
+    as_memory_format("resize_", memory_format)
+    x = as_tensor_operand(input, "resize_", 1)
+    shape = one_shape("resize_", sizes)
+    if requires_grad(x):
+        raise AutogradError("resize_: cannot resize variables that require grad. Use reshape().")
+    if min(shape, default=0) < 0:
+        raise AutogradError(f"resize_: a length can't be negative, got size {list(shape)}")
+    F = x._metadata.F
+    array = x._metadata.device.launching(_resized)(F.xp, x._array, shape)
+    bump_version(x)
+    x._array, x._metadata = array, F.metadata_of(array)
+    return x
+
+
+def resize_as_(input: Any, the_template: Any, *, memory_format: Any = None) -> Any:
+    """Give a tensor the shape of another, in place: see `resize_`."""
+    template = as_tensor_operand(the_template, "resize_as_", 2)
+    return resize_(input, template._metadata.shape, memory_format=memory_format)
+
+
+def _resized(xp: Any, array: Any, shape: tuple[int, ...]) -> Any:
+    count = prod(shape)
+    whole = array.base
+    if (
+        count > array.size
+        and isinstance(whole, type(array))
+        and whole.dtype == array.dtype
+        and whole.flags.c_contiguous
+        and whole.ctypes.data == array.ctypes.data
+    ):
+        # It has been made smaller before.
+        array = whole
+    flat = array.reshape(-1)
+    if count > array.size:
+        flat = xp.concatenate([flat, xp.zeros(count - array.size, array.dtype)])
+    return flat[:count].reshape(shape)
 
 
 def _places(
