@@ -232,8 +232,13 @@ def rebase_history(variable: Variable, edge: Any) -> None:
         _retain(variable)
 
 
-def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad:
-    """Make the leaf's accumulator, unless another thread has been quicker."""
+def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad | None:
+    """Make the leaf's accumulator, unless another thread has been quicker.
+
+    No gradient flows to a tensor made in inference mode, whatever it says that it requires.
+    """
+    if meta.inference:
+        return None
     with _accumulators:
         reference = meta.accumulator
         accumulator = None if reference is None else reference()

@@ -81,6 +81,8 @@ FURTHER = (
     _copy_slices,
     lambda x: (ag.bernoulli(x / 2), ag.poisson(x), ag.binomial(x.floor() + 3, x / 2)),
     lambda x: (ag.normal(x, 1.0), ag.normal(0.0, x), ag.normal(x, x)),
+    lambda x: (x.median(), x.nanmedian(), x.median(1).values, x.nanmedian(1).values),
+    lambda x: (x.mode(1).values, x.kthvalue(2, 1).values),
     lambda x: ag.complex(x, 2 * x),
     lambda x: ag.angle(ag.complex(x, 2 * x)),
     lambda x: ag.view_as_complex((x * 1)[:, :2]),
