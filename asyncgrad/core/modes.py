@@ -72,6 +72,8 @@ class Modes:
     multithreading: bool = True
     #: By parameter, the values it had when a snapshot that is entered was taken; or None.
     weights: Any = None
+    #: By module and name, what parametrizations have given within `cached()`, or None.
+    parametrized: Any = None
     #: Defaults for passes started here.
     priority: int = 0
     deadline: float | None = None

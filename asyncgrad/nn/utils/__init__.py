@@ -1,6 +1,6 @@
 """PyTorch's `torch.nn.utils`."""
 
-from asyncgrad.nn.utils import rnn
+from asyncgrad.nn.utils import parametrizations, parametrize, rnn
 from asyncgrad.nn.utils.clip import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -15,6 +15,8 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
     "rnn",
     "vector_to_parameters",
 ]

@@ -1,0 +1,175 @@
+"""Parametrizations that are often used, PyTorch's `torch.nn.utils.parametrizations`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.nn import functional as F
+from asyncgrad.nn import init
+from asyncgrad.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.utils.parametrize import register_parametrization
+from asyncgrad.ops.functions.combined import vdot
+from asyncgrad.ops.functions.linalg import mv
+from asyncgrad.ops.functions.reduction import vector_norm
+from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["spectral_norm", "weight_norm"]
+
+
+def norm_except_dim(v: Any, dim: int) -> Any:
+    """The norm of what is left of a tensor at each place of an axis; of all of it for -1."""
+    if dim == -1:
+        return vector_norm(v, 2)
+    others = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
+    return vector_norm(v, 2, others, keepdim=True) if others else v.abs()
+
+
+class _WeightNorm(Module):
+    """A tensor as a direction and its lengths."""
+
+    def __init__(self, dim: int | None = 0) -> None:
+        super().__init__()
+        self.dim = -1 if dim is None else dim
+
+    def forward(self, weight_g: Any, weight_v: Any) -> Any:
+        """The tensor of such lengths and direction."""
+        return weight_v * (weight_g / norm_except_dim(weight_v, self.dim))
+
+    def right_inverse(self, weight: Any) -> Sequence[Any]:
+        """Lengths, and the tensor itself for its direction."""
+        return norm_except_dim(weight, self.dim), weight
+
+
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
+    """Learn the lengths of a tensor's parts and their direction apart.
+
+    Args:
+        module: the module that has the tensor.
+        name: its name.
+        dim: the axis whose places have lengths of their own; one for all if None.
+
+    Returns:
+        The module.
+
+    Raises:
+        ValueError: if there is no such tensor.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> layer = weight_norm(ag.nn.Linear(3, 2))
+        >>> [key for key, _ in layer.named_parameters()]
+        ['bias', 'parametrizations.weight.original0', 'parametrizations.weight.original1']
+    """
+    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+
+    def rename(_: Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """State dicts from before there were parametrizations have other names."""
+        old = f"{prefix}{name}_g", f"{prefix}{name}_v"
+        if all(key in state_dict for key in old):
+            for place, key in enumerate(old):
+                new = f"{prefix}parametrizations.{name}.original{place}"
+                state_dict[new] = state_dict.pop(key)
+
+    module.register_load_state_dict_pre_hook(rename)
+    return module
+
+
+class _SpectralNorm(Module):
+    """A matrix divided by its greatest singular value, which power iterations estimate."""
+
+    def __init__(
+        self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
+    ) -> None:
+        super().__init__()
+        ndim = weight.ndim
+        if not -ndim <= dim < ndim:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}] but "
+                f"got {dim})"
+            )
+        if n_power_iterations <= 0:
+            raise ValueError(
+                f"Expected n_power_iterations to be positive, but got "
+                f"n_power_iterations={n_power_iterations}"
+            )
+        self.dim = dim % ndim
+        self.eps = eps
+        if ndim > 1:
+            self.n_power_iterations = n_power_iterations
+            matrix = self._matrix(weight.detach())
+            for key, size in zip(("_u", "_v"), matrix.shape, strict=True):
+                vector = init.normal_(matrix.new_empty(size))
+                self.register_buffer(key, F.normalize(vector, dim=0, eps=eps))
+            self._iterate(matrix, 15)
+
+    def _matrix(self, weight: Any) -> Any:
+        """The tensor with one axis before all others, which become one."""
+        order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
+        return weight.permute(order).flatten(1)
+
+    def _iterate(self, matrix: Any, times: int) -> None:
+        """Improve the singular vectors; the buffers stay the same tensors."""
+        with no_grad():
+            for _ in range(times):
+                self._u.copy_(F.normalize(mv(matrix, self._v), dim=0, eps=self.eps))
+                self._v.copy_(F.normalize(mv(matrix.mH, self._u), dim=0, eps=self.eps))
+
+    def forward(self, weight: Any) -> Any:
+        """The tensor with a greatest singular value of 1."""
+        if weight.ndim == 1:
+            return F.normalize(weight, dim=0, eps=self.eps)
+        matrix = self._matrix(weight)
+        if self.training:
+            self._iterate(matrix.detach(), self.n_power_iterations)
+        # The next iteration changes the buffers, and this result's gradient needs them as they are.
+        u, v = self._u.clone(), self._v.clone()
+        return weight / vdot(u, mv(matrix, v))
+
+    def right_inverse(self, value: Any) -> Any:
+        """The value, which is taken to be normalised."""
+        return value
+
+
+def spectral_norm(
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
+) -> Module:
+    """Divide a tensor by the greatest singular value of its matrix.
+
+    Args:
+        module: the module that has the tensor.
+        name: its name.
+        n_power_iterations: how many iterations improve the estimate at each look-up in training.
+        eps: the least norm that vectors are divided by.
+        dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
+            if None.
+
+    Returns:
+        The module.
+
+    Raises:
+        ValueError: if there is no such tensor, or no iteration.
+        IndexError: if it has no such axis.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> layer = spectral_norm(ag.nn.Linear(3, 2))
+        >>> layer.weight.shape
+        (2, 3)
+    """
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if dim is None:
+        transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+        dim = 1 if isinstance(module, transposed) else 0
+    function = _SpectralNorm(weight, n_power_iterations, dim, eps)
+    return register_parametrization(module, name, function)
