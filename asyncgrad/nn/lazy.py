@@ -1,0 +1,289 @@
+"""Modules that learn from their first input how large their parameters are."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.creation import zeros
+from asyncgrad.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from asyncgrad.nn.linear import Linear
+from asyncgrad.nn.norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
+from asyncgrad.nn.parameter import Parameter
+from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from asyncgrad.nn.module import Module
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, _Uninitialized)
+
+
+class _Uninitialized(Tensor):
+    """What tensors without a shape share."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> Any:
+        """There is none.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. Call the module with "
+            "an input first, which tells it the shape."
+        )
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary parameter or buffer, of zeros.
+
+        Args:
+            shape: its shape.
+            device: where it is to be; where it is if None.
+            dtype: its dtype; the one it has if None.
+        """
+        dtype = self.dtype if dtype is None else dtype
+        self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
+
+    def _become(self, data: Any) -> None:
+        """Have the values of a tensor from now on."""
+        self.data = data
+        self.__class__ = Parameter if isinstance(self, Parameter) else Tensor  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """What it is."""
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Another one."""
+        kind, made = self.__reduce_ex__(4)
+        memo[id(self)] = copied = kind(*made)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Another one, too."""
+        return type(self), (self.requires_grad, str(self.device), self.dtype)
+
+
+class UninitializedParameter(Parameter, _Uninitialized):
+    """A parameter without a shape.
+
+    Args:
+        requires_grad: gradients are accumulated for it.
+        device: where it will be.
+        dtype: its dtype.
+    """
+
+    __slots__ = ()
+
+    # Only an object whose class inherits from `Parameter` first can become one.
+    __repr__ = _Uninitialized.__repr__
+    __deepcopy__ = _Uninitialized.__deepcopy__
+    __reduce_ex__ = _Uninitialized.__reduce_ex__
+
+    def __new__(
+        cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
+    ) -> UninitializedParameter:
+        """Without elements."""
+        data = zeros(0, dtype=dtype, device=device)
+        return Parameter.__new__(cls, data, requires_grad)  # type: ignore[return-value]
+
+
+class UninitializedBuffer(_Uninitialized):
+    """A buffer without a shape.
+
+    Args:
+        requires_grad: whether gradients are accumulated for it.
+        device: where it will be.
+        dtype: its dtype.
+        persistent: accepted for PyTorch's sake, without effect.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        persistent: bool = True,
+    ) -> UninitializedBuffer:
+        """Without elements."""
+        made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
+        made.__class__ = cls
+        return made  # type: ignore[no-any-return]
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """One of another dtype or in another place, without a shape, too."""
+        moved = super().to(*args, **kwargs)  # type: ignore[misc]  # attached to Tensor later
+        return moved if moved is self else type(self)(False, moved.device, moved.dtype)
+
+
+class _Lazy:
+    """A module whose first call makes its parameters, and makes it a module of the usual class.
+
+    The arguments are those of that class but for the first, which the first input tells.
+    """
+
+    cls_to_become: Any
+    #: The attribute with the number that the first input tells.
+    _told: str
+    #: Options that are on by default, whatever they are in the class to become.
+    _wanted: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the arguments that can be given."""
+        super().__init_subclass__(**kwargs)
+        if len(cls.__bases__) < 2:
+            return
+        cls.cls_to_become = cls.__bases__[1]
+        known = inspect.signature(cls.cls_to_become)
+        _, *rest = known.parameters.values()
+        cls.__signature__ = known.replace(  # type: ignore[attr-defined]
+            parameters=[
+                # Lazy instance norms have parameters and statistics unless told otherwise.
+                p.replace(default=True) if p.name in cls._wanted else p
+                for p in rest
+            ]
+        )
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = inspect.signature(type(self)).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        self.cls_to_become.__init__(self, given.get("groups", 1), **given)
+        self._arguments = given
+        setattr(self, self._told, 0)
+        for table, kind in (
+            (self._parameters, UninitializedParameter),
+            (self._buffers, UninitializedBuffer),
+        ):
+            for name, tensor in table.items():
+                if tensor is not None and name != "num_batches_tracked":
+                    table[name] = kind(tensor.requires_grad, tensor.device, tensor.dtype)
+
+    def _count(self: Any, input: Any) -> int:
+        """What the first input tells."""
+        raise NotImplementedError
+
+    def has_uninitialized_params(self: Any) -> bool:
+        """Whether a parameter or buffer has no shape yet."""
+        members = itertools.chain(self._parameters.values(), self._buffers.values())
+        return any(map(is_lazy, members))
+
+    def initialize_parameters(self: Any, input: Any) -> None:
+        """Make the parameters for an input.
+
+        Raises:
+            RuntimeError: if the input has the wrong number of axes.
+            ValueError: if it does not fit the options.
+        """
+        count = self._count(input)
+        lazy = [*filter(is_lazy, (*self._parameters.values(), *self._buffers.values()))]
+        where = {"device": lazy[0].device, "dtype": lazy[0].dtype} if lazy else {}
+        made = self.cls_to_become(count, **{**self._arguments, **where})
+        for table in ("_parameters", "_buffers"):
+            for name, tensor in getattr(self, table).items():
+                if is_lazy(tensor):
+                    tensor._become(getattr(made, table)[name].data)
+        setattr(self, self._told, count)
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make the parameters if they are not there yet; compute."""
+        self.initialize_parameters(*args, **kwargs)
+        del self._arguments
+        self.__class__ = self.cls_to_become
+        return self(*args, **kwargs)
+
+    def _save_to_state_dict(self: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Tensors without a shape are saved as they are."""
+        self.cls_to_become._save_to_state_dict(self, destination, prefix, keep_vars)
+        for name, tensor in (*self._parameters.items(), *self._buffers.items()):
+            if is_lazy(tensor):
+                destination[prefix + name] = tensor
+
+    def _load_from_state_dict(self: Any, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Tensors without a shape take that of the state's."""
+        for name, tensor in (*self._parameters.items(), *self._buffers.items()):
+            given = state_dict.get(prefix + name)
+            if is_lazy(tensor) and isinstance(given, Tensor) and not is_lazy(given):
+                tensor.materialize(given.shape)
+        self.cls_to_become._load_from_state_dict(self, state_dict, prefix, *rest)
+
+
+class LazyLinear(_Lazy, Linear):
+    """A `Linear` that takes `in_features` from its first input."""
+
+    _told = "in_features"
+
+    def _count(self, input: Any) -> int:
+        return int(input.shape[-1])
+
+
+class _LazyConvolution(_Lazy):
+    """What lazy convolutions share."""
+
+    _told = "in_channels"
+
+    def _count(self: Any, input: Any) -> int:
+        axes = self._ndim
+        if input.ndim not in {axes + 1, axes + 2}:
+            raise RuntimeError(
+                f"Expected {axes + 1}D (unbatched) or {axes + 2}D (batched) input to "
+                f"{type(self).__name__}, but got input of size: {tuple(input.shape)}"
+            )
+        return int(input.shape[-axes - 1])
+
+
+class _LazyNorm(_Lazy):
+    """What lazy norms share."""
+
+    _told = "num_features"
+    _wanted = ("affine", "track_running_stats")
+
+    def _count(self: Any, input: Any) -> int:
+        axes = self._axes
+        if input.ndim not in axes:
+            raise ValueError(
+                f"expected {' or '.join(f'{n}D' for n in axes)} input (got {input.ndim}D input)"
+            )
+        return int(input.shape[1])
+
+
+def _lazy(base: type[Module], kind: type[_Lazy]) -> Any:
+    name = f"Lazy{base.__name__}"
+    words = f"A `{base.__name__}` that takes `{kind._told}` from its first input."
+    return type(name, (kind, base), {"__doc__": words, "__module__": __name__})
+
+
+LazyConv1d = _lazy(Conv1d, _LazyConvolution)
+LazyConv2d = _lazy(Conv2d, _LazyConvolution)
+LazyConv3d = _lazy(Conv3d, _LazyConvolution)
+LazyConvTranspose1d = _lazy(ConvTranspose1d, _LazyConvolution)
+LazyConvTranspose2d = _lazy(ConvTranspose2d, _LazyConvolution)
+LazyConvTranspose3d = _lazy(ConvTranspose3d, _LazyConvolution)
+LazyBatchNorm1d = _lazy(BatchNorm1d, _LazyNorm)
+LazyBatchNorm2d = _lazy(BatchNorm2d, _LazyNorm)
+LazyBatchNorm3d = _lazy(BatchNorm3d, _LazyNorm)
+LazyInstanceNorm1d = _lazy(InstanceNorm1d, _LazyNorm)
+LazyInstanceNorm2d = _lazy(InstanceNorm2d, _LazyNorm)
+LazyInstanceNorm3d = _lazy(InstanceNorm3d, _LazyNorm)
