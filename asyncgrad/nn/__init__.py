@@ -53,7 +53,7 @@ from asyncgrad.nn.dropout import (
     Dropout3d,
     FeatureAlphaDropout,
 )
-from asyncgrad.nn.embedding import Embedding
+from asyncgrad.nn.embedding import Embedding, EmbeddingBag
 from asyncgrad.nn.images import (
     ChannelShuffle,
     Fold,
@@ -197,6 +197,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",

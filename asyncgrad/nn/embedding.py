@@ -144,3 +144,136 @@ class Embedding(Module):
         if self.sparse:
             parts.append("sparse=True")
         return ", ".join(parts)
+
+
+class EmbeddingBag(Module):
+    """A table of vectors, of which bags are summed up.
+
+    Args:
+        num_embeddings: how many vectors there are.
+        embedding_dim: their length.
+        max_norm: vectors that are looked up are scaled down to this norm first.
+        norm_type: the order of that norm.
+        scale_grad_by_freq: divide gradients by how often a vector was looked up.
+        mode: "sum", "mean" or "max".
+        sparse: gradients hold only the rows that were looked up.
+        _weight: the table, of shape (num_embeddings, embedding_dim).
+        include_last_offset: offsets also say where the last bag ends.
+        padding_idx: the vector that is in no bag.
+        device: where the table is made.
+        dtype: its dtype.
+
+    Raises:
+        AssertionError: if `padding_idx` is no row, or the table has another shape.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Any = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        table = Embedding(
+            num_embeddings, embedding_dim, padding_idx, _weight=_weight, device=device, dtype=dtype
+        )
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.padding_idx = table.padding_idx
+        self.weight = table.weight
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew, from the standard normal distribution."""
+        Embedding.reset_parameters(self)  # type: ignore[arg-type]
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        """What the bags sum up to: see `nn.functional.embedding_bag`."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Any,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """A module around a table that there is already.
+
+        Args:
+            embeddings: the table, of two axes.
+            freeze: it needs no gradient.
+            max_norm: vectors that are looked up are scaled down to this norm first.
+            norm_type: the order of that norm.
+            scale_grad_by_freq: divide gradients by how often a vector was looked up.
+            mode: "sum", "mean" or "max".
+            sparse: gradients hold only the rows that were looked up.
+            include_last_offset: offsets also say where the last bag ends.
+            padding_idx: the vector that is in no bag.
+
+        Raises:
+            AssertionError: if the table has not two axes.
+        """
+        if not isinstance(embeddings, Variable) or len(embeddings._metadata.shape) != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        rows, columns = embeddings._metadata.shape
+        made = cls(
+            rows,
+            columns,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            embeddings,
+            include_last_offset,
+            padding_idx,
+        )
+        made.weight.requires_grad_(not freeze)
+        return made
+
+    def extra_repr(self) -> str:
+        """The sizes and options."""
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        if self.max_norm is not None:
+            parts.append(f"max_norm={self.max_norm}")
+        if self.norm_type != 2:
+            parts.append(f"norm_type={self.norm_type}")
+        if self.scale_grad_by_freq:
+            parts.append(f"scale_grad_by_freq={self.scale_grad_by_freq}")
+        parts.append(f"mode={self.mode!r}")
+        if self.padding_idx is not None:
+            parts.append(f"padding_idx={self.padding_idx}")
+        return ", ".join(parts)

@@ -7,6 +7,7 @@ from typing import Any
 
 from asyncgrad.ops.functions import activation, elementwise
 from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
+from asyncgrad.ops.functions.bags import embedding_bag
 from asyncgrad.ops.functions.convolution import (
     conv1d,
     conv2d,
@@ -142,6 +143,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",
