@@ -34,6 +34,7 @@ class BackwardFuture(asyncio.Future[Any]):
     __slots__ = (
         "_cancel_text",
         "_engine",
+        "_key",
         "_notes",
         "_observed",
         "_origin",
@@ -58,13 +59,14 @@ class BackwardFuture(asyncio.Future[Any]):
         self._cancel_text: Any = None
         self._origin = task.freed
         unobserved = engine.unobserved
-        unobserved[starter] = unobserved.get(starter, 0) + 1
+        self._key = key = id(starter)
+        unobserved[key] = unobserved.get(key, 0) + 1
 
     def _observe(self) -> None:
         """Somebody looks at the outcome: the await was not forgotten."""
         if not self._observed:
             self._observed = True
-            self._engine.observation.note_observed(self._starter)
+            self._engine.observation.note_observed(self._key)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end of the pass.
@@ -76,11 +78,11 @@ class BackwardFuture(asyncio.Future[Any]):
         if not self._observed:
             # `_observe`, without its calls.
             self._observed = True
-            unobserved, starter = engine.unobserved, self._starter
-            if unobserved[starter] == 1:
-                del unobserved[starter]
+            unobserved, key = engine.unobserved, self._key
+            if unobserved[key] == 1:
+                del unobserved[key]
             else:
-                unobserved[starter] -= 1
+                unobserved[key] -= 1
         if _get_running_loop() is not self._loop:
             raise _in_another_loop()
         # Who awaits a pass that goes on gives way as it is, and cancels the pass with itself.

@@ -20,21 +20,24 @@ class Observation:
 
     def __init__(self) -> None:
         """Nothing was started."""
-        #: Passes started by a task that nobody has looked at, and those whose futures are gone.
-        self.unobserved: dict[Any, int] = {}
+        #: Passes started by a task that nobody has looked at, by the task's `id`: their futures keep
+        #: it alive. It may hold them itself (a cancelled one has the frame that started a pass), so
+        #: that tasks which were in here would never go.
+        self.unobserved: dict[int, int] = {}
+        #: And those whose futures are gone.
         self.lost: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def note_observed(self, starter: Any) -> None:
+    def note_observed(self, key: int) -> None:
         """A pass of a task has been looked at."""
-        left = self.unobserved[starter] - 1
+        left = self.unobserved[key] - 1
         if left:
-            self.unobserved[starter] = left
+            self.unobserved[key] = left
         else:
-            del self.unobserved[starter]
+            del self.unobserved[key]
 
     def note_lost(self, starter: Any) -> None:
         """The future of a pass is gone, and nobody has looked at it."""
-        self.note_observed(starter)
+        self.note_observed(id(starter))
         if starter is not None and not starter.done():
             self.lost[starter] = self.lost.get(starter, 0) + 1
 
@@ -45,7 +48,7 @@ class Observation:
             # A hook, maybe in the first slice of the pass that its own task has just started.
             return
         if (
-            starter in self.unobserved
+            id(starter) in self.unobserved
             or (starter is not None and self.lost.pop(starter, 0))
             or any(task.future._starter is starter for task in engine.live if task.future)
         ):

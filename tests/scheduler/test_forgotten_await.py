@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import warnings
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -222,6 +223,30 @@ async def test_forgotten_passes_of_tasks_that_ended_leave_nothing_behind() -> No
     engine = ag.engine()
     assert len(engine.unobserved) == 0
     assert len(engine.observation.lost) == 0
+
+
+async def test_a_task_that_holds_a_forgotten_pass_dies_with_it() -> None:
+    """Its exception holds the frame that started the pass: the engine must not hold the task."""
+
+    async def cancelled_before_it_awaits() -> None:
+        future = (leaf() * 2).sum().backward()
+        await asyncio.Event().wait()
+        await future
+
+    async def run() -> weakref.ref[asyncio.Task[None]]:
+        task = asyncio.create_task(cancelled_before_it_awaits())
+        await settle()
+        task.cancel()
+        await asyncio.wait([task])
+        return weakref.ref(task)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gone = await run()
+        await settle()
+        gc.collect()
+    assert gone() is None
+    assert len(ag.engine().unobserved) == 0
 
 
 async def test_a_pass_that_was_seen_to_be_cancelled_is_not_forgotten() -> None:
