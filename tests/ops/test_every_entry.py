@@ -13,6 +13,7 @@ from calls import Call, overheard
 import asyncgrad as ag
 from asyncgrad.core.variable import gradient_edge, wrap
 from asyncgrad.devices import CPU
+from asyncgrad.ops.derivatives import activation, elementwise, loss, transcendental
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.table import ENTRIES
 
@@ -96,6 +97,41 @@ def test_a_recorded_pass_gives_what_a_plain_one_gives(name):
                         assert one.shape == other.shape == leaf.shape
                         assert one.dtype == other.dtype == leaf.dtype
                         _compare(one.numpy(), other.detach().numpy())
+
+
+def test_gradients_without_axes_may_be_scalars():
+    """NumPy answers arrays without axes with scalars, and a pass hands those on as they are."""
+    tried = set()
+    chapters = (activation, elementwise, loss, transcendental)
+    names = {entry.name for chapter in chapters for entry in chapter.ENTRIES}
+    for name in sorted(names.intersection(DIFFERENTIABLE)):
+        # What has an axis to go along takes no tensor without one: its function sees to that.
+        calls = [] if "dim" in ENTRIES[name].attributes else floating(name)
+        for call in calls[:1]:
+            gradients = []
+            for shape in ((), (1,)):
+                leaves = [
+                    ag.from_numpy(x.ravel()[:1].reshape(shape).copy())
+                    for x in call.inputs
+                    if x.size
+                ]
+                for place, key in enumerate(ENTRIES[name].inputs[: len(leaves)]):
+                    leaves[place].requires_grad_(key in ENTRIES[name].pulls)
+                try:
+                    out = getattr(RECORDED, name)(*leaves, *call.attributes)
+                except Exception:
+                    break  # It needs axes.
+                if out._metadata.shape != shape or not out.requires_grad:
+                    break
+                wanted = [leaf for leaf in leaves if leaf.requires_grad]
+                gradients.append(ag.grad((out * 2).abs().sum(), wanted, allow_unused=True))
+            if len(gradients) == 2:
+                tried.add(name)
+                for one, other in zip(*gradients, strict=True):
+                    assert (one is None) == (other is None), name
+                    if one is not None:
+                        _compare(one.reshape(1).numpy(), other.numpy())
+    assert {"maximum", "exp", "where", "div", "sigmoid", "huber_loss"} <= tried
 
 
 def _raw(name, call):

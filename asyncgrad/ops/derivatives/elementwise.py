@@ -283,7 +283,8 @@ def _clamp_pull(F: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
 
 def _shared(xp: Any, g: Any, worse: Any, tie: Any) -> Any:
     """The gradient of the one of two operands that was chosen; a tie is split in halves."""
-    out = g.copy()
+    # Not `copy()`: where there are no axes it may be a scalar of NumPy's.
+    out = xp.array(g)
     xp.multiply(out, 0.5, out, where=tie)
     xp.copyto(out, 0, where=worse)
     return out
