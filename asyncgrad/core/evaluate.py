@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit, commit_revocably
+from asyncgrad.core.kept import check_version, node_metadata
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, Freed, refuse_freed
-from asyncgrad.core.saved import (
-    check_version,
-    node_metadata,
-    unpack_steps,
-    values_as_tensors,
-)
+from asyncgrad.core.saved import unpack_steps, values_as_tensors
 from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, wrap
 from asyncgrad.errors import AutogradError
 

@@ -26,6 +26,7 @@ from asyncgrad.core.commit import commit
 from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.input_buffer import InputBuffer
+from asyncgrad.core.kept import check_version
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Callbacks,
@@ -37,7 +38,6 @@ from asyncgrad.core.node import (
     as_edge,
     refuse_freed,
 )
-from asyncgrad.core.saved import check_version
 from asyncgrad.core.sharing import share
 from asyncgrad.core.streams import PassStreams, stream_of
 from asyncgrad.core.variable import VersionCounter

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.kept import check_version, node_metadata, saved_edge, values_of, watched
 from asyncgrad.core.node import Freed, Node, bind_reader, refuse_freed
-from asyncgrad.core.saved import (
-    SavedHooks,
-    SavedTensor,
-    check_version,
-    node_metadata,
-    pack,
-    restored,
-    saved_edge,
-    values_of,
-    watched,
-)
+from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, restored
 from asyncgrad.core.variable import VersionCounter, wrap
 from asyncgrad.errors import AutogradError
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from asyncgrad.core.kept import check_version
 from asyncgrad.core.node import Freed, refuse_freed
-from asyncgrad.core.saved import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,9 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.anomaly import remember
+from asyncgrad.core.kept import keep_old_values, watch_result
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
-from asyncgrad.core.saved import keep_old_values, restored, watch_result
+from asyncgrad.core.saved import restored
 from asyncgrad.core.streams import note_streams
 from asyncgrad.core.variable import (
     Variable,

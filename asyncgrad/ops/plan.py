@@ -5,8 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.kept import watched
 from asyncgrad.core.rule import Rule
-from asyncgrad.core.saved import watched
 from asyncgrad.core.variable import VersionCounter, counter_of, wrap
 
 if TYPE_CHECKING:
