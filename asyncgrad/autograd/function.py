@@ -10,344 +10,29 @@ from __future__ import annotations
 import inspect
 import warnings
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
 from asyncgrad.autograd.function_vmap import apply_to_examples
 from asyncgrad.autograd.once import once_differentiable
-from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
-from asyncgrad.core.saved_attributes import SavedNone
-from asyncgrad.core.variable import Variable, grad_dtype, requires_grad, wrap, zeros_of
+from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.ambient import tracking
 from asyncgrad.ops.batching import level_of
-from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.trees import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine
 
-    from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "InplaceFunction", "once_differentiable",
 ]  # fmt: skip
 
-#: What a Function keeps that gives its saved tensors away, when it has.
-ACCESSED: Final = Freed()
-
-
-class FunctionCtx:
-    """What `forward`, `setup_context` and `backward` are given to tell one another things."""
-
-    #: Whether each argument of `forward` is a tensor that requires grad; fixed by the forward.
-    needs_input_grad: tuple[bool, ...]
-
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep inputs, outputs or intermediate results for `backward`.
-
-        They come back as `ctx.saved_tensors`, checked for changes in place; inputs and outputs
-        lead into the graph, so that they can be differentiated in a pass that records itself.
-
-        Args:
-            tensors: what to keep; None stays None.
-        """
-        self.to_save = tensors
-
-    def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for `jvp`."""
-        for tensor in tensors:
-            if tensor is not None and not isinstance(tensor, Variable):
-                raise AssertionError(
-                    "save_for_forward expects all arguments to be tensors; you should save "
-                    "non-tensors as attributes on ctx."
-                )
-        self.saved_for_forward = tensors
-
-    def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say which inputs `forward` has changed in place; they have to be returned."""
-        self.dirty_tensors = tensors
-
-    def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say which outputs have no gradient; `backward` receives zeros for them."""
-        self.non_differentiable = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Say whether `backward` receives zeros for undefined gradients (the default) or None."""
-        self.materialize_grads = value
-
-
-class FunctionNode(FunctionCtx, Node):
-    """The node of a `Function`, and its `ctx`."""
-
-    #: The `Function`; each has a subclass of its own.
-    _forward_cls: ClassVar[Any]
-
-    to_save: tuple[Any, ...] = ()
-    saved_for_forward: tuple[Any, ...] = ()
-    dirty_tensors: tuple[Any, ...] = ()
-    non_differentiable: tuple[Any, ...] = ()
-    materialize_grads = True
-    #: Whether `backward` receives zeros for what is not differentiable, too.
-    _materialize_non_diff_grads = True
-    #: The numbers of the outputs that are not differentiable.
-    _flat: frozenset[int] = frozenset()
-    #: What was saved, each with the number of the output it is, or -1; then what is `Freed`.
-    _kept: Any = ()
-    #: Saved tensors that had to be awaited, while the node runs.
-    _at_hand: tuple[Any, ...] | None = None
-    #: Whether each argument of `forward` was a tensor.
-    _tensors: tuple[bool, ...] = ()
-    #: Results of `forward` kept on ctx, with the number of the output they are, or None.
-    _hidden: tuple[tuple[Variable, int | None], ...] = ()
-
-    def __init__(self) -> None:
-        """Know nothing yet: `forward` comes first."""
-        self.rule = None
-        self.extras = None
-        self.following = ()
-
-    # -- what backward asks for -------------------------------------------------------------------
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept; in `jvp`, what `save_for_forward` kept.
-
-        Raises:
-            RuntimeError: if it has been released, or changed in place.
-        """
-        if self._at_hand is not None:
-            return self._at_hand
-        if self.saved_for_forward:
-            return self.saved_for_forward
-        kept = self._kept
-        if kept is ACCESSED:
-            raise AutogradError(
-                f"{self.name()}: with clear_saved_tensors_on_access, saved tensors can only be "
-                f"accessed once. Keep what ctx.saved_tensors gives in a variable."
-            )
-        if kept.__class__ is Freed:
-            refuse_freed(self, kept)
-        values = tuple(
-            None if one is None else one.unpack(self, self._edge_of(number)) for one, number in kept
-        )
-        if self._forward_cls.clear_saved_tensors_on_access:
-            self._kept = ACCESSED
-        return values
-
-    @property
-    def saved_variables(self) -> tuple[Any, ...]:
-        """`saved_tensors`, by an old name."""
-        warnings.warn(
-            "'saved_variables' is deprecated; use 'saved_tensors'",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.saved_tensors
-
-    @property
-    def _raw_saved_tensors(self) -> tuple[Any, ...]:
-        if self._kept.__class__ is Freed:
-            refuse_freed(self, self._kept)
-        return tuple(SavedNone() if one is None else one for one, _ in self._kept)
-
-    @property
-    def wants_grad(self) -> tuple[bool, ...]:
-        """Which gradients the present pass makes use of: `needs_input_grad`, narrowed to it."""
-        task = current().graph_task
-        if task is None:
-            return self.needs_input_grad
-        edges = iter(self.following)
-        return tuple(tensor and _goes_on(task, next(edges)) for tensor in self._tensors)
-
-    def _edge_of(self, number: int) -> Any:
-        """Where an output of the node leads; nothing for what is no output."""
-        if number < 0:
-            return None
-        return self if number == 0 else Edge(self, number)
-
-    # -- what a pass asks for ---------------------------------------------------------------------
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the gradients are nobody else's, so that a leaf may take them as they are."""
-        return bool(self._forward_cls.fresh_gradients)
-
-    def prefetch(self) -> Generator[Any, Any, None]:
-        """Have ready what only coroutine hooks can unpack."""
-        kept = self._kept
-        if kept.__class__ is Freed or not any(one is not None and one.waits for one, _ in kept):
-            return
-        values: list[Any] = []
-        for one, number in kept:
-            if one is None:
-                values.append(None)
-            else:
-                values.append((yield from one.unpack_steps(self, self._edge_of(number))))
-        self._at_hand = tuple(values)
-
-    def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
-        """Call the user's function."""
-        metadata = self._input_metadata
-        without = frozenset() if self._materialize_non_diff_grads else self._flat
-        given = [
-            None if number in without else self._given(gradient, facts)
-            for number, (gradient, facts) in enumerate(zip(gradients, metadata, strict=True))
-        ]
-        function = self._user_function()
-        if self._hidden and current().grad and not getattr(function, "_once", False):
-            self._reveal()
-        arguments = (given,) if self._forward_cls.boxed_grads_call else given
-        return function(self, *arguments)
-
-    def _given(self, gradient: Any, metadata: Any) -> Any:
-        """A gradient as the user's function sees it."""
-        if isinstance(gradient, Variable):
-            return gradient
-        if gradient is None:
-            if metadata is None or not self.materialize_grads:
-                return None
-            return zeros_of(metadata)
-        F = metadata.F
-        array = F.as_array(gradient)
-        return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
-
-    def _user_function(self) -> Callable[..., Any]:
-        """The Function's `backward`, or `vjp`."""
-        backward, vjp = self._forward_cls.backward, self._forward_cls.vjp
-        if vjp is Function.vjp:
-            return backward  # type: ignore[no-any-return]
-        if backward is not Function.backward:
-            raise AutogradError(
-                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. "
-                "You should only implement one of them."
-            )
-        return vjp  # type: ignore[no-any-return]
-
-    def _reveal(self) -> None:
-        """Let results on ctx lead into the graph, as long as `backward` is recorded."""
-        for variable, number in self._hidden:
-            variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
-
-    def _conceal(self) -> None:
-        """The opposite, when it has run."""
-        for variable, _ in self._hidden:
-            variable._edge = None
-
-    def conclude(self, received: Any, task: GraphTask | None) -> tuple[Any, ...]:
-        """Check what the user's function has returned.
-
-        Returns:
-            One gradient for each next edge.
-        """
-        self._at_hand = None
-        if self._hidden:
-            self._conceal()
-        values = received if isinstance(received, tuple) else (received,)
-        expected = len(self._tensors)
-        if len(values) > expected and all(value is None for value in values[expected:]):
-            values = values[:expected]
-        if len(values) != expected:
-            raise AutogradError(
-                f"function {self.name()} returned an incorrect number of gradients (expected "
-                f"{expected}, got {len(values)}). Return one for each argument of forward, None "
-                f"for those without."
-            )
-        gradients: list[Any] = []
-        edges = iter(self.following)
-        for place, (value, tensor) in enumerate(zip(values, self._tensors, strict=True)):
-            if not tensor:
-                if value is not None:
-                    raise AutogradError(
-                        f"function {self.name()} returned a gradient different from None at "
-                        f"position {place + 1}, but the corresponding forward input was not a "
-                        f"Variable"
-                    )
-                continue
-            edge = next(edges)
-            if value is not None and not isinstance(value, Variable):
-                raise AutogradError(f"expected Variable or None (got {type(value).__name__})")
-            gradients.append(
-                None if value is None else self._checked(value, edge, len(gradients), task)
-            )
-        return tuple(gradients)
-
-    def _checked(self, value: Any, edge: Any, place: int, task: GraphTask | None) -> Any:
-        """A gradient in the shape and dtype of its input, as the pass carries gradients."""
-        recorded = task is None or task.recorded is not None
-        if edge is None:
-            return value if recorded else value._array
-        target = as_edge(edge)
-        assert target.node is not None
-        metadata = target.node._input_metadata[target.input_nr]
-        facts = value._metadata
-        if facts.device is not metadata.device:
-            raise AutogradError(
-                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
-                f"device {metadata.device} but got {facts.device}"
-            )
-        if facts.is_complex and not metadata.is_complex:
-            raise AutogradError(
-                f"Function {self.name()} returned an invalid gradient at index {place} - expected "
-                f"a real dtype like {metadata.dtype} but got {facts.dtype}. Take its real part."
-            )
-        if facts.shape != metadata.shape:
-            if not _expandable(metadata.shape, facts.shape):
-                raise AutogradError(
-                    f"Function {self.name()} returned an invalid gradient at index {place} - got "
-                    f"{list(facts.shape)} but expected shape compatible with "
-                    f"{list(metadata.shape)}"
-                )
-            value = RECORDED.sum_to(value, metadata.shape)
-        dtype = metadata.dtype
-        if target.node.__class__ is AccumulateGrad:
-            dtype = grad_dtype(target.node.variable)
-        if dtype is not None and facts.dtype != dtype:
-            value = RECORDED.to(value, dtype)
-        return value if recorded else value._array
-
-    def release_saved(self, freed: Freed) -> None:
-        """Give up what was saved for backward; a node that has saved nothing can run again."""
-        self._kept = freed
-
-
 #: PyTorch's name of the class that all nodes of Functions share.
 BackwardCFunction = FunctionNode
-
-
-def _goes_on(task: GraphTask, edge: Any) -> bool:
-    """Whether a pass needs the gradient along an edge."""
-    return edge is not None and (edge.node if edge.__class__ is Edge else edge) in task.dependencies
-
-
-def _expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether a shape can be broadcast to another."""
-    lead = len(to) - len(shape)
-    return lead >= 0 and all(m in {1, n} for m, n in zip(shape, to[lead:], strict=True))
-
-
-class HiddenResult(Node):
-    """Stands behind what `forward` computed and kept on ctx: its gradient can't be known."""
-
-    __slots__ = ("_owner",)
-
-    def __init__(self, node: FunctionNode) -> None:
-        """Lead where the Function's node leads, so that no pass takes this for a constant."""
-        init_node(self, node.following, node._input_metadata[0])
-        self._owner = node.name()
-
-    def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Refuse."""
-        raise AutogradError(
-            f"{self._owner}: backward() has used a tensor that forward() computed from its inputs "
-            f"and kept on ctx. It would count as a constant, and the second derivative be "
-            f"silently wrong. Compute it again in backward() from ctx.saved_tensors, return it as "
-            f"an output too, decorate backward() with once_differentiable, or, if it is meant as "
-            f"a constant, set constants_on_ctx = True in the Function."
-        )
 
 
 class FunctionMeta(type):
@@ -515,6 +200,18 @@ class Function(metaclass=FunctionMeta):
         finally:
             install(found)
         return connected(ctx, args, output, computed, recording=recording, separate=separate)
+
+    @classmethod
+    def _chosen_backward(cls) -> Callable[..., Any]:
+        """The Function's `backward`, or `vjp`."""
+        if cls.vjp is Function.vjp:
+            return cls.backward
+        if cls.backward is not Function.backward:
+            raise AutogradError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. "
+                "You should only implement one of them."
+            )
+        return cls.vjp
 
     @classmethod
     def _bound(

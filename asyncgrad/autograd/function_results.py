@@ -28,7 +28,7 @@ from asyncgrad.ops.promotion import category
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asyncgrad.autograd.function import FunctionNode
+    from asyncgrad.autograd.function_node import FunctionNode
 
 
 def connected(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge
-from asyncgrad.autograd.function import FunctionNode
+from asyncgrad.autograd.function_node import FunctionNode
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import Freed, Node, as_edge
 from asyncgrad.core.saved import SavedTensor
