@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Iterable, Mapping
 from contextvars import copy_context
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
+from asyncgrad.autograd.given import (
+    ONES,
+    batches_of,
+    by_old_name,
+    differentiable_edge,
+    fitting,
+    inputs_of,
+    one_of,
+    sequence_of,
+    wrong_number,
+)
 from asyncgrad.autograd.urgency import checked_deadline, checked_priority
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import Mode, current, refuse_in_transform
-from asyncgrad.core.node import Identity
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
     grad_dtype,
     gradient_edge,
-    requires_grad,
     retain_grad,
     wrap,
     zeros_of,
 )
 from asyncgrad.errors import AutogradError, NestingError
-from asyncgrad.ops.batching import Level, batch_of, held, level_of, lift, shown
+from asyncgrad.ops.batching import batch_of, held, level_of, shown
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
 from asyncgrad.scheduler import check_deadline, run_program, start
@@ -76,34 +84,21 @@ def backward(
         TimeoutError: from the future, if the deadline has passed.
     """
     if grad_variables is not None:
-        grad_tensors = _by_old_name(grad_tensors, grad_variables)
-    roots = (tensors,) if isinstance(tensors, Variable) else _sequence(tensors)
+        grad_tensors = by_old_name(grad_tensors, grad_variables)
+    roots = (tensors,) if isinstance(tensors, Variable) else sequence_of(tensors)
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
         task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, grad=False)
         task.wait_enqueued = enqueued
         return _start(task, priority, deadline)
-    wanted = _inputs(inputs, "backward")
-    edges = [_differentiable_edge(tensor) for tensor in wanted]
+    wanted = inputs_of(inputs, "backward")
+    edges = [differentiable_edge(tensor) for tensor in wanted]
     task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, grad=False)
     task.wait_enqueued = enqueued
     for tensor in wanted:
         if isinstance(tensor, Variable):
             retain_grad(tensor)
     return _start(task, priority, deadline)
-
-
-def _by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
-    """The gradients of the roots, which were given by their old name."""
-    warnings.warn(
-        "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
-    )
-    if grad_tensors is not None:
-        raise AutogradError(
-            "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
-            "`backward()`. Please only use `grad_tensors`."
-        )
-    return grad_variables
 
 
 def _is_enqueued(wait: str) -> bool:
@@ -177,39 +172,6 @@ class request(Mode):
         super().__init__(**given)
 
 
-def _sequence(value: Any) -> tuple[Any, ...]:
-    """One or several of what a pass is given.
-
-    Raises:
-        TypeError: for anything else.
-    """
-    if isinstance(value, (Variable, GradientEdge)):
-        return (value,)
-    if isinstance(value, (list, tuple)):
-        return tuple(value)
-    if not isinstance(value, Iterable) or isinstance(value, Awaitable):
-        raise TypeError(
-            f"backward() and grad() take a Tensor, a GradientEdge or a sequence of them as roots, "
-            f"gradients and inputs, not {type(value).__name__}"
-        )
-    return tuple(value)
-
-
-def _inputs(inputs: Any, function: str) -> tuple[Any, ...]:
-    """What a pass is asked to reach, one after the other."""
-    if isinstance(inputs, Mapping):
-        if type(inputs) is not dict:
-            raise TypeError(
-                f"`inputs` argument to `{function}()` must be a dict, not "
-                f"{type(inputs).__name__}. Other mappings are not supported."
-            )
-        inputs = inputs.values()
-    wanted = _sequence(inputs)
-    if not wanted:
-        raise AutogradError(f"`inputs` argument to `{function}()` cannot be empty.")
-    return wanted
-
-
 def grad(
     outputs: Root | Sequence[Root],
     inputs: Root | Sequence[Root] | dict[Any, Tensor],
@@ -262,15 +224,15 @@ def grad(
             FutureWarning,
             stacklevel=2,
         )
-    roots = _sequence(outputs)
-    tensors = _inputs(inputs, "grad")
+    roots = sequence_of(outputs)
+    tensors = inputs_of(inputs, "grad")
     keys = tuple(inputs) if type(inputs) is dict else None
     around = None if current().batch is None else level_of((*roots, *tensors))
     if around is not None:
         flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
         program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
         return run_program(program, waits=False)
-    edges = [_differentiable_edge(tensor) for tensor in tensors]
+    edges = [differentiable_edge(tensor) for tensor in tensors]
     metadata = [
         tensor._metadata if isinstance(tensor, Variable) else metadata_at(tensor)
         for tensor in tensors
@@ -282,7 +244,7 @@ def grad(
         for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
             used = captured is not None
             if captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
-                if facts in _ones and captured is _ones[facts]:
+                if facts in ONES and captured is ONES[facts]:
                     captured = captured.copy()
                 # What was given and has come through as it was is given back.
                 captured = (
@@ -316,10 +278,10 @@ def grad(
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
-    given = None if grad_outputs is None else _sequence(grad_outputs)
+    given = None if grad_outputs is None else sequence_of(grad_outputs)
     level = None
     if is_grads_batched:
-        gradients, level = _batched(roots, grad_outputs)
+        gradients, level = batches_of(roots, grad_outputs)
         with Mode(batch=level):
             task = _graph_task(roots, gradients, retain_graph, create_graph, edges, grad=True)
     else:
@@ -341,12 +303,12 @@ async def _grad_of_examples(
 ) -> Any:
     """`grad` inside of a `vmap`: of the tensors that hold the batches."""
     level = current().batch
-    vectors = [None] * len(roots) if given is None else _sequence(given)
+    vectors = [None] * len(roots) if given is None else sequence_of(given)
     bottoms = [held(root, level) for root in roots]
     gradients = []
     for place, (root, vector) in enumerate(zip(roots, vectors, strict=True)):
         if vector is None and root._metadata.size != 1:
-            _one(root._metadata)
+            one_of(root._metadata)
         ones = RECORDED.add_scalar(RECORDED.zeros_of(bottoms[place]), 1)
         gradients.append(ones if vector is None else held(vector, level))
     retain_graph, create_graph, allow_unused, batched, materialize = flags
@@ -371,56 +333,6 @@ def _in_dtype(captured: Any, dtype: Any, within: Callable[..., Any]) -> Any:
     return within(cast, captured, dtype)
 
 
-def _batched(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
-    """Gradients whose first axis is a batch, as examples of it."""
-    gradients: Any = [None] * len(roots) if given is None else _sequence(given)
-    for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
-        if not isinstance(gradient, Variable):
-            _one(root._metadata)
-            raise ValueError(
-                f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
-                f"grad_outputs[{place}] is {type(gradient).__name__}."
-            )
-        shape, expected = gradient._metadata.shape, root._metadata.shape
-        if shape[1:] != expected or not shape:
-            raise AutogradError(
-                f"If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
-                f"as the batch dimension. The sizes of the remaining dimensions are expected to "
-                f"match the shape of corresponding output, but a mismatch was detected: "
-                f"grad_output[{place}] has a shape of {shape} and output[{place}] has a shape of "
-                f"{expected}. If you only want some tensors in `grad_output` to be considered "
-                f"batched, consider using vmap."
-            )
-    sizes = {gradient._metadata.shape[0] for gradient in gradients}
-    if len(sizes) != 1:
-        raise ValueError(
-            f"grad: with is_grads_batched=True all of grad_outputs have to be given and be batches "
-            f"of one size, got sizes {sorted(sizes)}."
-        )
-    level = Level(sizes.pop(), "error", current().batch)
-    return [lift(gradient, level) for gradient in gradients], level
-
-
-def _differentiable_edge(tensor: Any) -> Any:
-    """Where the gradient of a requested tensor is caught, as a stored edge."""
-    if isinstance(tensor, Variable):
-        edge = gradient_edge(tensor)
-        if edge is not None:
-            return edge
-        if requires_grad(tensor):
-            # A view made in no_grad of what requires grad: so does it, and no graph leads to it.
-            return Identity((), (tensor._metadata,))
-        raise AutogradError(
-            "One of the differentiated Tensors does not require grad. Call requires_grad_() on it "
-            "before the forward pass."
-        )
-    if isinstance(tensor, GradientEdge):
-        return stored(tensor)
-    raise AutogradError(
-        f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
-    )
-
-
 def _graph_task(
     roots: tuple[Any, ...],
     given: Any,
@@ -433,11 +345,11 @@ def _graph_task(
     """The pass from some roots, whose gradients are checked."""
     batched = False
     if given is not None:
-        given = _sequence(given)
+        given = sequence_of(given)
         for gradient in given:
             batched = batched or getattr(gradient, "_batched", False)
         if len(given) != len(roots):
-            raise _wrong_number(roots, given)
+            raise wrong_number(roots, given)
     edges = []
     gradients = []
     streamed = False
@@ -463,16 +375,16 @@ def _graph_task(
             )
         gradient = None if given is None else given[place]
         if gradient is not None:
-            gradient = _fitting(place, metadata, gradient)
+            gradient = fitting(place, metadata, gradient)
         if edge is None:
             raise AutogradError(
                 f"element {place} of tensors does not require grad and does not have a grad_fn. "
                 f"Call requires_grad_() on a leaf it is computed from, outside of no_grad()."
             )
         if gradient is None:
-            array = _ones.get(metadata)
+            array = ONES.get(metadata)
             if array is None:
-                array = _one(metadata)
+                array = one_of(metadata)
                 streamed = streamed or metadata.device.streamed
             gradients.append(array if recorded is None else wrap(array, metadata))
         else:
@@ -526,75 +438,3 @@ def _warn_of_cycle() -> None:
             UserWarning,
             stacklevel=4,
         )
-
-
-#: The gradient of a scalar by itself is nobody's own: one for each kind of scalar, read-only.
-_ones: dict[Any, Any] = {}
-
-
-def _one(metadata: Any) -> Any:
-    """The gradient of a real scalar by itself."""
-    if metadata.size != 1:
-        raise AutogradError(
-            f"grad can be implicitly created only for scalar outputs, this one has shape "
-            f"{metadata.shape}. Reduce it with .sum() or .mean(), or pass its gradient."
-        )
-    if metadata.is_complex:
-        raise AutogradError(
-            f"grad can be implicitly created only for real scalar outputs but got "
-            f"{metadata.dtype}. Pass its gradient."
-        )
-    array = metadata.F.xp.ones(metadata.shape, dtype=metadata.dtype)
-    if not metadata.device.streamed:
-        array.flags.writeable = False
-        _ones[metadata] = array
-    return array
-
-
-def _wrong_number(roots: tuple[Any, ...], given: tuple[Any, ...]) -> Exception:
-    """The error for gradients that are not as many as the roots."""
-    for gradient in given:
-        if gradient is not None and not isinstance(gradient, Variable):
-            return _no_gradient(gradient)
-    return AutogradError(
-        f"got {len(roots)} tensors and {len(given)} gradients. Give each tensor one, or None where "
-        f"it has one element."
-    )
-
-
-def _no_gradient(value: Any) -> TypeError:
-    return TypeError(
-        f"gradients can be either Tensors or None, but got {type(value).__name__}. Make a tensor "
-        f"of it with asyncgrad.tensor()."
-    )
-
-
-def _fitting(place: int, metadata: Any, gradient: Any) -> Any:
-    """A root's gradient in the root's dtype.
-
-    Raises:
-        RuntimeError: if its shape is another, or one of them is complex and the other is not.
-        TypeError: if it is no tensor.
-    """
-    if not isinstance(gradient, Variable):
-        raise _no_gradient(gradient)
-    facts = gradient._metadata
-    if facts is metadata:
-        return gradient
-    if facts.shape != metadata.shape:
-        raise AutogradError(
-            f"Mismatch in shape: grad_output[{place}] has a shape of {facts.shape} and "
-            f"output[{place}] has a shape of {metadata.shape}. Give it a gradient of its shape."
-        )
-    if facts.is_complex != metadata.is_complex:
-        raise AutogradError(
-            f"For complex Tensors, both grad_output and output are required to have the same "
-            f"dtype. Mismatch in dtype: grad_output[{place}] has a dtype of {facts.dtype} and "
-            f"output[{place}] has a dtype of {metadata.dtype}. Convert the gradient with .to()."
-        )
-    if facts.device is not metadata.device:
-        raise AutogradError(
-            f"Mismatch in device: grad_output[{place}] is on {facts.device} and output[{place}] "
-            f"on {metadata.device}. Move the gradient with .to()."
-        )
-    return cast(gradient, metadata.dtype)
