@@ -5,7 +5,7 @@ save. The first of them that asks for something saved has the function run again
 
 Without reentrant passes this is done by saved-tensor hooks: a `Frame` stands for the call and hands
 out a `Holder` in the place of each tensor. With `use_reentrant=True` the call is a `Function` whose
-backward runs the function again and starts a pass of its own.
+backward runs the function again and starts a pass of its own (`utils/reentrant.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from asyncgrad import autograd
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.variable import Variable, requires_grad
+from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.generator import source_of
-from asyncgrad.scheduler import awaits, offload
 from asyncgrad.utils.recomputation import CheckpointError, Frame
+from asyncgrad.utils.reentrant import (
+    CheckpointFunction,
+    check_backward_validity,
+    detach_variable,
+    is_coroutine_function,
+)
 from asyncgrad.utils.selection import (
     CheckpointPolicy,
     SelectiveCheckpointContext,
@@ -29,7 +33,7 @@ from asyncgrad.utils.selection import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 __all__ = [
     "CheckpointError", "CheckpointFunction", "CheckpointPolicy", "GraphExecGroup",
@@ -163,14 +167,6 @@ _SUPPRESSED = (
 )
 
 
-def is_coroutine_function(function: Any) -> bool:
-    """Whether calls have to be awaited: also those of modules with an `async def forward`."""
-    return any(
-        inspect.iscoroutinefunction(one)
-        for one in (function, getattr(function, "forward", None), type(function).__call__)
-    )
-
-
 # -- settings -------------------------------------------------------------------------------------
 
 
@@ -259,136 +255,6 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Mode:
         enabled: the value of `debug`; None leaves it to the calls.
     """
     return _Setting(debug=enabled)
-
-
-# -- in a pass of its own -------------------------------------------------------------------------
-
-
-def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs, tensors among them as leaves that require grad where these do.
-
-    Raises:
-        RuntimeError: if they are no tuple.
-    """
-    if not isinstance(inputs, tuple):
-        raise AutogradError(
-            f"Only tuple of tensors is supported. Got Unsupported input type: "
-            f"{type(inputs).__name__}"
-        )
-    return tuple([_detached(value) for value in inputs])
-
-
-def _detached(value: Any) -> Any:
-    if not isinstance(value, Variable):
-        return value
-    leaf: Any = value.detach()  # type: ignore[attr-defined]
-    return leaf.requires_grad_() if requires_grad(value) else leaf
-
-
-def check_backward_validity(inputs: Sequence[Any]) -> None:
-    """Warn if no gradient can flow to the inputs."""
-    tensors = [value for value in inputs if isinstance(value, Variable)]
-    if not any(requires_grad(tensor) for tensor in tensors):
-        warnings.warn(
-            "None of the inputs have requires_grad=True. Gradients will be None",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-class CheckpointFunction(autograd.Function):
-    """A call that backward repeats in a pass of its own."""
-
-    #: Its intermediate results are meant to be forgotten.
-    constants_on_ctx = True
-
-    @staticmethod
-    def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
-        """Call the function, unrecorded."""
-        check_backward_validity(args)
-        ctx.run_function = run_function
-        ctx.source = source_of().clone_state() if preserve_rng_state else None
-        ctx.inputs = tuple([None if isinstance(a, Variable) else a for a in args])
-        ctx.places = tuple([i for i, a in enumerate(args) if isinstance(a, Variable)])
-        ctx.save_for_backward(*[args[place] for place in ctx.places])
-        return run_function(*args)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """Call it again, recorded, and differentiate it."""
-        task = current().graph_task
-        while task is not None:
-            if task.partial:
-                raise AutogradError(
-                    "When use_reentrant=True, checkpoint is incompatible with .grad() or passing "
-                    "an `inputs` parameter to .backward(). To resolve this error, you can either "
-                    "set use_reentrant=False, or call .backward() without passing the `inputs` "
-                    "argument."
-                )
-            task = task.parent
-        inputs = list(ctx.inputs)
-        for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
-            inputs[place] = tensor
-        leaves = detach_variable(tuple(inputs))
-        if is_coroutine_function(ctx.run_function):
-            return _differentiate_later(_repeat_later(ctx, leaves), leaves, gradients)
-        if awaits(current().graph_task):
-            # Neither the function nor its pass holds the loop.
-            return _differentiate_later(offload(_repeat, ctx, leaves), leaves, gradients)
-        roots, given = _roots(_repeat(ctx, leaves), gradients)
-        autograd.backward(roots, given)
-        return _gradients(leaves)
-
-
-def _again(ctx: Any) -> Mode:
-    """What the function runs in when it runs again."""
-    if ctx.source is None:
-        return Mode(grad=True, inference=False)
-    return Mode(grad=True, inference=False, generator=ctx.source.clone_state())
-
-
-def _repeat(ctx: Any, leaves: tuple[Any, ...]) -> Any:
-    with _again(ctx):
-        return ctx.run_function(*leaves)
-
-
-async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
-    with _again(ctx):
-        return await ctx.run_function(*leaves)
-
-
-async def _differentiate_later(
-    outputs: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
-) -> Any:
-    """The gradients of leaves, when the function and its pass have run."""
-    roots, given = _roots(await outputs, gradients)
-    await autograd.backward(roots, given)
-    return _gradients(leaves)
-
-
-def _roots(outputs: Any, gradients: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """The outputs that gradients flow from, with those gradients."""
-    if isinstance(outputs, Variable):
-        outputs = (outputs,)
-    if len(outputs) > len(gradients):
-        raise IndexError(
-            f"checkpoint: the function returned {len(gradients)} values at first, and "
-            f"{len(outputs)} when it was run again"
-        )
-    pairs = [
-        (output, gradient)
-        for output, gradient in zip(outputs, gradients, strict=False)
-        if isinstance(output, Variable) and requires_grad(output)
-    ]
-    if not pairs:
-        raise AutogradError(
-            "none of output has requires_grad=True, this checkpoint() is not necessary"
-        )
-    return [output for output, _ in pairs], [gradient for _, gradient in pairs]
-
-
-def _gradients(leaves: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (None, None, *[x.grad if isinstance(x, Variable) else None for x in leaves])  # type: ignore[attr-defined]
 
 
 # -- several in a row -----------------------------------------------------------------------------
