@@ -20,9 +20,9 @@ class Observation:
 
     def __init__(self) -> None:
         """Nothing was started."""
-        #: Passes started by a task that nobody has looked at, by the task's `id`: their futures keep
-        #: it alive. It may hold them itself (a cancelled one has the frame that started a pass), so
-        #: that tasks which were in here would never go.
+        #: Passes started by a task that nobody has looked at, by the task's `id`: their futures
+        #: keep it alive. It may hold them itself (a cancelled one has the frame that started a
+        #: pass), so that tasks which were in here would never go.
         self.unobserved: dict[int, int] = {}
         #: And those whose futures are gone.
         self.lost: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
