@@ -47,19 +47,72 @@ class TestPassesInFlight:
             name: Gate(log, name, priority=priority)
             for name, priority in [("a", 0), ("b", 0), ("c", 0), ("d", 5), ("e", 0), ("f", 9)]
         }
-        await settle()
+        await until(lambda: len(log) == 2)
         assert log == ["a", "b"]
         statistics = ag.engine().statistics()
         assert (statistics.in_flight, statistics.held_back) == (2, 4)
         for released, entered in [("a", "f"), ("b", "d"), ("f", "c"), ("d", "e")]:
             gates[released].event.set()
             await gates[released].future
-            await settle()
+            before = len(log)
+            await until(lambda before=before: len(log) > before)
             assert log[-1] == entered
         for gate in gates.values():
             gate.event.set()
             await gate.future
             assert gate.x.grad is not None
+        await assert_nothing_runs()
+
+    async def test_of_equals_the_one_with_the_nearest_deadline_goes_first(self) -> None:
+        ag.engine().limit(passes=1)
+        log: list[str] = []
+        far = asyncio.get_running_loop().time() + 1_000
+        gates = [
+            Gate(log, "first"),
+            Gate(log, "no hurry"),
+            Gate(log, "later", deadline=far + 1),
+            Gate(log, "sooner", deadline=far),
+        ]
+        for gate in gates:
+            gate.event.set()
+        await asyncio.gather(*(gate.future for gate in gates))
+        assert log == ["first", "sooner", "later", "no hurry"]
+
+    async def test_nothing_starves_behind_urgent_passes(self) -> None:
+        """Of 16 that go in one is the oldest, once 64 have overtaken it."""
+        ag.engine().limit(passes=1)
+        log: list[str] = []
+        gates = [Gate(log, "first"), Gate(log, "patient", priority=-3)]
+        gates += [Gate(log, "urgent", priority=1) for _ in range(120)]
+        for gate in gates:
+            gate.event.set()
+        await asyncio.gather(*(gate.future for gate in gates))
+        assert 64 <= log.index("patient") <= 64 + 16
+        assert len(log) == len(gates)
+        await assert_nothing_runs()
+
+    async def test_nested_passes_take_nobodys_place(self) -> None:
+        ag.engine().limit(passes=2)
+        log: list[str] = []
+        inner: list[Gate] = []
+
+        async def nested() -> None:
+            with ag.enable_grad():
+                inner.append(Gate(log, "inner"))
+            await inner[0].future
+
+        outer = calls(leaf(), nested).sum().backward()
+        await until(lambda: log)
+        beside = Gate(log, "beside")
+        one_more = Gate(log, "one more")
+        await until(lambda: len(log) == 2)
+        await settle()
+        assert log == ["inner", "beside"]
+        assert ag.engine().statistics().held_back == 1
+        for gate in (*inner, beside, one_more):
+            gate.event.set()
+        await asyncio.gather(outer, beside.future, one_more.future)
+        assert log == ["inner", "beside", "one more"]
         await assert_nothing_runs()
 
     async def test_one_that_waits_can_be_cancelled_and_has_a_deadline(self) -> None:
@@ -98,7 +151,7 @@ class TestPassesInFlight:
         engine.limit(passes=1)
         log: list[str] = []
         gates = [Gate(log, str(number)) for number in range(4)]
-        await settle()
+        await until(lambda: log)
         assert log == ["0"]
         engine.limit()
         await until(lambda: len(log) == 4)
