@@ -187,6 +187,8 @@ def _looking_at(value: Any, edge: Any) -> Any:
         creation = "function" if node.num_inputs == 1 else "several"
         result._autograd = View(base, None, counter.value, creation)
         counter.register(result)
+    elif not requires_grad(value):
+        result._autograd = View(base, None, counter.value, "no_grad")
     return result
 
 

@@ -14,7 +14,7 @@ from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
-from asyncgrad.ops.batching import Level, held, lift
+from asyncgrad.ops.batching import Level, batch_of, lift
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.scheduler import call
 
@@ -112,14 +112,13 @@ async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
         x = inputs[place]
         directions = np.stack([values_of(random_like(x, False)) for _ in range(2)])
         one_by_one = [await pushed(func, inputs, place, direction) for direction in directions]
-        level = Level(2, "error", current().batch)
-        tangent = lift(placed(directions, x), level)
+        level = Level(2, "error", current().batch, tangents=True)
         try:
             with Mode(batch=level), nested_level():
-                dual = make_dual(held(x, level), held(tangent, level))
-                duals = (*inputs[:place], lift(dual, level), *inputs[place + 1 :])
-                outputs = [held(out, level) for out in as_tuple(await call(func, *duals))]
-                together = [unpack_dual(out).tangent for out in outputs]
+                dual = make_dual(x, lift(placed(directions, x), level))
+                found = await call(func, *inputs[:place], dual, *inputs[place + 1 :])
+                tangents = [unpack_dual(out).tangent for out in as_tuple(found)]
+                together = [None if t is None else batch_of(t, level) for t in tangents]
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
         for row, (found, *expected) in enumerate(zip(together, *one_by_one, strict=True)):

@@ -197,6 +197,8 @@ def note_view(
     array, held = source._array, variable._array.base
     if held is not array and (held is None or held is not array.base):
         # The function had to copy.
+        if creation == "inference":
+            autograd_meta(variable).inference = True
         return
     meta = source._autograd
     parent = None

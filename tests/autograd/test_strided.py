@@ -34,6 +34,14 @@ def test_gradients_go_where_the_input_has_elements(T, log):
 
 
 @plainly
+def test_what_is_detached_from_a_part_has_its_memory(T, log):
+    x = numbers(T, 3, 4, leaf=True)
+    part = (x * 2)[1].detach()
+    log(part.as_strided((8,), (1,)), part.data.as_strided((2, 2), (4, 1)))
+    attempted(log, "out of bounds", part.as_strided, (9,), (1,))
+
+
+@plainly
 def test_a_change_is_seen_by_all_that_look_there(T, log):
     x = numbers(T, 3, 4, leaf=True)
     base = x * 1

@@ -131,10 +131,35 @@ def _unpaired(xp: Any, x: Any) -> Any:
     return x.view(f"c{2 * x.dtype.itemsize}")[..., 0]
 
 
-def _clone(xp: Any, x: Any, order: str = "K") -> Any:
-    if order != "C" or x.__class__ is not np.ndarray:
+def _slowest_first(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes as PyTorch lays out a copy: by strides, those without one where they are."""
+    order = list(range(len(shape)))[::-1]
+    for i in range(1, len(order)):
+        place = i
+        for other in range(i - 1, -1, -1):
+            slow, fast = order[other], order[place]
+            if not (strides[slow] and strides[fast]):
+                continue
+            before, after = (abs(strides[slow]), shape[slow]), (abs(strides[fast]), shape[fast])
+            if before < after:
+                break
+            if before > after:
+                order[other], order[place] = fast, slow
+                place = other
+    return tuple(order[::-1])
+
+
+def _clone(xp: Any, x: Any, order: Any = "K") -> Any:
+    if x.__class__ is not np.ndarray:
         return x.copy(order)
-    out = xp.empty(x.shape, x.dtype)
+    if order == "C":
+        out = xp.empty(x.shape, x.dtype)
+    elif 0 in x.strides:
+        # The library puts axes along which elements are repeated last in memory.
+        axes = _slowest_first(x.shape, x.strides)
+        out = np.empty([x.shape[axis] for axis in axes], x.dtype).transpose(inverse(axes))
+    else:
+        return x.copy(order)
     assign(out, x)
     return out
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from asyncgrad.core.variable import bump_version, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_shape
-from asyncgrad.ops.batching import bottom, level_of
+from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.derivatives.strided import Strides, strides_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format
@@ -186,10 +188,13 @@ def _sequence(name: str, what: str, given: Any) -> Any:
 
 def _memory(x: Any, own: tuple[int, ...], origin: int) -> tuple[int, int]:
     """From which place on, counted from the first element, there is memory, and to which."""
-    view = None if level_of((x,)) is not None else view_of(bottom(x))
-    if view is None:
-        shape = x._metadata.shape
+    shape = x._metadata.shape
+    if level_of((x,)) is not None:
         return Strides(shape, own).reach if prod(shape) else (0, 0)
-    base = view.base._array
-    low, high = Strides(base.shape, strides_of(base), -origin).reach if base.size else (0, 0)
-    return low, high
+    view, array = view_of(x), x._array
+    base, start = (array, 0) if view is None else (view.base._array, origin)
+    beneath = getattr(array, "base", None)
+    if view is None and isinstance(beneath, np.ndarray) and beneath.dtype == array.dtype:
+        # What is detached from a view has no base, but its memory.
+        base, start = beneath, (x.data_ptr() - beneath.ctypes.data) // array.itemsize
+    return Strides(base.shape, strides_of(base), -start).reach if base.size else (0, 0)
