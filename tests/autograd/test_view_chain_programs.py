@@ -181,3 +181,44 @@ STATEMENTS = st.tuples(
 def test_chains_of_views_are_pytorchs(kind, statements, selected):
     ours, theirs = (run(T, kind, statements, selected) for T in (ag, torch))
     assert alike(ours, theirs), f"{ours}\n{theirs}"
+
+
+def tangents(T, log, kind, statements):
+    """The same statements within a level: the tangents of all tensors."""
+    F = T.autograd.forward_ad
+    values = T.tensor(
+        [[0.1, -0.2, 0.3, 0.4], [0.5, 0.6, -0.7, 0.8], [-0.9, 1.0, 1.1, -1.2]], dtype=T.float64
+    )
+    with F.dual_level():
+        dual = F.make_dual(values, values * values + 1)
+        number = F.make_dual(T.tensor(0.7, dtype=T.float64), T.tensor(2.0, dtype=T.float64))
+        tensors = [_base(T, kind, dual) if kind != 4 else values.clone()]
+        for what, which, place, mode in statements:
+            x = tensors[-1 - place % len(tensors)]
+            try:
+                with getattr(T, mode)():
+                    if what == "view":
+                        tensors.append(VIEWS[which % len(VIEWS)](x))
+                    elif what == "change":
+                        CHANGES[which % len(CHANGES)](x, number)
+                    else:
+                        tensors.append(x.sin() * number if which % 2 else x.clone())
+            except (RuntimeError, IndexError, TypeError) as error:
+                log(error)
+        for x in tensors:
+            primal, tangent = F.unpack_dual(x)
+            # Whether nothing is said or zero is nobody's concern.
+            log(primal, T.zeros_like(primal) if tangent is None else tangent)
+
+
+@pytest.mark.torch
+@settings(max_examples=100)
+@given(kind=st.integers(0, 4), statements=st.lists(STATEMENTS, min_size=2, max_size=9))
+@pytest.mark.filterwarnings("ignore")
+def test_tangents_follow_chains_of_views(kind, statements):
+    notes = []
+    for T in (ag, torch):
+        found = []
+        tangents(T, _logger(found), kind, statements)
+        notes.append(found)
+    assert alike(*notes), f"{notes[0]}\n{notes[1]}"
