@@ -76,7 +76,7 @@ class AtOnce(Mode):
 
     def __call__(self, function: _F) -> _F:
         """As a decorator the mode holds in the function alone."""
-        install(current().replace(**{name: getattr(self._before, name) for name in self._changes}))
+        self._put_back(self._before)
         return super().__call__(function)
 
 

@@ -186,10 +186,14 @@ class Mode:
     def __exit__(self, *error: object) -> None:
         """Put back what was found on entry; other fields that were set since stay as they are."""
         found, changed = self._found.pop()
-        now = current()
-        if now is not changed:
-            found = now.replace(**{name: getattr(found, name) for name in self._changes})
-        install(found)
+        if current() is changed:
+            install(found)
+        else:
+            self._put_back(found)
+
+    def _put_back(self, found: Modes) -> None:
+        """Make the fields that this mode changes what they were."""
+        install(current().replace(**{name: getattr(found, name) for name in self._changes}))
 
     def _again(self) -> Mode:
         """A fresh manager of the same change: calls of a decorated function may overlap."""
