@@ -75,16 +75,26 @@ ATTRIBUTES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "cumsum": [(0,), (1,)],
     "cumsum_back": [(0,), (1,)],
-    "max_along": [(np.take_along_axis(X, INDICES, 1), INDICES, 1, True)],
-    "min_along": [(np.take_along_axis(X, INDICES, 1)[:, 0], INDICES, 1, False)],
+    **dict.fromkeys(
+        ("max_along", "median_along", "kthvalue"),
+        ((np.take_along_axis(X, INDICES, 1), INDICES, 1, True),),
+    ),
+    **dict.fromkeys(
+        ("min_along", "nanmedian_along", "mode"),
+        ((np.take_along_axis(X, INDICES, 1)[:, 0], INDICES, 1, False),),
+    ),
     "max": [()],
     "min": [()],
+    "median": [()],
+    "nanmedian": [()],
     "nuclear_norm": [()],
     "polar": [()],
 }
 #: What is handed in does not follow the input, so there is no slope to compare with.
-OF_FOUND_VALUES = {"max_along", "min_along"}
-OF_REAL = {"amax", "amin", "max", "min", *OF_FOUND_VALUES}
+OF_FOUND_VALUES = {
+    "max_along", "min_along", "median_along", "nanmedian_along", "kthvalue", "mode",
+}  # fmt: skip
+OF_REAL = {"amax", "amin", "max", "min", "median", "nanmedian", *OF_FOUND_VALUES}
 DIFFERENTIABLE = [entry.name for entry in chapter.ENTRIES if entry.pulls]
 
 
