@@ -148,7 +148,7 @@ def saved_names(node: Node) -> list[str]:
 def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     saved = node.saved
     if saved.__class__ is Freed:
-        if where is None and node.guard is not None:
+        if where is None and node.guard is not None and key in node.guard:
             return node.guard[key]
         refuse_freed(node, saved)
     value = values_of(node)[position]

@@ -268,3 +268,26 @@ def test_nodes_are_called_as_pytorchs(name):
         ]
         theirs = [called and called.removeprefix("torch::autograd::") for called in theirs]
         assert ours == theirs or name in OTHER_NAMES
+
+
+def test_a_base_whose_view_was_changed_takes_one_pass():
+    """PyTorch's node of such a base gives up the change's own node."""
+    for change in (lambda y: y[:1].add_(1), lambda y: y.__setitem__(0, 5.0)):
+        for T in (torch, ag):
+            x = T.ones(3, requires_grad=True)
+            y = x.clone()
+            change(y)
+            y.backward(T.ones(3), retain_graph=True)
+            y.backward(T.ones(3))
+            with pytest.raises(RuntimeError, match="second time"):
+                y.backward(T.ones(3))
+
+
+def test_indices_are_gone_when_the_node_has_run():
+    for T in (torch, ag):
+        values = T.tensor([3.0, 1.0], requires_grad=True).sort().values
+        node = values.grad_fn
+        assert node._saved_indices.tolist() == [1, 0]
+        values.sum().backward()
+        with pytest.raises(RuntimeError, match=r"second time|freed"):
+            node._saved_indices  # noqa: B018  reading raises

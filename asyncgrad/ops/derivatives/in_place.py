@@ -110,6 +110,7 @@ ENTRIES = (
         },
         fresh=False,
         node="CopySlices",
+        frees=("route",),
     ),
     # A tensor after all of it was overwritten.
     operation(
