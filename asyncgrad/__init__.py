@@ -9,6 +9,7 @@ from asyncgrad import (
     cuda,
     devices,
     errors,
+    fft,
     func,
     linalg,
     nn,
@@ -41,6 +42,7 @@ from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
 from asyncgrad.ops.functions import arranged as _arranged
+from asyncgrad.ops.functions import chosen as _chosen
 from asyncgrad.ops.functions import combined as _combined
 from asyncgrad.ops.functions import compared as _compared
 from asyncgrad.ops.functions import convolution as _convolutions
@@ -58,8 +60,10 @@ from asyncgrad.ops.functions import placed as _placed
 from asyncgrad.ops.functions import pooling as _pooling
 from asyncgrad.ops.functions import random as _draws
 from asyncgrad.ops.functions import sort as _sorting
+from asyncgrad.ops.functions import windows as _windows
 from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.arranged import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.chosen import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.combined import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.compared import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
@@ -83,6 +87,7 @@ from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.strided import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.transcendental import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.windows import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.leaves import place_of as _place_of
 from asyncgrad.ops.places import layout, memory_format
 from asyncgrad.ops.printing import set_printoptions
@@ -179,6 +184,7 @@ __all__ = [
     "enable_grad",
     "engine",
     "errors",
+    "fft",
     "float16",
     "float32",
     "float64",
@@ -251,6 +257,8 @@ __all__ += _dlpack.__all__
 __all__ += elementwise.__all__
 __all__ += index.__all__
 __all__ += _convolutions.__all__
+__all__ += _chosen.__all__
+__all__ += _windows.__all__
 __all__ += _factored.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__

@@ -33,7 +33,8 @@ date.
   or no number.
 - **Modes**: `b` backward, `bb` double backward of any order, `f` forward mode.
 - **Forms**: `ag` the function `asyncgrad.name`, `F` the one of `asyncgrad.nn.functional`, `linalg`
-  of `asyncgrad.linalg`, `m` the method of `Tensor`, `_` the method that works in place.
+  of `asyncgrad.linalg`, `fft` of `asyncgrad.fft`, `m` the method of `Tensor`, `_` the method that
+  works in place.
 
 What holds for all: names, arguments, results, dtypes and classes of errors are PyTorch's, gradients
 of complex numbers follow its convention, and so do kinks. Differences, for all functions: memory
@@ -156,7 +157,8 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
                 forms.append("_")
             rows[name] = (" ".join(forms), function)
     for title, module, form in (("nn.functional", ag.nn.functional, "F"),
-                                ("linalg", ag.linalg, "linalg")):  # fmt: skip
+                                ("linalg", ag.linalg, "linalg"),
+                                ("fft", ag.fft, "fft")):  # fmt: skip
         rows = pages.setdefault(title, {})
         for name in sorted(module.__all__):
             function = getattr(module, name)

@@ -109,6 +109,7 @@ from asyncgrad.ops.functions.resized import (
     upsample_bilinear,
     upsample_nearest,
 )
+from asyncgrad.ops.functions.sequences import ctc_loss
 from asyncgrad.ops.functions.shape import pad
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
@@ -136,6 +137,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",

@@ -154,3 +154,17 @@ class linalg_lstsq(NamedTuple):
     residuals: Any
     rank: Any
     singular_values: Any
+
+
+class cummax(NamedTuple):
+    """What `cummax` along an axis returns."""
+
+    values: Any
+    indices: Any
+
+
+class cummin(NamedTuple):
+    """What `cummin` along an axis returns."""
+
+    values: Any
+    indices: Any

@@ -90,6 +90,7 @@ FURTHER = (
     lambda x: ag.nn.RNN(4, 2, nonlinearity="relu", dtype=ag.float64)(x)[0],
     lambda x: ag.nn.LSTM(4, 2, dtype=ag.float64)(x)[0],
     lambda x: ag.nn.GRU(4, 2, dtype=ag.float64)(x)[0],
+    lambda x: (ag.fft.rfft(x), ag.fft.irfft(ag.complex(x, x + 1)), ag.fft.fft2(ag.complex(x, x))),
     lambda x: tuple(ag.linalg.svd(x)),
     lambda x: tuple(ag.linalg.svd(x.mT)),
     lambda x: tuple(ag.linalg.qr(x.mT)),

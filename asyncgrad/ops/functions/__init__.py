@@ -3,6 +3,7 @@
 from asyncgrad.ops.functions import (
     activation,
     arranged,
+    chosen,
     combined,
     compared,
     conversion,
@@ -27,6 +28,7 @@ from asyncgrad.ops.functions import (
     transcendental,
     transfer,
     turned,
+    windows,
 )
 
 #: The chapters, in the order in which later names would win.
@@ -42,6 +44,8 @@ CHAPTERS = (
     index,
     sort,
     ordered,
+    chosen,
+    windows,
     linalg,
     factored,
     activation,

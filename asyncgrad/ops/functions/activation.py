@@ -8,6 +8,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put
+from asyncgrad.ops.places import as_dtype
 from asyncgrad.ops.promotion import as_tensor_operand, cast, refusal
 from asyncgrad.ops.renamed import renamed
 
@@ -99,7 +100,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Any]:
             return put(out, name, function(input, dim, dtype))
         x = as_tensor_operand(input, name, 1)
         if dtype is not None:
-            x = cast(x, dtype)
+            x = cast(x, as_dtype(name, dtype))
         shape = x._metadata.shape
         axis = one_dim(name, dim, len(shape))
         _floating(x, name)

@@ -446,6 +446,8 @@ def einsum(*args: Any) -> Any:
         operands = tuple(args[place] for place in places)
         if len(args) % 2:
             equation += "->" + _letters(args[-1])
+    if not operands:
+        raise ValueError("einsum(): must provide at least one operand")
     tensors = _operands("einsum", *operands)
     steps = _einsum_steps(equation, tuple(tensor._metadata.shape for tensor in tensors))
     prepared, contractions, final_sum, order = steps

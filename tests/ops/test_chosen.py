@@ -1,0 +1,62 @@
+"""Quantiles, and the extremes so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+NAMES = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(
+        name,
+        dtypes=("float64", "float32", "int64", "bool"),
+        limit=8,
+        skip={"large": lambda s: s.input.numel() > 1000},
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tangents_are_pytorchs(name):
+    assert oracle.check_forward(name, limit=4) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
+def test_refuses_what_pytorch_refuses(name):
+    oracle.check_errors(name)
+
+
+ARRAY = np.array([[3.0, np.nan, 1.0, 2.0], [4.0, 2.0, 9.0, 3.0], [np.nan] * 4])
+CALLS = {
+    "quantile of lines": lambda T, x: T.quantile(x, 0.3, dim=1),
+    "nanquantile": lambda T, x: T.nanquantile(x, T.tensor([0.2, 0.9], dtype=T.float64)),
+    "nanquantile of lines": lambda T, x: T.nanquantile(x, 0.3, dim=1, interpolation="midpoint"),
+    "cummax": lambda T, x: T.cummax(x, 1),
+    "cummin": lambda T, x: T.cummin(x, 0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nan_and_ties_are_pytorchs(name):
+    expected, found = (CALLS[name](T, T.tensor(ARRAY)) for T in (torch, ag))
+    oracle.compare(expected, found)
+
+
+def test_examples_are_counted_one_by_one():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 5)))
+    functions = (
+        lambda x: ag.cummax(x, 0).values,
+        lambda x: ag.cummin(x, 0).values,
+    )
+    for function in functions:
+        found = ag.func.vmap(function)(x)
+        expected = ag.stack([function(row) for row in x])
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())

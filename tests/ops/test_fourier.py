@@ -1,0 +1,83 @@
+"""Fourier transforms."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+NAMES = [f"fft.{name}" for name in ag.fft.__all__ if not name.endswith("freq")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(name, dtypes=("float64", "complex128"), limit=3, tolerance=1e-8)
+    oracle.check(name, dtypes=("int64",), limit=1, awkward=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tangents_are_pytorchs(name):
+    assert oracle.check_forward(name, limit=2, tolerance=1e-8) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
+def test_refuses_what_pytorch_refuses(name):
+    oracle.check_errors(name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_precision_is_kept(dtype):
+    x = np.ones((2, 5), dtype)
+    for name in ("fft", "ifft", "fft2", "hfft", *(["rfft"] if dtype == "float32" else ["irfft"])):
+        function = getattr(ag.fft, name)
+        expected = getattr(torch.fft, name)(torch.tensor(x))
+        oracle.compare(expected, function(ag.tensor(x)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_frequencies_are_pytorchs(n):
+    for name in ("fftfreq", "rfftfreq"):
+        expected = getattr(torch.fft, name)(n, 0.1, dtype=torch.float64)
+        oracle.compare(expected, getattr(ag.fft, name)(n, 0.1, dtype=ag.float64))
+
+
+def test_a_transform_and_its_inverse_cancel():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 7)), requires_grad=True)
+    for back in (ag.fft.irfft(ag.fft.rfft(x), 7), ag.fft.ifft2(ag.fft.fft2(x)).real,
+                 ag.fft.hfft(ag.fft.ihfft(x), 7)):  # fmt: skip
+        np.testing.assert_allclose(back.detach().numpy(), x.detach().numpy(), atol=1e-12)
+        (g,) = ag.grad(back.sum(), x)
+        np.testing.assert_allclose(g.numpy(), np.ones((3, 7)), atol=1e-12)
+
+
+def test_examples_are_transformed_one_by_one():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 4, 5)))
+    for function in (ag.fft.rfft2, ag.fft.fft):
+        found = ag.func.vmap(function)(x)
+        np.testing.assert_allclose(found.numpy(), function(x).numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda T: T.fft.fft(T.ones(3), 0),
+        lambda T: T.fft.fft(T.ones(3), norm="none"),
+        lambda T: T.fft.fft(T.ones(3), dim=1),
+        lambda T: T.fft.rfft(T.ones(3, dtype=T.complex64)),
+        lambda T: T.fft.fftn(T.ones(3, 3), dim=(0, 0)),
+        lambda T: T.fft.fftn(T.ones(3, 3), s=(2,), dim=(0, 1)),
+        lambda T: T.fft.fftn(T.ones(3), s=(2, 2)),
+        lambda T: T.fft.fft(3.0),
+        lambda T: T.fft.fft(T.ones(3), "3"),
+    ],
+)
+def test_what_pytorch_refuses_beside_its_samples(call):
+    with pytest.raises((RuntimeError, TypeError, IndexError)) as expected:
+        call(torch)
+    with pytest.raises(oracle.error_class(expected.value)):
+        call(ag)

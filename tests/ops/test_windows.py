@@ -1,0 +1,53 @@
+"""Matrices from their diagonals, windows along an axis, and sums of a given shape."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+NAMES = ["diag_embed", "diagflat", "diagonal_scatter", "sum_to_size", "unfold"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(name, dtypes=("float64", "complex128", "int64", "bool"), limit=12, awkward=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tangents_are_pytorchs(name):
+    assert oracle.check_forward(name, limit=6) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if oracle.has_errors(name)])
+def test_refuses_what_pytorch_refuses(name):
+    oracle.check_errors(name)
+
+
+def test_windows_are_a_view():
+    x = ag.arange(6.0)
+    windows = x.unfold(0, 3, 1)
+    x[2] = 9
+    assert windows[0].tolist() == [0, 1, 9]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda T: T.ones(3).unfold(0, 4, 1),
+        lambda T: T.ones(3).unfold(0, 2, 0),
+        lambda T: T.ones(3).unfold(1, 2, 1),
+        lambda T: T.ones(3).sum_to_size(2),
+        lambda T: T.diag_embed(T.ones(3), 0, 1, 1),
+        lambda T: T.diagonal_scatter(T.ones(3, 3), T.ones(2)),
+    ],
+)
+def test_what_pytorch_refuses_beside_its_samples(call):
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        call(torch)
+    with pytest.raises(oracle.error_class(expected.value)):
+        call(ag)
