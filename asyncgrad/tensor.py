@@ -887,6 +887,14 @@ class Tensor(Variable):
             raise AutogradError(
                 "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor."
             )
+        if not self.ndim:
+            warnings.warn(
+                "Tensor.mT is deprecated on 0-D tensors. This function is the identity in these "
+                "cases.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return R.permute(self, ())
         return shaping.transpose(self, -2, -1)
 
 

@@ -32,11 +32,17 @@ CALLS = {
     "an array as alpha": lambda T, x: T.sub(x, x, alpha=np.ones(2)),
     "a tensor with axes as alpha": lambda T, x: x.add(x, alpha=T.ones(1)),
     "a text as an order": lambda T, x: T.linalg.vector_norm(x, "two"),
+    "no axes to contract": lambda T, x: T.tensordot(x, x, dims=None),
+    "no operands": lambda T, x: T.einsum("i->", []),
+    "a text as a dtype": lambda T, x: T.softmax(x, 1, dtype="foo"),
+    "integers for probabilities": lambda T, x: T.nn.functional.kl_div(x.long(), x),
+    "a number for running means": lambda T, x: T.nn.functional.instance_norm(x[None], 0),
     "more than there is memory": lambda T, x: T.ones(10**15),
     "more than there are addresses": lambda T, x: T.zeros(2**40, 2**40),
 }
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_no_argument_is_refused(name):
     with pytest.raises(Exception, match=r".") as expected:
@@ -70,3 +76,9 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_unusual_arguments_are_taken(name):
     oracle.compare(UNUSUAL[name](torch, torch.ones(2, 3)), UNUSUAL[name](ag, ag.ones(2, 3)))
+
+
+def test_a_number_turned_round_is_itself():
+    for T in (torch, ag):
+        with pytest.warns(UserWarning, match="mT is deprecated on 0-D tensors"):
+            assert T.tensor(2.0).mT.item() == 2

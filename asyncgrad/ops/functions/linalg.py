@@ -372,6 +372,10 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     shape, other = x._metadata.shape, y._metadata.shape
     if hasattr(dims, "_array"):
         dims = dims.tolist()
+    if not isinstance(dims, (int, tuple, list)):
+        raise RuntimeError(
+            f"tensordot expects dims to be int or two sequences of ints, but got {dims!r}"
+        )
     if isinstance(dims, int):
         if dims < 0:
             raise RuntimeError(f"tensordot: expects dims >= 0, but got dims={dims}")

@@ -293,7 +293,7 @@ def kl_div(
 
     Raises:
         ValueError: for another reduction.
-        RuntimeError: if the shapes can't be broadcast.
+        RuntimeError: if the shapes can't be broadcast, or for integers.
     """
     if size_average is not None or reduce is not None:
         reduction = chosen_reduction(reduction, size_average, reduce)
@@ -305,6 +305,9 @@ def kl_div(
             "major release.",
             stacklevel=2,
         )
+    for place, part in enumerate((input, target), 1):
+        if category(as_tensor_operand(part, "kl_div", place)._metadata.dtype) < 2:
+            raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
     x, y = _pair("kl_div", input, target)
     entry = R.kl_div_log if log_target else R.kl_div
     if reduction == "batchmean":

@@ -270,8 +270,10 @@ def instance_norm(
             "use_input_stats=False"
         )
     # A batch of one example, whose channels are those of all.
-    parts = (running_mean, running_var, weight, bias)
-    mean, var, scale, shift = (None if part is None else part.repeat(n) for part in parts)
+    mean, var, scale, shift = (
+        None if part is None else as_tensor_operand(part, "instance_norm", place).repeat(n)
+        for place, part in enumerate((running_mean, running_var, weight, bias), 2)
+    )
     flat = R.reshape(x, (1, n * channels, *image))
     out = batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
     if use_input_stats and n:
