@@ -13,10 +13,11 @@ from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.functions.elementwise import where
 from asyncgrad.ops.functions.index import gather
 from asyncgrad.ops.functions.sort import sort
-from asyncgrad.ops.leaves import leaf
+from asyncgrad.ops.leaves import from_host
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def _real(name: str, input: Any) -> Any:
 def _at(kind: Any, x: Any, indices: Any, axis: int, keepdim: bool) -> Any:
     """The elements at indices that keep the axis, and the indices."""
     shape = x._metadata.shape
-    numbers = leaf(kind.__name__, x._metadata.F.as_array(indices), x._metadata.device)
+    numbers = from_host(kind.__name__, np.asarray(indices), x._metadata.device)
     if not shape:
         return kind(gather(x, 0, numbers), numbers)
     values = gather(x, axis, numbers)
@@ -64,16 +65,17 @@ def _so_far(name: str) -> Callable[..., Any]:
         x = _real(name, input)
         if x._batched:
             return kind(*by_parts(scan, x, dim))
-        F, array = x._metadata.F, x._array
+        # Libraries of devices have no such scans.
+        array = on_host(x)
         axis = one_dim(name, dim, array.ndim)
         if not array.ndim:
-            return _at(kind, x, F.xp.zeros((), dtype=np.int64), 0, True)
+            return _at(kind, x, np.zeros((), np.int64), 0, True)
         extremes = ufunc.accumulate(array, axis=axis)
         # The last of equal elements, as in PyTorch; NaN stays.
-        hits = (array == extremes) | _is_nan(F.xp, array)
+        hits = (array == extremes) | _is_nan(np, array)
         shape = [1] * array.ndim
         shape[axis] = -1
-        places = F.xp.where(hits, F.xp.arange(array.shape[axis]).reshape(shape), 0)
+        places = np.where(hits, np.arange(array.shape[axis]).reshape(shape), 0)
         return _at(kind, x, np.maximum.accumulate(places, axis=axis), axis, True)
 
     greatest = "greatest" if name == "cummax" else "smallest"
@@ -112,7 +114,7 @@ def _quantiles(
             f"but got {interpolation}"
         )
     if isinstance(q, Variable):
-        levels = q._array
+        levels = on_host(q)
         if q._metadata.dtype != dtype:
             raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
     else:
@@ -130,7 +132,7 @@ def _quantiles(
         axis = one_dim(name, dim, len(shape))
         lines = x if shape else R.reshape(x, (1,))
     ordered = sort(lines, axis).values
-    scale, offset = _ends(ordered._array, axis, skip)
+    scale, offset = _ends(on_host(ordered), axis, skip)
     spread = tuple(-1 if i == axis else 1 for i in range(len(lines._metadata.shape)))
     ranks = levels.reshape(spread) * scale + offset
     below = np.floor(ranks)
@@ -145,12 +147,12 @@ def _quantiles(
         upper = _picked(name, ordered, np.ceil(ranks), axis)
         place = x._metadata.device
         if interpolation == "midpoint":
-            share = leaf(name, np.full_like(ranks, 0.5), place)
+            share = from_host(name, np.full_like(ranks, 0.5), place)
         elif isinstance(q, Variable):
-            known = R.mul(R.reshape(q, spread), leaf(name, scale, place))
-            share = R.add(known, leaf(name, offset - below, place))
+            known = R.mul(R.reshape(q, spread), from_host(name, scale, place))
+            share = R.add(known, from_host(name, offset - below, place))
         else:
-            share = leaf(name, ranks - below, place)
+            share = from_host(name, ranks - below, place)
         # From the nearer end, as PyTorch's `lerp`.
         step = R.sub(upper, out)
         out = where(
@@ -182,7 +184,7 @@ def _ends(ordered: Any, axis: int, skip: bool) -> tuple[Any, Any]:
 
 
 def _picked(name: str, ordered: Any, ranks: Any, axis: int) -> Any:
-    numbers = leaf(name, ranks.astype(np.int64), ordered._metadata.device)
+    numbers = from_host(name, ranks.astype(np.int64), ordered._metadata.device)
     return gather(ordered, axis, numbers)
 
 
