@@ -82,6 +82,13 @@ def test_mixed_devices_are_refused_and_nothing_changes():
     assert (a + 1).tolist() == [2.0, 2.0]
 
 
+def test_the_library_has_no_more_options_than_cupys():
+    x = ag.ones(3, device="sim:0")._array
+    with pytest.raises(TypeError, match="Wrong arguments"):
+        np.multiply(x, 2, where=x > 0)
+    assert np.add(x, 1, dtype=np.float64).dtype == np.float64
+
+
 def test_the_host_can_not_see_a_devices_memory():
     x = ag.ones(3, device="sim:0")
     with pytest.raises(TypeError, match=r"\.cpu\(\)|\.get\(\)"):

@@ -47,6 +47,10 @@ _METHODS = {
 }  # fmt: skip
 
 
+#: The options that CuPy's elementwise functions have.
+_OPTIONS = frozenset({"out", "dtype", "casting"})
+
+
 class Flags:
     """What CuPy's flags say; there is no `writeable` among them."""
 
@@ -217,6 +221,10 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
         TypeError: if a host array is.
         RaceError: if it reads or writes memory in no certain order to another stream.
     """
+    if kwargs and isinstance(function, np.ufunc) and function.signature is None:
+        unknown = {key: value for key, value in kwargs.items() if key not in _OPTIONS}
+        if unknown:
+            raise TypeError(f"Wrong arguments {unknown}")
     found: dict[int, SimArray] = {}
     indexing = name in _TAKES_HOST_ARRAYS
     values = [_plain(value, device, found, indexing) for value in args]

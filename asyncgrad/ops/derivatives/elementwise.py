@@ -285,7 +285,8 @@ def _shared(xp: Any, g: Any, worse: Any, tie: Any) -> Any:
     """The gradient of the one of two operands that was chosen; a tie is split in halves."""
     # Not `copy()`: where there are no axes it may be a scalar of NumPy's.
     out = xp.array(g)
-    xp.multiply(out, 0.5, out, where=tie)
+    # CuPy's multiply has no `where`.
+    xp.copyto(out, xp.multiply(out, 0.5), where=tie)
     xp.copyto(out, 0, where=worse)
     return out
 
