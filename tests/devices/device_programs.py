@@ -89,6 +89,48 @@ async def to_another_device():
     return x.grad, 2 + 15.0
 
 
+async def gradient_elsewhere_is_kept():
+    """A gradient on another device than its node's is that device's other stream's memory."""
+    x, others = leaf(), [leaf("sim:1", 0.0) for _ in range(8)]
+    side = stream(1)
+    side.wait_stream(default(1))
+    with side:
+        w = sum(other.exp() for other in others)
+    here, there = Split.apply(x)
+    side.wait_stream(default(1))
+    with side:
+        z = there * 3 + w
+    default(1).wait_stream(side)
+    await (here.sum() + z.to("sim:0").sum()).backward()
+    return x.grad, 2 + 15.0
+
+
+class Silent(ag.autograd.Function):
+    """Works in `backward`, and gives no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, x.to("sim:1")
+
+    @staticmethod
+    def backward(ctx, here, there):
+        for _ in range(10):
+            here = here * 2
+
+
+async def work_without_gradient():
+    """A pass is done when all its work is, whether gradients come of it or not."""
+    x, y = leaf(), leaf()
+    side = stream()
+    side.wait_stream(default())
+    with side:
+        there = Silent.apply(y)[1]
+    default().wait_stream(side)
+    await (x.sum() + there.sum().to("sim:0")).backward()
+    assert not side.raw.queue
+    return x.grad, 1.0
+
+
 async def between_other_devices():
     """(5) A gradient comes from one other device, and lies on a second, for a node of a third."""
     x = leaf()
@@ -389,6 +431,7 @@ PROGRAMS = (
     offloaded, offloaded_is_kept, between_devices_directly, copy_is_kept,
     between_streams, from_another_device, to_another_device, between_other_devices,
     through_the_host, to_the_host, root_of_a_side_stream, leaf_of_a_side_stream,
+    gradient_elsewhere_is_kept, work_without_gradient,
     captured_in_a_side_stream, captured_in_another_dtype, gradient_is_kept, saved_is_kept,
     sum_is_kept, accumulated_is_kept,
     back_to_a_side_stream, number, done_when_awaited,

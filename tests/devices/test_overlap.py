@@ -127,6 +127,17 @@ def test_launching_does_not_run_far_ahead_of_the_device():
         asyncio.run(main())
 
 
+def test_launching_without_a_loop_does_not_run_far_ahead_either():
+    with simulate(devices=1) as machine:
+        y = ag.ones(2, device="sim:0", requires_grad=True)
+        for _ in range(1_500):
+            y = -y
+        ag.accelerator.synchronize("sim:0")
+        before = machine.blocked
+        y.sum().backward()
+        assert machine.blocked - before > 1, "once at the end, and once before"
+
+
 def test_however_fast_its_host_is_a_pass_gives_the_loop_its_turns():
     """A slice is worth what the device says a launch takes: others' timers are not late for it."""
 

@@ -162,8 +162,9 @@ class SimArray:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's elementwise functions on this device."""
         _check_method(ufunc.__name__, method)
-        name = ufunc.__name__ if method == "__call__" else method
-        return launch(self.device, name, getattr(ufunc, method), inputs, kwargs)
+        if method == "__call__":
+            return launch(self.device, ufunc.__name__, ufunc, inputs, kwargs)
+        return launch(self.device, method, getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """NumPy's other functions on this device."""
