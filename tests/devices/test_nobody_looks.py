@@ -24,6 +24,12 @@ QUIET = {
     "division of integers": lambda x, at, mask: (at + 5) // (at + 1) + (at + 5) % (at + 1),
     "where": lambda x, at, mask: ag.where(mask, x, 0.0),
     "one_hot": lambda x, at, mask: ag.nn.functional.one_hot(at, 4),
+    "bernoulli": lambda x, at, mask: seeded(lambda: ag.bernoulli(x)),
+    "multinomial": lambda x, at, mask: seeded(lambda: ag.multinomial(x + 0.1, 3)),
+    "multinomial of a vector": lambda x, at, mask: seeded(lambda: ag.multinomial(x[1], 2)),
+    "multinomial with replacement": lambda x, at, mask: seeded(
+        lambda: ag.multinomial(ag.where(mask, x, 0.0)[1:], 9, replacement=True)
+    ),
     "clip_grad_norm_": lambda x, at, mask: clipped(x),
 }
 
@@ -32,6 +38,11 @@ def changed(x, at, value):
     x = x.clone()
     x[at] = value
     return x
+
+
+def seeded(draw):
+    ag.manual_seed(3)
+    return draw()
 
 
 def clipped(x):

@@ -15,7 +15,7 @@ import numpy as np
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
-from asyncgrad.devices import CPU
+from asyncgrad.devices import CPU, current_stream
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.shape import stack
@@ -310,17 +310,27 @@ def randint_like(
 # -- by tensors of parameters ---------------------------------------------------------------------
 
 
+def _check_floating(name: str, x: Any, *, complex_too: bool = False) -> None:
+    if category(x._metadata.dtype) != 2 and not (complex_too and x._metadata.is_complex):
+        raise NotImplementedError(
+            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to().'
+        )
+
+
 def _floating(name: str, x: Any, *, complex_too: bool = False) -> Any:
     """The tensor's values on the host.
 
     Raises:
         NotImplementedError: if they are not floating.
     """
-    if category(x._metadata.dtype) != 2 and not (complex_too and x._metadata.is_complex):
-        raise NotImplementedError(
-            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to().'
-        )
+    _check_floating(name, x, complex_too=complex_too)
     return _on_host(x)
+
+
+def _there(x: Any, function: Any, *args: Any) -> Any:
+    """What a function makes of a tensor's array on its device, whose values nobody looks at."""
+    device = x._metadata.device
+    return device.run_in(current_stream(device), function, x._metadata.F.xp, x._array, *args)
 
 
 def _all(mask: Any) -> bool:
@@ -363,8 +373,17 @@ def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) 
         if out is not None:
             return out
     source = source_of(generator)
+    if p is None and x._metadata.device.streamed:
+        _check_floating("bernoulli", x)
+        throws = source.uniform(x._metadata.shape, np.dtype("float64"))
+        return R.bernoulli(x, _there(x, _below, throws))
     values = _trials(source, x, _floating("bernoulli", x) if p is None else p)
     return R.bernoulli(x, values)
+
+
+def _below(xp: Any, p: Any, throws: Any) -> Any:
+    """Ones where a uniform number lies below a probability, and zeros else."""
+    return xp.less(xp.asarray(throws), p).astype(p.dtype)
 
 
 def _trials(source: Generator, x: Any, p: Any) -> Any:
@@ -552,35 +571,47 @@ def multinomial(
         out = drawn_for(lambda batch: stack([draws(row, count) for row in batch]), x)
         if out is not None:
             return out
+    draw = _with_replacement if replacement else _without_replacement
+    source = source_of(generator)
+    if x._metadata.device.streamed:
+        found = _there(x, _drawn, draw, source, count)
+        return from_host("multinomial", found, x._metadata.device)
     weights = np.atleast_2d(_on_host(x)).astype(np.float64)
     if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if not bool(np.all(weights.sum(-1) > 0)):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    draw = _with_replacement if replacement else _without_replacement
-    found = draw(source_of(generator), weights, count).astype(np.int64, copy=False)
-    found = found[0] if len(shape) == 1 else found
-    return from_host("multinomial", np.ascontiguousarray(found), x._metadata.device)
+    return from_host("multinomial", _drawn(np, x._array, draw, source, count), CPU)
 
 
-def _with_replacement(source: Generator, weights: Any, count: int) -> Any:
+def _drawn(xp: Any, x: Any, draw: Any, source: Generator, count: int) -> Any:
+    """Indices for a vector of weights or each row of a matrix, on their device."""
+    rows = xp.reshape(x, (-1, x.shape[-1])).astype(np.float64)
+    found = draw(xp, source, rows, count)
+    return xp.ascontiguousarray(found[0] if x.ndim == 1 else found)
+
+
+def _with_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
     """Where uniform numbers fall between the sums of the weights."""
-    sums = np.cumsum(weights, -1)
-    throws = source.uniform((len(weights), count), np.dtype("float64")) * sums[:, -1:]
-    found = np.empty(throws.shape, np.int64)
+    sums = xp.cumsum(weights, -1)
+    throws = source.uniform((len(weights), count), np.dtype("float64"))
+    throws = xp.asarray(throws) * sums[:, -1:]
+    # The right side skips weights of zero; rounding must not lead beyond the last one.
+    last = weights.shape[-1] - 1 - xp.argmax(weights[:, ::-1] > 0, -1)
+    found = xp.empty(throws.shape, np.int64)
     for row in range(len(weights)):
-        # The right side skips weights of zero; rounding must not lead beyond the last one.
-        last = int(np.flatnonzero(weights[row])[-1])
-        found[row] = np.minimum(np.searchsorted(sums[row], throws[row], "right"), last)
+        places = xp.searchsorted(sums[row], throws[row], "right")
+        found[row] = xp.minimum(places, last[row])
     return found
 
 
-def _without_replacement(source: Generator, weights: Any, count: int) -> Any:
+def _without_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
     """Those that would come first if each came at a random time, with its weight as its rate."""
-    times = source.draw("standard_exponential", weights.shape, many=weights.size)
+    times = xp.asarray(source.draw("standard_exponential", weights.shape, many=weights.size))
     with np.errstate(divide="ignore"):
         times = times / weights
-    return np.argsort(times, -1, kind="stable")[:, :count]
+    found = xp.argsort(times, -1, kind="stable")[:, :count]
+    return found.astype(np.int64, copy=False)
 
 
 # -- in place -------------------------------------------------------------------------------------
