@@ -294,6 +294,9 @@ class CudaDevice(Device):
     def from_peer(self, array: Any, peer: Device) -> Any:
         """A copy of another CUDA device's array, between both current streams."""
         here, there = current_stream(self), current_stream(peer)
+        if not (array.flags.c_contiguous or array.flags.f_contiguous):
+            # CuPy would gather the elements in its own current stream of that device.
+            array = peer.run_in(there, cupy.ascontiguousarray, array)
         here.wait_stream(there)
         copied = self._within(here.raw, cupy.array, (array,), {})
         there.wait_stream(here)

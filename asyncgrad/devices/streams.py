@@ -176,6 +176,10 @@ class Stream:
         await self.record_event()
         self._forget()
 
+    def __await__(self) -> Generator[Any, None, None]:
+        """The same as `await stream.synchronize_async()`."""
+        return self.synchronize_async().__await__()
+
     def keep(self, *values: Any) -> None:
         """Hold arrays that the stream reads but did not allocate until it has done so.
 

@@ -335,6 +335,10 @@ class StandIn:
         place = self.places[self.device()]
         if not isinstance(value, SimArray) or value.device is place:
             return Library(place).array(value, dtype, **options)
+        if not (value.flags.c_contiguous or value.flags.f_contiguous):
+            # CuPy enters the other device, not our stream of it.
+            source = [Access(value.storage, value._values, write=False)]
+            self.machine.launch("gather", self.null_raw(value.device.index), source)
         copied = adopt(value._values.copy(), place, place.current_raw(), [])
         accesses = [
             Access(value.storage, value._values, write=False),

@@ -177,6 +177,20 @@ def test_memory_that_is_still_read_must_not_be_used_again():
     assert y.shape == w.shape
 
 
+def test_streams_can_be_awaited():
+    async def main():
+        stream = ag.Stream("sim:0")
+        with stream:
+            x = ag.ones(2, device="sim:0") * 2
+        assert not stream.query()
+        await stream
+        assert stream.query()
+        await ag.Stream("cpu")
+        return x.tolist()
+
+    assert asyncio.run(main()) == [2.0, 2.0]
+
+
 def test_events_tell_the_time():
     with simulate(latency=1e-3):
         start, end = (ag.Event("sim:0", enable_timing=True) for _ in range(2))

@@ -318,6 +318,16 @@ def test_pytorchs_cuda_names(cupy):
         ag.cuda.synchronize("cpu")
 
 
+def test_a_part_of_another_gpus_array_is_gathered_in_its_stream(cupy):
+    side = ag.cuda.Stream()
+    with side:
+        x = ag.arange(6.0, device="cuda:0").reshape(2, 3)[:, ::2] * 1
+        y = ag.arange(6.0, device="cuda:0").reshape(2, 3)[:, ::2].to("cuda:1")
+    assert y.tolist() == [[0.0, 2.0], [3.0, 5.0]]
+    side.synchronize()
+    assert x.tolist() == y.tolist()
+
+
 def test_streams_and_events_of_pytorchs_cuda(cupy):
     one = ag.device("cuda:1")
     event = ag.cuda.Event(enable_timing=True)
