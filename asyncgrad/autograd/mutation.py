@@ -60,7 +60,8 @@ class MutationContext:
         for handle in self._handles.pop(id(_owner(tensor._array)), ()):
             saved = self.original.pop(handle, None)
             if saved is not None:
-                self.cloned[handle] = wrap(saved._array.copy(), saved._metadata)
+                metadata = saved._metadata
+                self.cloned[handle] = wrap(metadata.F.clone(saved._array), metadata)
 
     def clear(self) -> None:
         """Let go of everything: the graph can't be used any more."""

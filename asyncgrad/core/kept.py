@@ -162,7 +162,7 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         for position, where in node.rule.arrays:
             value = values[position]
             if where >= 0 and looks_into(value, array):
-                values[position] = value.copy()
+                values[position] = variable._metadata.F.clone(value)
                 level = current().dual_level
                 if level is not None:
                     level.copy(value, values[position])

@@ -76,7 +76,8 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
 def _as_before(tensor: Any) -> Any:
     """What hooks may pack in the place of a tensor that changes: its values, copied."""
     edge = gradient_edge(tensor)
-    return tensor if edge is None else restored(tensor._array.copy(), tensor._metadata, edge)
+    metadata = tensor._metadata
+    return tensor if edge is None else restored(metadata.F.clone(tensor._array), metadata, edge)
 
 
 def _without_hooks(tensor: Any, given: Any) -> Any:
