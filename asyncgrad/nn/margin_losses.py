@@ -241,6 +241,30 @@ class GaussianNLLLoss(_Loss):
         )
 
 
+class CTCLoss(_Loss):
+    """How unlikely sequences of labels are by outputs that they are not aligned with.
+
+    Args:
+        blank: the class that stands for no label.
+        reduction: "mean", "sum" or "none".
+        zero_infinity: make 0 of a loss that is infinite, because there are too few steps.
+    """
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
+        """The loss of tensors."""
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths,
+            self.blank, self.reduction, self.zero_infinity,
+        )  # fmt: skip
+
+
 class MultiLabelMarginLoss(_Loss):
     """What the scores of right classes lack to those of all wrong ones, and 1.
 

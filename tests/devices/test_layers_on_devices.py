@@ -119,6 +119,10 @@ LAYERS = {
     "ConstantPad1d": (lambda: nn.ConstantPad1d(1, 2.0), SIGNAL),
     "ConstantPad2d": (lambda: nn.ConstantPad2d(1, 2.0), IMAGE),
     "ConstantPad3d": (lambda: nn.ConstantPad3d(1, 2.0), VOLUME),
+    "CTCLoss": (
+        nn.CTCLoss, np.log(np.full((5, 2, 4), 0.25)), np.array([[1, 2], [3, 1]]),
+        np.array([5, 4]), np.array([2, 1]),
+    ),
     "CosineEmbeddingLoss": (nn.CosineEmbeddingLoss, ROW, CHANCES, SIGNS),
     "Fold": (lambda: nn.Fold((2, 3), 2), PATCHES),
     "GaussianNLLLoss": (nn.GaussianNLLLoss, ROW, CHANCES, CHANCES + 1),
@@ -193,8 +197,8 @@ def test_layers(name, accelerator):
     equal(stepped(make, arguments, accelerator), stepped(make, arguments, "cpu"))
 
 
-#: The host has to know how long the bags are.
-WAITING = {"EmbeddingBag"}
+#: The host has to know how long bags and sequences are.
+WAITING = {"CTCLoss", "EmbeddingBag"}
 
 
 @pytest.mark.asyncio
