@@ -177,6 +177,19 @@ def test_memory_that_is_still_read_must_not_be_used_again():
     assert y.shape == w.shape
 
 
+def test_an_event_holds_a_stream_back():
+    first, second, third = (ag.Stream("sim:0") for _ in range(3))
+    with first:
+        x = ag.ones(2, device="sim:0") * 2
+    event = first.record_event()
+    event.wait(second)
+    with second:
+        assert (x * 2).tolist() == [4.0, 4.0]
+    with third:
+        event.wait()
+        assert (x * 3).tolist() == [6.0, 6.0]
+
+
 def test_streams_can_be_awaited():
     async def main():
         stream = ag.Stream("sim:0")
