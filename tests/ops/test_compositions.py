@@ -91,6 +91,7 @@ def test_factors_and_operands_of_mixed_dtypes(dtypes):
         found = [T.addcmul(x, y, z, value=1.5)]
         if "float64" in dtypes[:2]:
             found.append(T.logaddexp(x, y))
+            found.append(T.sub(x[0], y, alpha=0.5))
         results.append(found)
     oracle.compare(*results)
 

@@ -333,7 +333,8 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
 def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     """A second operand times a number that does not raise the dtype."""
     alpha = number_argument(name, "alpha", alpha)
-    kind = result_dtype(input, other).kind
+    dtype = result_dtype(input, other)
+    kind = dtype.kind
     if isinstance(alpha, bool) and kind != "b":
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, complex) and kind != "c":
@@ -348,6 +349,9 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
         return other
     if other.__class__ is int or other.__class__ is float:
         return other * alpha
+    if isinstance(other, Variable) and other._metadata.dtype.kind in "biu":
+        # Times a float it would become one of the default dtype, and count for more than it does.
+        other = cast(other, dtype)
     # PyTorch's `add` does this itself, and keeps nothing.
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
