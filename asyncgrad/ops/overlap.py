@@ -41,8 +41,8 @@ def refuse_overlap(tensor: Any, operands: Iterable[Any], name: str) -> None:
             other = operand._array
             # Arrays that own their memory share it with none but their views.
             if (
-                (array.base is not None or other.base is not None)
-                and array.__class__ is other.__class__ is np.ndarray
+                array.__class__ is other.__class__ is np.ndarray
+                and (array.base is not None or other.base is not None)
                 and np.may_share_memory(array, other)
                 and name not in _UNCHECKED
                 and _has_no_gaps(array)
