@@ -5,60 +5,80 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class max(NamedTuple):
+class _Picked(NamedTuple):
+    """Values, and where they were found."""
+
+    values: Any
+    indices: Any
+
+
+class _Determinant(NamedTuple):
+    """The sign of a determinant, and the logarithm of its size."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class _Orthogonal(NamedTuple):
+    """An orthogonal factor and a triangular one."""
+
+    Q: Any
+    R: Any
+
+
+class _Eigen(NamedTuple):
+    """Eigenvalues and eigenvectors."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class max(_Picked):
     """What `max` along an axis returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class min(NamedTuple):
+class min(_Picked):
     """What `min` along an axis returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class sort(NamedTuple):
+class sort(_Picked):
     """What `sort` returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class topk(NamedTuple):
+class topk(_Picked):
     """What `topk` returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class median(NamedTuple):
+class median(_Picked):
     """What `median` along an axis returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class nanmedian(NamedTuple):
+class nanmedian(_Picked):
     """What `nanmedian` along an axis returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class kthvalue(NamedTuple):
+class kthvalue(_Picked):
     """What `kthvalue` returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class mode(NamedTuple):
+class mode(_Picked):
     """What `mode` returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
 class aminmax(NamedTuple):
@@ -68,18 +88,16 @@ class aminmax(NamedTuple):
     max: Any
 
 
-class slogdet(NamedTuple):
+class slogdet(_Determinant):
     """What `slogdet` returns."""
 
-    sign: Any
-    logabsdet: Any
+    __slots__ = ()
 
 
-class qr(NamedTuple):
+class qr(_Orthogonal):
     """What `qr` returns."""
 
-    Q: Any
-    R: Any
+    __slots__ = ()
 
 
 class svd(NamedTuple):
@@ -90,32 +108,28 @@ class svd(NamedTuple):
     V: Any
 
 
-class linalg_slogdet(NamedTuple):
+class linalg_slogdet(_Determinant):
     """What `linalg.slogdet` returns."""
 
-    sign: Any
-    logabsdet: Any
+    __slots__ = ()
 
 
-class linalg_qr(NamedTuple):
+class linalg_qr(_Orthogonal):
     """What `linalg.qr` returns."""
 
-    Q: Any
-    R: Any
+    __slots__ = ()
 
 
-class linalg_eigh(NamedTuple):
+class linalg_eigh(_Eigen):
     """What `linalg.eigh` returns."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    __slots__ = ()
 
 
-class linalg_eig(NamedTuple):
+class linalg_eig(_Eigen):
     """What `linalg.eig` returns."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    __slots__ = ()
 
 
 class linalg_svd(NamedTuple):
@@ -156,15 +170,13 @@ class linalg_lstsq(NamedTuple):
     singular_values: Any
 
 
-class cummax(NamedTuple):
+class cummax(_Picked):
     """What `cummax` along an axis returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
 
 
-class cummin(NamedTuple):
+class cummin(_Picked):
     """What `cummin` along an axis returns."""
 
-    values: Any
-    indices: Any
+    __slots__ = ()
