@@ -11,6 +11,8 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
+    follow_square,
     in_tiles,
     new_step,
     zeros_like,
@@ -105,14 +107,8 @@ def _advance(
     weight_decay: float,
     maximize: bool,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        g = g + weight_decay * p
-    t = g * g
-    t *= 1 - rho
-    square *= rho
-    square += t
+    g = descending(g, p, weight_decay, maximize)
+    t = follow_square(g, square, rho)
     delta = steps + eps
     np.add(square, eps, out=t)
     delta /= t

@@ -12,6 +12,7 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
     in_tiles,
     new_step,
 )
@@ -124,10 +125,7 @@ class Adagrad(Optimizer):
 def _divide(
     p: Any, g: Any, total: Any, lr: float, eps: float, weight_decay: float, maximize: bool
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        g = g + weight_decay * p
+    g = descending(g, p, weight_decay, maximize)
     t = g * g
     total += t
     np.sqrt(total, out=t)

@@ -14,6 +14,7 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
     follow,
     in_tiles,
     new_step,
@@ -136,13 +137,8 @@ def _adapt(
     length: float,
     correction: float,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        if decoupled:
-            p *= 1 - lr * weight_decay
-        else:
-            g = g + weight_decay * p
+    shrink = lr if decoupled else None
+    g = descending(g, p, weight_decay, maximize, shrink=shrink)
     t = follow(g, mean, square, beta1, beta2)
     if greatest is not None:
         np.maximum(greatest, square, out=greatest)

@@ -11,6 +11,8 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
+    follow_mean,
     in_tiles,
     new_step,
     zeros_like,
@@ -106,13 +108,8 @@ def _adapt(
     weight_decay: float,
     maximize: bool,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        g = g + weight_decay * p
-    t = g - mean
-    t *= 1 - beta1
-    mean += t
+    g = descending(g, p, weight_decay, maximize)
+    t = follow_mean(g, mean, beta1)
     np.abs(g, out=t)
     t += eps
     greatest *= beta2

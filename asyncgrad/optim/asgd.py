@@ -11,6 +11,7 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
     host_number,
     in_tiles,
     new_step,
@@ -103,10 +104,7 @@ def _descend(
     weight_decay: float,
     maximize: bool,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        g = g + weight_decay * p
+    g = descending(g, p, weight_decay, maximize)
     p *= 1 - lambd * length
     p -= length * g
     if weight == 1:

@@ -11,6 +11,7 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
     follow,
     host_number,
     in_tiles,
@@ -131,13 +132,8 @@ def _adapt(
     length_ahead: float,
     correction: float,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        if decoupled:
-            p *= 1 - lr * weight_decay
-        else:
-            g = g + weight_decay * p
+    shrink = lr if decoupled else None
+    g = descending(g, p, weight_decay, maximize, shrink=shrink)
     t = follow(g, mean, square, beta1, beta2)
     np.divide(square, correction, out=t)
     np.sqrt(t, out=t)

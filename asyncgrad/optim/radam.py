@@ -12,6 +12,7 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
     follow,
     in_tiles,
     new_step,
@@ -129,13 +130,8 @@ def _adapt(
     length: float,
     rectification: float,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        if decoupled:
-            p *= 1 - lr * weight_decay
-        else:
-            g = g + weight_decay * p
+    shrink = lr if decoupled else None
+    g = descending(g, p, weight_decay, maximize, shrink=shrink)
     t = follow(g, mean, square, beta1, beta2)
     if rectification:
         np.sqrt(square, out=t)

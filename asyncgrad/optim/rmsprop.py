@@ -11,6 +11,8 @@ from asyncgrad.optim.updates import (
     check_manner,
     check_option,
     count_step,
+    descending,
+    follow_square,
     in_tiles,
     zeros_like,
 )
@@ -113,14 +115,8 @@ def _scale(
     momentum: float,
     maximize: bool,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        g = g + weight_decay * p
-    t = g * g
-    t *= 1 - alpha
-    square *= alpha
-    square += t
+    g = descending(g, p, weight_decay, maximize)
+    t = follow_square(g, square, alpha)
     if mean is None:
         np.sqrt(square, out=t)
     else:

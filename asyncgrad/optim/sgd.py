@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.optim.optimizer import Optimizer
-from asyncgrad.optim.updates import check_manner, check_option, in_tiles
+from asyncgrad.optim.updates import check_manner, check_option, descending, in_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,10 +120,7 @@ def _descend(
     maximize: bool,
     fresh: bool,
 ) -> None:
-    if maximize:
-        g = -g
-    if weight_decay:
-        g = g + weight_decay * p
+    g = descending(g, p, weight_decay, maximize)
     if buffer is not None:
         if fresh:
             buffer[...] = g

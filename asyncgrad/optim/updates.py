@@ -74,16 +74,47 @@ def count_step(state: dict[str, Any]) -> int:
     return int(array)
 
 
-def follow(g: Any, mean: Any, square: Any, beta1: float, beta2: float) -> Any:
-    """Move the means of the gradient and of its square; returns an array to be written into."""
+def descending(
+    g: Any, p: Any, weight_decay: float, maximize: bool, *, shrink: float | None = None
+) -> Any:
+    """The gradient to step against, with weight decay; it may be a new array.
+
+    Args:
+        g: the gradient.
+        p: the parameter's values.
+        weight_decay: adds as much of the parameter to the gradient.
+        maximize: step along the gradient.
+        shrink: shrink the parameter by so much of `weight_decay` instead.
+    """
+    if maximize:
+        g = -g
+    if weight_decay:
+        if shrink is None:
+            return g + weight_decay * p
+        p *= 1 - shrink * weight_decay
+    return g
+
+
+def follow_mean(g: Any, mean: Any, beta: float) -> Any:
+    """Move the mean of the gradient; returns an array to be written into."""
     t = g - mean
-    t *= 1 - beta1
+    t *= 1 - beta
     mean += t
-    np.multiply(g, g, out=t)
-    t *= 1 - beta2
-    square *= beta2
+    return t
+
+
+def follow_square(g: Any, square: Any, beta: float, out: Any = None) -> Any:
+    """The same for the gradient's square; what is returned is `out` if that is given."""
+    t = np.multiply(g, g, out=out)
+    t *= 1 - beta
+    square *= beta
     square += t
     return t
+
+
+def follow(g: Any, mean: Any, square: Any, beta1: float, beta2: float) -> Any:
+    """Move the means of the gradient and of its square; returns an array to be written into."""
+    return follow_square(g, square, beta2, follow_mean(g, mean, beta1))
 
 
 def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:
