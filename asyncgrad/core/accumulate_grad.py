@@ -15,17 +15,14 @@ class AccumulateGrad(Node):
 
     __slots__ = ("variable",)
 
-    # One is made for each leaf in each graph: what all have in common is the class's.
+    #: The leaf.
+    variable: Variable
+
+    # One is made for each leaf in each graph, by the leaf: what all have in common is the class's.
     rule = None
     following = ()
     saved = None
+    guard = None
     cost = 500
     topological_nr = 0
-
-    def __init__(self, variable: Variable) -> None:
-        """Stand behind `variable`."""
-        self.guard = None
-        self.output_metadata = variable._metadata
-        self.extras = None
-        self.sequence_nr = MAX_SEQUENCE_NR
-        self.variable = variable
+    sequence_nr = MAX_SEQUENCE_NR

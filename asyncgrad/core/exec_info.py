@@ -5,12 +5,14 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import Edge, GraphRoot
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from asyncgrad.core.node import Node
+
+_NONE: frozenset[Any] = frozenset()
 
 
 class ExecInfo:
@@ -18,7 +20,7 @@ class ExecInfo:
 
     __slots__ = ("captures", "needed", "oldest", "trimmed")
 
-    def __init__(self, edges: Sequence[Any], *, run: bool) -> None:
+    def __init__(self, edges: Sequence[Any], run: bool) -> None:
         """Note what is requested.
 
         Args:
@@ -26,25 +28,30 @@ class ExecInfo:
             run: run the nodes of the edges, instead of capturing what reaches them.
         """
         #: The nodes that run: something requested lies behind them. `walk` adds to them.
-        self.needed: Any = set()
+        self.needed: Any = _NONE
         #: Those of them that lead to something not wanted, too.
-        self.trimmed: set[Any] = set()
+        self.trimmed: Any = _NONE
         #: For captured nodes: pairs of an input and the place of the result it is captured for.
-        self.captures: dict[Any, list[tuple[int, int]]] = {}
-        #: Nothing with a smaller topological number can lead to what is requested.
-        self.oldest = min([edge.topological_nr for edge in edges], default=0)
+        self.captures: dict[Any, tuple[tuple[int, int], ...]] = {}
         captures = self.captures
+        oldest = MAX_SEQUENCE_NR
         for place, edge in enumerate(edges):
+            node: Any
             if edge.__class__ is Edge:
                 node, input_nr = edge
             else:
                 node, input_nr = edge, 0
-            if run:
-                self.needed.add(node)
-            elif node in captures:
-                captures[node].append((input_nr, place))
+            number = node.topological_nr
+            if number < oldest:
+                oldest = number
+            if node in captures:
+                captures[node] += ((input_nr, place),)
             else:
-                captures[node] = [(input_nr, place)]
+                captures[node] = ((input_nr, place),)
+        #: Nothing with a smaller topological number can lead to what is requested.
+        self.oldest = oldest if edges else 0
+        if run:
+            self.needed, self.captures = set(captures), {}
 
     def run_everything(self) -> None:
         """Every leaf that can be reached is requested: all that leads to one runs."""
@@ -60,7 +67,9 @@ class ExecInfo:
         Depth first: a node is settled when all that it leads to is. On the stack, None stands
         before a node that is to be settled. Gives way after `every` steps.
         """
-        needed, captures, oldest = self.needed, self.captures, self.oldest
+        captures, oldest = self.captures, self.oldest
+        needed = self.needed = set(self.needed)
+        trimmed = self.trimmed = set()
         seen = set()
         stack: list[Any] = [root]
         steps = every
@@ -100,7 +109,7 @@ class ExecInfo:
             if wanted:
                 needed.add(node)
                 if wanted < len(following):
-                    self.trimmed.add(node)
+                    trimmed.add(node)
 
 
 class _Inner:

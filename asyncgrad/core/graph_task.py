@@ -162,8 +162,6 @@ class GraphTask:
         self,
         edges: Sequence[Any],
         gradients: Sequence[Any],
-        *,
-        owned: bool = False,
         keep_graph: bool = False,
         create_graph: bool = False,
         inputs: Sequence[Any] | None = None,
@@ -171,6 +169,8 @@ class GraphTask:
         recorded: Any = None,
         context: Context | None = None,
         parent: GraphTask | None = None,
+        *,
+        owned: bool = False,
         collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None,
     ) -> None:
         """Prepare a pass.
@@ -178,7 +178,6 @@ class GraphTask:
         Args:
             edges: the stored gradient edges of the roots.
             gradients: the roots' gradients.
-            owned: the gradients' arrays were made for this pass.
             keep_graph: saved values survive the pass.
             create_graph: the pass records itself.
             inputs: run only what these stored edges need.
@@ -187,6 +186,7 @@ class GraphTask:
                 pass that records itself or pushes tangents.
             context: what hooks and Functions run in.
             parent: the pass whose node started this one.
+            owned: the gradients' arrays were made for this pass.
             collect: makes the result of the pass once its gradients are committed.
         """
         gradient: Any
@@ -222,7 +222,7 @@ class GraphTask:
         #: What a partial pass runs and captures; None if everything runs.
         self.exec_info: ExecInfo | None = None
         #: Where in `captured` the inputs of a node go.
-        self.captures: dict[Any, list[tuple[int, int]]] | None = None
+        self.captures: dict[Any, tuple[tuple[int, int], ...]] | None = None
         self.captured: Any = ()
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
@@ -262,7 +262,7 @@ class GraphTask:
         self.virtual_time = -1
         self.partial = inputs is not None
         if inputs is not None:
-            self.exec_info = ExecInfo(inputs, run=accumulate)
+            self.exec_info = ExecInfo(inputs, accumulate)
             if not accumulate:
                 self.captures = self.exec_info.captures
                 self.captured = [None] * len(inputs)

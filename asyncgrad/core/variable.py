@@ -245,7 +245,9 @@ def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad |
         reference = meta.accumulator
         accumulator = None if reference is None else reference()
         if accumulator is None:
-            accumulator = AccumulateGrad(variable)
+            accumulator = AccumulateGrad()
+            accumulator.variable = variable
+            accumulator.output_metadata = variable._metadata
             accumulator.extras = meta.extras
             meta.accumulator = weakref.ref(accumulator)
         return accumulator

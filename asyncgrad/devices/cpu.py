@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.devices.base import Device
-from asyncgrad.devices.pool import PooledNumpy
+from asyncgrad.devices.plain_numpy import plain_numpy
+from asyncgrad.devices.pool import pooled_numpy
 
-_POOLED = PooledNumpy()
+_PLAIN, _POOLED = plain_numpy(), pooled_numpy()
 
 
 class CpuDevice(Device):
@@ -20,7 +21,7 @@ class CpuDevice(Device):
     @property
     def xp(self) -> Any:
         """NumPy."""
-        return np
+        return _PLAIN
 
     @property
     def pooled_xp(self) -> Any:

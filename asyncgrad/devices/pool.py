@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.devices.plain_numpy import plain_numpy
+
 #: Smaller arrays are left to the allocator.
 LARGE = 256 * 1024
 _ALIGNMENT = 64
@@ -113,45 +115,42 @@ class _PooledUfunc:
         return getattr(self._function, name)
 
 
-class PooledNumpy:
+def _dot(x: Any, y: Any) -> Any:
+    """The product of two matrices."""
+    if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f":
+        shape = (x.shape[0], y.shape[1])
+        if prod(shape) * x.dtype.itemsize >= LARGE:
+            # `dot` first sets what it will write to zero, and holds the interpreter meanwhile: for
+            # a tenth of a millisecond a megabyte, or ten where memory is new. `matmul` does not,
+            # but has no fast way for operands with gaps.
+            product = np.matmul if x.flags.forc and y.flags.forc else np.dot
+            return product(x, y, POOL.take(shape, x.dtype))
+    return np.dot(x, y)
+
+
+def _empty(shape: tuple[int, ...], dtype: Any = float) -> Any:
+    """An array whose elements are not set."""
+    dtype = np.dtype(dtype)
+    if prod(shape) * dtype.itemsize >= LARGE:
+        return POOL.take(shape, dtype)
+    return np.empty(shape, dtype)
+
+
+def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
+    """An array of the shape of another, whose elements are not set."""
+    dtype = like.dtype if dtype is None else np.dtype(dtype)
+    in_rows = order == "C" or (order == "K" and like.flags.c_contiguous)
+    if in_rows and like.size * dtype.itemsize >= LARGE:
+        return POOL.take(like.shape, dtype)
+    return np.empty_like(like, dtype=dtype, order=order)
+
+
+def pooled_numpy() -> Any:
     """NumPy, with large results of its elementwise functions in memory of the pool."""
-
-    def __init__(self) -> None:
-        """Wrap the functions that keep a floating dtype."""
-        for name, function in vars(np).items():
-            elementwise = isinstance(function, np.ufunc) and function.signature is None
-            if elementwise and function.nout == 1:
-                floats = "f" * function.nin + "->f"
-                if floats in function.types:
-                    setattr(self, name, _PooledUfunc(function))
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is NumPy's."""
-        return getattr(np, name)
-
-    def dot(self, x: Any, y: Any) -> Any:
-        """The product of two matrices."""
-        if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f":
-            shape = (x.shape[0], y.shape[1])
-            if prod(shape) * x.dtype.itemsize >= LARGE:
-                # `dot` first sets what it will write to zero, and holds the interpreter meanwhile:
-                # for a tenth of a millisecond a megabyte, or ten where memory is new. `matmul` does
-                # not, but has no fast way for operands with gaps.
-                product = np.matmul if x.flags.forc and y.flags.forc else np.dot
-                return product(x, y, POOL.take(shape, x.dtype))
-        return np.dot(x, y)
-
-    def empty(self, shape: tuple[int, ...], dtype: Any = float) -> Any:
-        """An array whose elements are not set."""
-        dtype = np.dtype(dtype)
-        if prod(shape) * dtype.itemsize >= LARGE:
-            return POOL.take(shape, dtype)
-        return np.empty(shape, dtype)
-
-    def empty_like(self, like: Any, dtype: Any = None, order: Any = "K") -> Any:
-        """An array of the shape of another, whose elements are not set."""
-        dtype = like.dtype if dtype is None else np.dtype(dtype)
-        in_rows = order == "C" or (order == "K" and like.flags.c_contiguous)
-        if in_rows and like.size * dtype.itemsize >= LARGE:
-            return POOL.take(like.shape, dtype)
-        return np.empty_like(like, dtype=dtype, order=order)
+    pooled: dict[str, Any] = {"dot": _dot, "empty": _empty, "empty_like": _empty_like}
+    for name, function in vars(np).items():
+        elementwise = isinstance(function, np.ufunc) and function.signature is None
+        # Those that keep a floating dtype.
+        if elementwise and function.nout == 1 and "f" * function.nin + "->f" in function.types:
+            pooled[name] = _PooledUfunc(function)
+    return plain_numpy(**pooled)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.devices.pool import LARGE, Pool, PooledNumpy
+from asyncgrad.devices.pool import LARGE, Pool, pooled_numpy
 
 F8 = np.dtype("float64")
 
@@ -91,7 +91,7 @@ def test_a_dead_lease_leaves_nothing_behind(pool: Pool) -> None:
 
 def test_pooled_functions_give_numpys_results(pool: Pool) -> None:
     """Values, shapes and dtypes; small, mixed and integer operands are NumPy's own business."""
-    xp = PooledNumpy()
+    xp = pooled_numpy()
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 300, 400))
     for ours, theirs in (
@@ -115,7 +115,7 @@ def test_pooled_functions_give_numpys_results(pool: Pool) -> None:
 
 def test_an_output_given_by_the_caller_is_used(pool: Pool) -> None:
     """By position and by name."""
-    xp = PooledNumpy()
+    xp = pooled_numpy()
     x, out = np.ones((300, 400)), np.empty((300, 400))
     assert xp.add(x, x, out) is out
     assert xp.add(x, x, out=out) is out
@@ -132,8 +132,8 @@ def test_large_products_are_numpys_to_the_bit(pool: Pool) -> None:
     for first in laid_out:
         for second in laid_out:
             a, b = first(x), second(y)
-            assert np.array_equal(PooledNumpy().dot(a, b), np.dot(a, b))
-    assert np.array_equal(PooledNumpy().dot(x, x.T), np.dot(x, x.T))
+            assert np.array_equal(pooled_numpy().dot(a, b), np.dot(a, b))
+    assert np.array_equal(pooled_numpy().dot(x, x.T), np.dot(x, x.T))
 
 
 @pytest.mark.parametrize("order", ["K", "C", "F", "A"])
@@ -145,7 +145,7 @@ def test_an_array_like_another_is_laid_out_as_numpys_would_be(
     rows = np.zeros((4, size))
     for like in (rows, rows.T, rows[:, ::2], np.broadcast_to(rows[:1], (4, size))):
         for dtype in (None, "float32", F8):
-            found = PooledNumpy().empty_like(like, dtype=dtype, order=order)
+            found = pooled_numpy().empty_like(like, dtype=dtype, order=order)
             expected = np.empty_like(like, dtype=dtype, order=order)
             assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
             assert found.strides == expected.strides
@@ -154,9 +154,9 @@ def test_an_array_like_another_is_laid_out_as_numpys_would_be(
 def test_an_empty_array_that_is_large_comes_from_the_pool(pool: Pool) -> None:
     """And goes back there."""
     for shape, dtype in (((4, LARGE), "float32"), ((2, 3), F8), ((0, LARGE), np.int64)):
-        found = PooledNumpy().empty(shape, dtype)
+        found = pooled_numpy().empty(shape, dtype)
         assert (found.shape, found.dtype) == (shape, np.dtype(dtype))
-    large = PooledNumpy().empty((LARGE // 8,))
+    large = pooled_numpy().empty((LARGE // 8,))
     assert large.dtype == F8
     before = pool.unused
     del large
