@@ -5,11 +5,14 @@ Rule 1: the sides of a comparison take turns within one process (A B C A B C ...
 Rule 2: a figure is the median of its repetitions, with quartiles; a ratio is one of medians, its
         quartiles those of the ratios of the single turns.
 Rule 3: before anything is timed, the sides' results have been compared (`check_equal`).
+Rule 4: the collector is on, and a full collection that is near comes between two turns: what all
+        sides have made would otherwise be looked through in one's turn, always the same one's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import platform
 import time
@@ -33,6 +36,9 @@ Sample = TypeVar("Sample")
 #: Time between two turns: BLAS and OpenMP threads spin for a while after their last work, and
 #: would take a core from the side that comes next.
 SETTLE = 0.02
+
+#: Collections of the middle generation; the eleventh is a full one.
+_FULL_IS_NEAR = 5
 
 #: PyTorch brings its own BLAS: only the library that NumPy loaded is set here.
 _NUMPY_BLAS = [
@@ -151,15 +157,20 @@ def interleave(
     settle: float = SETTLE,
 ) -> dict[str, list[Sample]]:
     """Let the sides take turns, and return what each of them measured in each turn."""
+
+    def turn(side: Callable[[], Sample]) -> Sample:
+        if gc.get_count()[2] > _FULL_IS_NEAR:
+            gc.collect()
+        time.sleep(settle)
+        return side()
+
     for _ in range(warmups):
         for side in sides.values():
-            side()
-            time.sleep(settle)
+            turn(side)
     samples: dict[str, list[Sample]] = {name: [] for name in sides}
     for _ in range(repetitions):
         for name, side in sides.items():
-            samples[name].append(side())
-            time.sleep(settle)
+            samples[name].append(turn(side))
     return samples
 
 
