@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from weakref import ref
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.locks import lasting_lock
@@ -51,7 +51,7 @@ class AutogradMeta:
         #: The dtype of `grad` where it is not the tensor's own: a dtype or `ANY_DTYPE`.
         self.grad_dtype: Any = None
         #: The leaf's accumulator, held by the graphs that lead to it and not by the leaf.
-        self.accumulator: weakref.ref[AccumulateGrad] | None = None
+        self.accumulator: ref[AccumulateGrad] | None = None
         #: Hooks outlive the accumulator.
         self.extras: NodeExtras | None = None
         self.post_accumulate: Hooks | None = None
@@ -132,7 +132,10 @@ def requires_grad(variable: Variable) -> bool:
 
 
 def gradient_edge(variable: Variable) -> Any:
-    """The stored edge that the variable's gradient goes to, None where it needs no gradient."""
+    """The stored edge that the variable's gradient goes to, None where it needs no gradient.
+
+    That of a leaf is its accumulator, which is made for the first graph that leads to it.
+    """
     edge = variable._edge
     if edge is not None:
         return edge
@@ -146,7 +149,20 @@ def gradient_edge(variable: Variable) -> Any:
         accumulator = reference()
         if accumulator is not None:
             return accumulator
-    return _new_accumulator(variable, meta)
+    if meta.inference:
+        # No gradient flows to a tensor made in inference mode, whatever it says that it requires.
+        return None
+    with _accumulators:
+        # Another thread may have been quicker.
+        reference = meta.accumulator
+        accumulator = None if reference is None else reference()
+        if accumulator is None:
+            accumulator = AccumulateGrad()
+            accumulator.variable = variable
+            accumulator.output_metadata = variable._metadata
+            accumulator.extras = meta.extras
+            meta.accumulator = ref(accumulator)
+        return accumulator
 
 
 #: The stored edge of a view, made anew from its base; bound by `ops.in_place`.
@@ -232,25 +248,6 @@ def rebase_history(variable: Variable, edge: Any) -> None:
     counter_of(variable).forget_edges()
     if retains:
         _retain(variable)
-
-
-def _new_accumulator(variable: Variable, meta: AutogradMeta) -> AccumulateGrad | None:
-    """Make the leaf's accumulator, unless another thread has been quicker.
-
-    No gradient flows to a tensor made in inference mode, whatever it says that it requires.
-    """
-    if meta.inference:
-        return None
-    with _accumulators:
-        reference = meta.accumulator
-        accumulator = None if reference is None else reference()
-        if accumulator is None:
-            accumulator = AccumulateGrad()
-            accumulator.variable = variable
-            accumulator.output_metadata = variable._metadata
-            accumulator.extras = meta.extras
-            meta.accumulator = weakref.ref(accumulator)
-        return accumulator
 
 
 def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
@@ -395,4 +392,4 @@ def retain_grad(variable: Variable) -> None:
 
 def _retain(variable: Variable) -> None:
     extras, position = hooks_of(variable, "retain the gradient of")
-    extras.retain[position] = weakref.ref(variable)
+    extras.retain[position] = ref(variable)
