@@ -1,16 +1,23 @@
-"""The page of the functions' speed: `python -m benchmarks.page FIGURES.json ...`.
+"""The figures in the documents: `python -m benchmarks.page FIGURES.json ...`.
 
-The figures are those saved by `python -m benchmarks --only models,small,large --json FIGURES.json`.
+The files are those of `python -m benchmarks --json FIGURES.json`, one or several of one machine.
+The page of the functions' speed is written anew if they have its figures; in the tables of the
+others each row that was measured takes its new figures.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+from benchmarks.report import number
+
+_ROOT = Path(__file__).parents[1]
+SPEED = _ROOT / "docs" / "speed.md"
+TABLES = (_ROOT / "README.md", _ROOT / "docs" / "benchmarks.md")
 
 _HEAD = """# How fast the functions are
 
@@ -24,6 +31,8 @@ bound says why.
 Made by `python -m benchmarks --only models,small,large --json figures.json` and
 `python -m benchmarks.page figures.json`, on: {machine}.
 """
+#: The cells of a row of figures.
+_COLUMNS = 6
 _TITLES = {
     "models": "Training steps",
     "small": "16 elements",
@@ -31,22 +40,58 @@ _TITLES = {
 }
 
 
-def page(runs: list[dict[str, Any]]) -> str:
-    """The page, as Markdown, from the figures of one run or of several on one machine."""
-    machine = runs[0]["machine"]
-    load = {"before": runs[0]["load"]["before"], "after": runs[-1]["load"]["after"]}
-    where = (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}, Python "
-        f"{machine['python']}, NumPy {machine['numpy']}, PyTorch {machine['torch']}; load "
-        f"{load['before']:.1f} before, {load['after']:.1f} after"
-    )
-    parts = [_HEAD.format(machine=where)]
+def speed_page(runs: list[dict[str, Any]]) -> str:
+    """The page of the functions' speed, as Markdown, from the figures of some runs."""
+    parts = [_HEAD.format(machine=_where(runs))]
     for case, title in _TITLES.items():
-        found = [row for run in runs for row in run["rows"]]
-        rows = [row for row in found if row["case"] == case and "figure" in row]
+        rows = [row for row in _rows(runs) if row["case"] == case]
         if rows:
             parts.append(f"## {title}\n\n{_table(rows)}")
     return "\n".join(parts)
+
+
+def refreshed(text: str, runs: list[dict[str, Any]]) -> str:
+    """A page with the figures of some runs in the place of those it has."""
+    measured = {(row["figure"], row["to"]): row for row in _rows(runs)}
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == _COLUMNS:
+            row = measured.get((cells[0], cells[3].partition(" of ")[2] or None))
+            if row is not None:
+                lines[place] = f"| {' | '.join(_cells(row))} |"
+    return re.sub(r"(?<=Machine: ).* after(?=\.)", _where(runs), "\n".join(lines))
+
+
+def _rows(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of all runs but of those cases that were not run."""
+    return [row for run in runs for row in run["rows"] if "figure" in row]
+
+
+def _where(runs: list[dict[str, Any]]) -> str:
+    """The machine and its load."""
+    machine = runs[0]["machine"]
+    before, after = runs[0]["load"]["before"], runs[-1]["load"]["after"]
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}; Python "
+        f"{machine['python']}, NumPy {machine['numpy']}, PyTorch {machine['torch']}, uvloop "
+        f"{machine['uvloop']}; load {before:.2f} before, {after:.2f} after"
+    )
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """The cells of a row of figures."""
+    unit = row["unit"]
+    beside = "; ".join(f"{name} {number(side['median'])}" for name, side in row["beside"].items())
+    aim = ""
+    if row["to_reach"] is not None:
+        aim = f"{'≥' if row['at_least'] else '≤'} {row['to_reach']:g}"
+    result = f"{row['result']:.2f} of {row['to']}"
+    if row["ratio"] is None:
+        result = f"{number(row['result'])} {unit}"
+        aim = aim and f"{aim} {unit}"
+    reached = {None: "", True: "yes", False: "**no**"}[row["reached"]]
+    return row["figure"], f"{number(row['ours']['median'])} {unit}", beside, result, aim, reached
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -73,4 +118,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     saved = [json.loads(Path(path).read_text("utf-8")) for path in sys.argv[1:]]
-    PAGE.write_text(page(saved), encoding="utf-8")
+    if _TITLES.keys() <= {row["case"] for row in _rows(saved)}:
+        SPEED.write_text(speed_page(saved), encoding="utf-8")
+    for page in TABLES:
+        page.write_text(refreshed(page.read_text("utf-8"), saved), encoding="utf-8")

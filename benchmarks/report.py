@@ -195,24 +195,24 @@ def _cells(row: Row) -> tuple[str, ...]:
     sign = "≥" if row.at_least else "≤"
     target = "" if row.to_reach is None else f"{sign} {row.to_reach:g}"
     if row.ratio is None:
-        result = f"{_number(row.ours.median)} {row.unit}"
+        result = f"{number(row.ours.median)} {row.unit}"
         target = target and f"{target} {row.unit}"
     else:
         result = (
             f"{row.ratio.median:.2f} [{row.ratio.lower:.2f}, {row.ratio.upper:.2f}] of {row.to}"
         )
-    beside = "; ".join(f"{name} {_number(side.median)}" for name, side in row.beside.items())
+    beside = "; ".join(f"{name} {number(side.median)}" for name, side in row.beside.items())
     return row.figure, _spread(row.ours, row.unit), beside, result, target, verdict, row.note
 
 
 def _spread(spread: Spread, unit: str) -> str:
     """A median with its quartiles."""
     if spread.count == 1:
-        return f"{_number(spread.median)} {unit}"
-    return f"{_number(spread.median)} [{_number(spread.lower)}, {_number(spread.upper)}] {unit}"
+        return f"{number(spread.median)} {unit}"
+    return f"{number(spread.median)} [{number(spread.lower)}, {number(spread.upper)}] {unit}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Three significant digits, without an exponent."""
     if value == 0:
         return "0"
