@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.derivatives.linalg import product_cost
 from asyncgrad.ops.entry import Entry, operation
 from asyncgrad.ops.fused import silent
@@ -23,6 +24,42 @@ if TYPE_CHECKING:
 def _library(xp: Any) -> Any:
     """What steps compute with: NumPy itself and not its pool, for all results have a place."""
     return np if xp.ndarray is np.ndarray else xp
+
+
+#: Up to so many multiplications OpenBLAS multiplies matrices as they lie. For more it copies both
+#: into an order of its own first, which for a few rows costs as much as half of the product.
+_SMALL = 1_000_000
+#: Into how many blocks of columns a weight is cut to stay below. Narrow blocks cost more than that.
+_CUTS = (1, 2, 4, 8, 16)
+_NARROW = 32
+
+
+def _columns(x: Any, count: int) -> Any:
+    """A view of the last axis in blocks: a stack of matrices in place of each matrix."""
+    return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
+
+
+def _cut(xp: Any, rows: int, weight: Any) -> int:
+    """Into how many blocks of columns to cut a weight that so many rows are multiplied by."""
+    if xp.ndarray is np.ndarray:
+        for count in _CUTS:
+            width = weight.shape[1] // count
+            if rows * weight.shape[0] * width <= _SMALL:
+                fits = count * width == weight.shape[1] and width >= _NARROW
+                return count if fits else 1
+    return 1
+
+
+def _room(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array that is not set, from the beginning of a line of the cache on."""
+    return POOL.take(shape, dtype) if xp.ndarray is np.ndarray else xp.empty(shape, dtype)
+
+
+def _laid_out(xp: Any, weight: Any) -> Any:
+    """A copy in rows. A product takes half as long again if these lie across lines of the cache."""
+    copy = _room(xp, weight.shape, weight.dtype)
+    copy[...] = weight
+    return copy
 
 
 def _stacked(F: Any, parts: list[Any]) -> Any:
@@ -60,11 +97,12 @@ def _plain(activation: str) -> Entry:
     @silent
     def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
-        weight = xp.ascontiguousarray(w.T)
+        cut = _cut(xp, len(h), w.T)
+        weight, products = _columns(_laid_out(xp, w.T), cut), _columns(out, cut)
         xp = _library(xp)
         for t in range(len(z)):
             state = out[t]
-            xp.dot(h, weight, state)
+            xp.matmul(h, weight, products[t])
             state += z[t]
             if is_tanh:
                 xp.tanh(state, state)
@@ -77,11 +115,13 @@ def _plain(activation: str) -> Entry:
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
         through = 1 - out * out if is_tanh else (out > 0).astype(out.dtype)
         back = xp.zeros_like(h)
+        cut = _cut(xp, len(h), w)
+        weight, product = _columns(_laid_out(xp, w), cut), _columns(back, cut)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
             back += g[t]
             through[t] *= back
-            xp.dot(through[t], w, back)
+            xp.matmul(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:
             made["w"] = _previous(xp.dot, out, h, through)
@@ -141,14 +181,17 @@ def _plain(activation: str) -> Entry:
 # -- the cell with a long memory ------------------------------------------------------------------
 
 
-#: The gates as the kernels lay them out: the three logistic functions lie together, and each gate
-#: in one piece. The last two are exchanged; the same again gives PyTorch's order.
-_ORDER = (0, 1, 3, 2)
+#: The gates as the kernels lay them out: each in one piece, and the logistic functions together.
+_ORDER = (3, 0, 1, 2)
 
 
-def _by_gate(w: Any) -> Any:
-    """The weight as one matrix for each gate."""
-    return w.reshape(4, len(w) // 4, w.shape[1])[list(_ORDER)]
+def _by_gate(xp: Any, z: Any) -> Any:
+    """A copy of what has the gates side by side, with a matrix for each, in their order."""
+    size = z.shape[-1] // 4
+    gates = _room(xp, (*z.shape[:-2], 4, z.shape[-2], size), z.dtype)
+    for place, source in enumerate(_ORDER):
+        gates[..., place, :, :] = z[..., source * size : (source + 1) * size]
+    return gates
 
 
 @silent
@@ -159,13 +202,11 @@ def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
     """
     steps, batch, width = z.shape
     size = width // 4
-    gates = xp.empty_like(z).reshape(steps, 4, batch, size)
-    for place, source in enumerate(_ORDER):
-        gates[:, place] = z[..., source * size : (source + 1) * size]
-    weight = xp.ascontiguousarray(_by_gate(w).swapaxes(1, 2))
+    gates = _by_gate(xp, z)
+    weight = _by_gate(xp, w.T)
     out = xp.empty((steps + 1, batch, size), z.dtype)
     cells, tops = xp.empty((2, steps, batch, size), z.dtype)
-    part, scratch = xp.empty(gates.shape[1:], z.dtype), xp.empty((batch, size), z.dtype)
+    part, scratch = _room(xp, gates.shape[1:], z.dtype), _room(xp, (batch, size), z.dtype)
     half = xp.asarray(0.5, z.dtype)
     xp = _library(xp)
     for t in range(steps):
@@ -178,12 +219,13 @@ def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
         xp.tanh(gate, gate)
         logistic *= half
         logistic += half
-        xp.multiply(gate[1], c, cell)
-        xp.multiply(gate[0], gate[3], scratch)
+        o, i, f, j = gate
+        xp.multiply(f, c, cell)
+        xp.multiply(i, j, scratch)
         cell += scratch
         xp.tanh(cell, top)
         h, c = out[t], cell
-        xp.multiply(gate[2], top, h)
+        xp.multiply(o, top, h)
     out[steps] = c
     if not kept:
         kept += (gates, cells, tops)
@@ -196,41 +238,40 @@ def _lstm_kernel(
 ) -> Any:
     gates, cells, tops = kept
     steps, _, batch, size = gates.shape
-    weight = _by_gate(w)
-    back = xp.zeros((batch, size), gates.dtype)
     memory = g[steps].copy()
-    made = {"z": xp.empty_like(gates).reshape(steps, batch, 4 * size)}
+    made = {"z": xp.empty((steps, batch, 4 * size), gates.dtype)}
+    rows = _columns(made["z"], 4)
+    cut = _cut(xp, batch, w)
+    share = _room(xp, (batch, w.shape[1]), gates.dtype)
+    weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
     # All of a step while it is in the cache: passes over whole sequences would wait for memory.
-    part, through = xp.empty_like(gates[0]), xp.empty_like(back)
-    shares = xp.empty((4, batch, w.shape[1]), gates.dtype)
+    part, less = _room(xp, (2, *gates.shape[1:]), gates.dtype)
+    by_o, by_i, by_f, by_j = part
+    back, scratch = _room(xp, (2, batch, size), gates.dtype)
     xp = _library(xp)
     for t in range(steps - 1, -1, -1):
-        gate, top = gates[t], tops[t]
-        logistic, slopes = gate[:3], part[:3]
-        back += g[t]
-        xp.multiply(top, top, through)
-        xp.subtract(1, through, through)
-        through *= gate[2]
-        through *= back
-        memory += through
-        xp.subtract(1, logistic, slopes)
-        slopes *= logistic
-        xp.multiply(gate[3], gate[3], part[3])
-        xp.subtract(1, part[3], part[3])
-        part[0] *= gate[3]
-        part[1] *= cells[t - 1] if t else c
-        part[2] *= top
-        part[2] *= back
-        part[3] *= gate[0]
-        part[:2] *= memory
-        part[3] *= memory
-        memory *= gate[1]
-        xp.matmul(part, weight, shares)
-        back = shares.sum(axis=0)
-        row = made["z"][t]
-        for place, source in enumerate(_ORDER):
-            row[:, source * size : (source + 1) * size] = part[place]
-    made |= {"h": back, "c": memory}
+        gate, row = gates[t], rows[t]
+        o, i, f, j = gate
+        xp.add(g[t], share if t < steps - 1 else 0, back)
+        # To the memory: back * o * (1 - top * top).
+        xp.multiply(back, out[t], by_o)
+        xp.multiply(by_o, tops[t], scratch)
+        memory -= scratch
+        xp.multiply(back, o, scratch)
+        memory += scratch
+        xp.multiply(memory, i, by_j)
+        xp.multiply(by_j, j, by_i)
+        memory *= f
+        xp.multiply(memory, cells[t - 1] if t else c, by_f)
+        # To each gate its part less a share of it: x * (1 - y) for logistic functions y, and
+        # x * (1 - j * j) for the tanh.
+        xp.multiply(part[:3], gate[:3], less[:3])
+        xp.multiply(by_i, j, less[3])
+        part -= less
+        row[:3] = part[1:]
+        row[3] = by_o
+        xp.matmul(made["z"][t], weight, product)
+    made |= {"h": share, "c": memory}
     if "w" in wanted:
         made["w"] = _previous(xp.dot, out, h, made["z"])
     return tuple([made[key] for key in wanted])
@@ -333,14 +374,16 @@ def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
     size = width // 3
     scale = _per_gate(xp, (0.5, 0.5, 1), z)
     gates = xp.multiply(z, scale)
-    weight = xp.ascontiguousarray((w * scale[:, None]).T)
+    weight = w.T * scale
+    cut = _cut(xp, batch, weight)
     bias = b * scale
     out, news = xp.empty((2, steps, batch, size), z.dtype)
-    part, scratch = xp.empty((batch, width), z.dtype), xp.empty((batch, size), z.dtype)
+    part, scratch = _room(xp, (batch, width), z.dtype), _room(xp, (batch, size), z.dtype)
+    weight, product = _columns(_laid_out(xp, weight), cut), _columns(part, cut)
     xp = _library(xp)
     for t in range(steps):
         gate, state, new = gates[t], out[t], news[t]
-        xp.dot(h, weight, part)
+        xp.matmul(h, weight, product)
         part += bias
         two = gate[:, : 2 * size]
         two += part[:, : 2 * size]
@@ -381,15 +424,17 @@ def _gru_kernel(
     part[:, :, 1] *= update * (1 - update)
     part[:, :, 2] = inner * reset
     back = xp.zeros((batch, size), gates.dtype)
-    product = xp.empty_like(back)
+    share = _room(xp, back.shape, back.dtype)
+    cut = _cut(xp, batch, w)
+    weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
     xp = _library(xp)
     for t in range(steps - 1, -1, -1):
         back += g[t]
         part[t] *= back[:, None]
         inner[t] *= back
-        xp.dot(parts[t], w, product)
+        xp.matmul(parts[t], weight, product)
         back *= update[t]
-        back += product
+        back += share
     made = {"h": back}
     if "w" in wanted:
         made["w"] = _previous(xp.dot, out, h, parts)
