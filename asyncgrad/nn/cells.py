@@ -36,18 +36,19 @@ def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) 
         z = F.linear(x, weights["weight_ih"], bias)
         out = R.gru(z, h, w, _no_bias(w) if second is None else second, [])
         return out, (out[-1],)
-    z = F.linear(x, weights["weight_ih"], None if bias is None else bias + second)
     if mode != "LSTM":
+        z = F.linear(x, weights["weight_ih"], None if bias is None else bias + second)
         out = R.rnn_tanh(z, h, w) if mode == "RNN_TANH" else R.rnn_relu(z, h, w)
         return out, (out[-1],)
     c = state[1]
+    rest = (weights["weight_ih"], w, _no_bias(w) if bias is None else bias + second)
     projection = weights.get("weight_hr")
     if projection is None:
-        both = R.lstm(z, h, c, w, [])
+        both = R.lstm(x, h, c, *rest, [])
         return both[:-1], (both[-2], both[-1])
     states = []
-    for t in range(z.shape[0]):
-        h, c = R.lstm(z[t : t + 1], h, c, w, [])
+    for t in range(x.shape[0]):
+        h, c = R.lstm(x[t : t + 1], h, c, *rest, [])
         h = F.linear(h, projection)
         states.append(h)
     return stack(states), (h, c)

@@ -9,16 +9,21 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.ops.namespace import RECORDED as R
 
-STEPS, BATCH, SIZE = 4, 3, 2
+STEPS, BATCH, SIZE, FEATURES = 4, 3, 2, 5
 RANDOM = np.random.default_rng(0)
-#: By entry: the gates, and whether there is a memory and a bias.
-LAYERS = {"rnn_tanh": (1, 0, 0), "rnn_relu": (1, 0, 0), "lstm": (4, 1, 0), "gru": (3, 0, 1)}
+#: By entry, the shapes of the inputs after the first two.
+LAYERS = {
+    "rnn_tanh": lambda n, size: [(size, size)],
+    "rnn_relu": lambda n, size: [(size, size)],
+    "lstm": lambda n, size: [(n, size), (4 * size, FEATURES), (4 * size, size), (4 * size,)],
+    "gru": lambda n, size: [(3 * size, size), (3 * size,)],
+}
 
 
-def inputs(name, steps=STEPS):
-    gates, memory, bias = LAYERS[name]
-    shapes = [(steps, BATCH, gates * SIZE), (BATCH, SIZE)]
-    shapes += [(BATCH, SIZE)] * memory + [(gates * SIZE, SIZE)] + [(gates * SIZE,)] * bias
+def inputs(name, steps=STEPS, batch=BATCH, size=SIZE):
+    rest = LAYERS[name](batch, size)
+    last = FEATURES if name == "lstm" else rest[0][0]
+    shapes = [(steps, batch, last), (batch, size), *rest]
     return [RANDOM.standard_normal(shape) for shape in shapes]
 
 

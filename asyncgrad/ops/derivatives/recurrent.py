@@ -1,9 +1,10 @@
 """Recurrent layers: one entry for a whole sequence in one direction.
 
 The part of the inputs (`z`, their product with the layer's weight, for all steps) is made outside,
-in one product. What is left goes step by step: the state times `w`. The kernels keep what they find
-on the way in the list `kept`, so that the way back has little to do at each step; the rules beside
-them go the whole way again, with functions that can be differentiated.
+in one product; the LSTM makes it itself, to have it gate by gate. What is left goes step by step:
+the state times `w`. The kernels keep what they find on the way in the list `kept`, so that the way
+back has little to do at each step; the rules beside them go the whole way again, with functions
+that can be differentiated.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def _library(xp: Any) -> Any:
 #: Up to so many multiplications OpenBLAS multiplies matrices as they lie. For more it copies both
 #: into an order of its own first, which for a few rows costs as much as half of the product.
 _SMALL = 1_000_000
+#: With fewer rows than that at a step, weights are read more often than it pays.
+_FEW = 8
 #: Into how many blocks of columns a weight is cut to stay below. Narrow blocks cost more than that.
 _CUTS = (1, 2, 4, 8, 16)
 _NARROW = 32
@@ -39,14 +42,18 @@ def _columns(x: Any, count: int) -> Any:
     return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
 
 
+def _small(xp: Any, rows: int, depth: int, width: int) -> bool:
+    """Whether OpenBLAS has a product as it lies."""
+    return xp.ndarray is np.ndarray and rows * depth * width <= _SMALL
+
+
 def _cut(xp: Any, rows: int, weight: Any) -> int:
     """Into how many blocks of columns to cut a weight that so many rows are multiplied by."""
-    if xp.ndarray is np.ndarray:
-        for count in _CUTS:
-            width = weight.shape[1] // count
-            if rows * weight.shape[0] * width <= _SMALL:
-                fits = count * width == weight.shape[1] and width >= _NARROW
-                return count if fits else 1
+    depth, columns = weight.shape
+    for count in _CUTS:
+        width = columns // count
+        if _small(xp, rows, depth, width):
+            return count if count * width == columns and width >= _NARROW else 1
     return 1
 
 
@@ -194,20 +201,37 @@ def _by_gate(xp: Any, z: Any) -> Any:
     return gates
 
 
+def _input_gates(xp: Any, inputs: Any, weight: Any) -> Any:
+    """The part of the inputs in the gates, of shape (steps, 4, n, size)."""
+    steps, batch, features = inputs.shape
+    size = len(weight) // 4
+    if batch >= _FEW and _small(xp, batch, features, size):
+        gates = _room(xp, (steps, 4, batch, size), inputs.dtype)
+        return _library(xp).matmul(inputs[:, None], _by_gate(xp, weight.T), gates)
+    z = xp.dot(inputs.reshape(steps * batch, features), weight.T)
+    return _by_gate(xp, z.reshape(steps, batch, 4 * size))
+
+
 @silent
-def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
+def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) -> Any:
     """The states after all steps, and the last memory.
 
     A single step takes a state of any size, too: one that has been projected.
     """
-    steps, batch, width = z.shape
-    size = width // 4
-    gates = _by_gate(xp, z)
+    steps, batch, features = x.shape
+    size = c.shape[1]
+    # All that weights and bias are multiplied by at a step: the input, a one and the state before.
+    rows = xp.empty((steps, batch, features + 1 + h.shape[1]), x.dtype)
+    inputs, before = rows[..., : features + 1], rows[..., features + 1 :]
+    inputs[..., :-1] = x
+    inputs[..., -1] = 1
+    gates = _input_gates(xp, inputs, xp.concatenate([v, b[:, None]], axis=1))
+    before[0] = h
     weight = _by_gate(xp, w.T)
-    out = xp.empty((steps + 1, batch, size), z.dtype)
-    cells, tops = xp.empty((2, steps, batch, size), z.dtype)
-    part, scratch = _room(xp, gates.shape[1:], z.dtype), _room(xp, (batch, size), z.dtype)
-    half = xp.asarray(0.5, z.dtype)
+    out = xp.empty((steps + 1, batch, size), x.dtype)
+    cells, tops = xp.empty((2, steps, batch, size), x.dtype)
+    part, scratch = _room(xp, gates.shape[1:], x.dtype), _room(xp, (batch, size), x.dtype)
+    half = xp.asarray(0.5, x.dtype)
     xp = _library(xp)
     for t in range(steps):
         gate, cell, top = gates[t], cells[t], tops[t]
@@ -227,20 +251,30 @@ def _lstm(xp: Any, z: Any, h: Any, c: Any, w: Any, kept: Any) -> Any:
         h, c = out[t], cell
         xp.multiply(o, top, h)
     out[steps] = c
+    if steps > 1:
+        before[1:] = out[: steps - 1]
     if not kept:
-        kept += (gates, cells, tops)
+        kept += (rows, gates, cells, tops)
     return out
 
 
 @silent
 def _lstm_kernel(
-    xp: Any, g: Any, wanted: tuple[str, ...], h: Any, c: Any, w: Any, out: Any, kept: Any
+    xp: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    x: Any,
+    c: Any,
+    v: Any,
+    w: Any,
+    out: Any,
+    kept: Any,
 ) -> Any:
-    gates, cells, tops = kept
+    rows, gates, cells, tops = kept
     steps, _, batch, size = gates.shape
     memory = g[steps].copy()
-    made = {"z": xp.empty((steps, batch, 4 * size), gates.dtype)}
-    rows = _columns(made["z"], 4)
+    inner = xp.empty((steps, batch, 4 * size), gates.dtype)
+    by_gate = _columns(inner, 4)
     cut = _cut(xp, batch, w)
     share = _room(xp, (batch, w.shape[1]), gates.dtype)
     weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
@@ -248,9 +282,9 @@ def _lstm_kernel(
     part, less = _room(xp, (2, *gates.shape[1:]), gates.dtype)
     by_o, by_i, by_f, by_j = part
     back, scratch = _room(xp, (2, batch, size), gates.dtype)
-    xp = _library(xp)
+    pool, xp = xp, _library(xp)
     for t in range(steps - 1, -1, -1):
-        gate, row = gates[t], rows[t]
+        gate, row = gates[t], by_gate[t]
         o, i, f, j = gate
         xp.add(g[t], share if t < steps - 1 else 0, back)
         # To the memory: back * o * (1 - top * top).
@@ -270,19 +304,27 @@ def _lstm_kernel(
         part -= less
         row[:3] = part[1:]
         row[3] = by_o
-        xp.matmul(made["z"][t], weight, product)
-    made |= {"h": share, "c": memory}
-    if "w" in wanted:
-        made["w"] = _previous(xp.dot, out, h, made["z"])
+        xp.matmul(inner[t], weight, product)
+    made = {"h": share, "c": memory}
+    inner = inner.reshape(steps * batch, 4 * size)
+    if "x" in wanted:
+        made["x"] = pool.dot(inner, v).reshape(x.shape)
+    if not made.keys() >= set(wanted):
+        features = x.shape[2]
+        weights = pool.dot(inner.T, rows.reshape(steps * batch, rows.shape[2]))
+        made["v"] = xp.ascontiguousarray(weights[:, :features])
+        made["b"] = xp.ascontiguousarray(weights[:, features])
+        made["w"] = xp.ascontiguousarray(weights[:, features + 1 :])
     return tuple([made[key] for key in wanted])
 
 
-def _lstm_steps(F: Any, z: Any, h: Any, c: Any, w: Any) -> Iterator[tuple[Any, ...]]:
+def _lstm_steps(
+    F: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
+) -> Iterator[tuple[Any, ...]]:
     """For each step the state and memory before, the gates and the memory's tanh."""
     size = c.shape[-1]
-    turned = F.adjoint(w)
-    for t in range(z.shape[0]):
-        a = z[t] + h @ turned
+    for t in range(x.shape[0]):
+        a = x[t] @ F.adjoint(v) + h @ F.adjoint(w) + b
         i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
         j = F.tanh(a[:, 2 * size : 3 * size])
         new = f * c + i * j
@@ -291,13 +333,23 @@ def _lstm_steps(F: Any, z: Any, h: Any, c: Any, w: Any) -> Iterator[tuple[Any, .
         h, c = o * top, new
 
 
-def _lstm_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, c: Any, w: Any) -> Any:
-    rows = list(_lstm_steps(F, z, h, c, w))
+def _lstm_rule(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    x: Any,
+    h: Any,
+    c: Any,
+    v: Any,
+    w: Any,
+    b: Any,
+) -> Any:
+    rows = list(_lstm_steps(F, x, h, c, v, w, b))
     memory = g[len(rows)]
     back = None
-    parts, weights = [], []
+    parts = []
     for t in range(len(rows) - 1, -1, -1):
-        state, before, i, f, j, o, top = rows[t]
+        _, before, i, f, j, o, top = rows[t]
         back = g[t] if back is None else back + g[t]
         memory = memory + back * o * (1 - top * top)
         part = F.cat(
@@ -310,14 +362,16 @@ def _lstm_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, c: Any, 
             1,
         )
         parts.append(part)
-        weights.append(F.adjoint(part) @ state)
         memory = memory * f
         back = part @ w
+    parts.reverse()
     made: dict[str, Callable[[], Any]] = {
-        "z": lambda: _stacked(F, parts[::-1]),
+        "x": lambda: _stacked(F, [part @ v for part in parts]),
         "h": lambda: back,
         "c": lambda: memory,
-        "w": lambda: _total(weights),
+        "v": lambda: _total([F.adjoint(part) @ x[t] for t, part in enumerate(parts)]),
+        "w": lambda: _total([F.adjoint(part) @ rows[t][0] for t, part in enumerate(parts)]),
+        "b": lambda: _total([F.sum(part, (0,), False) for part in parts]),
     }
     return tuple([made[key]() for key in wanted])
 
@@ -326,30 +380,38 @@ def _lstm_together(
     F: Any,
     g: Any,
     wanted: tuple[str, ...],
-    z: Any,
+    x: Any,
     h: Any,
     c: Any,
+    v: Any,
     w: Any,
+    b: Any,
     out: Any,
     kept: Any,
 ) -> Any:
     if F.fused:
-        return _lstm_kernel(F.xp, g, wanted, h, c, w, out, kept)
-    return _lstm_rule(F, g, wanted, z, h, c, w)
+        return _lstm_kernel(F.xp, g, wanted, x, c, v, w, out, kept)
+    return _lstm_rule(F, g, wanted, x, h, c, v, w, b)
 
 
-def _lstm_push(F: Any, key: str, tangent: Any, z: Any, h: Any, c: Any, w: Any) -> Any:
+def _lstm_push(
+    F: Any, key: str, tangent: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
+) -> Any:
     turned = F.adjoint(w)
     size = c.shape[-1]
     moved = tangent if key == "h" else F.zeros_of(h)
     memory = tangent if key == "c" else F.zeros_of(c)
     found = []
-    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, z, h, c, w)):
+    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, x, h, c, v, w, b)):
         part = moved @ turned
-        if key == "z":
-            part = part + tangent[t]
+        if key == "x":
+            part = part + tangent[t] @ F.adjoint(v)
+        elif key == "v":
+            part = part + x[t] @ F.adjoint(tangent)
         elif key == "w":
             part = part + state @ F.adjoint(tangent)
+        elif key == "b":
+            part = part + tangent
         ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
         memory = (
             tf * f * (1 - f) * before + f * memory + ti * i * (1 - i) * j + i * tj * (1 - j * j)
@@ -528,22 +590,31 @@ def _cost(z: Any, h: Any, *rest: Any) -> int:
     return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
 
 
+def _lstm_cost(x: Any, h: Any, c: Any, v: Any, *rest: Any) -> int:
+    steps, batch, features = x._metadata.shape
+    products = steps * batch * v._metadata.shape[0] * (features + h._metadata.shape[-1])
+    elementwise = 16 * steps * int(c._metadata.cost)
+    return 10_000 + 10_000 * steps + elementwise + product_cost(products)
+
+
 ENTRIES = (
     _plain("tanh"),
     _plain("relu"),
     operation(
         "lstm",
         _lstm,
-        "z h c w",
+        "x h c v w b",
         "kept",
         pushes={
-            "z": lambda F, t, z, h, c, w: _lstm_push(F, "z", t, z, h, c, w),
-            "h": lambda F, t, z, h, c, w: _lstm_push(F, "h", t, z, h, c, w),
-            "c": lambda F, t, z, h, c, w: _lstm_push(F, "c", t, z, h, c, w),
-            "w": lambda F, t, z, h, c, w: _lstm_push(F, "w", t, z, h, c, w),
+            "x": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "x", t, x, h, c, v, w, b),
+            "h": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "h", t, x, h, c, v, w, b),
+            "c": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "c", t, x, h, c, v, w, b),
+            "v": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "v", t, x, h, c, v, w, b),
+            "w": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "w", t, x, h, c, v, w, b),
+            "b": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "b", t, x, h, c, v, w, b),
         },
         together=_lstm_together,
-        cost=_cost,
+        cost=_lstm_cost,
     ),
     operation(
         "gru",
