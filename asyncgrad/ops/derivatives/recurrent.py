@@ -30,31 +30,27 @@ def _library(xp: Any) -> Any:
 #: Up to so many multiplications OpenBLAS multiplies matrices as they lie. For more it copies both
 #: into an order of its own first, which for a few rows costs as much as half of the product.
 _SMALL = 1_000_000
-#: With fewer rows than that at a step, weights are read more often than it pays.
+#: With fewer rows at a step it does not pay to read the weights of the inputs at each.
 _FEW = 8
 #: Into how many blocks of columns a weight is cut to stay below. Narrow blocks cost more than that.
 _CUTS = (1, 2, 4, 8, 16)
 _NARROW = 32
 
 
+def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
+    """Into how many blocks of columns to cut a weight for that. 0 if no block is small enough."""
+    if xp.ndarray is np.ndarray:
+        for count in _CUTS:
+            width = columns // count
+            if rows * depth * width <= _SMALL:
+                return count if count * width == columns and (width >= _NARROW or count == 1) else 0
+    return 0
+
+
 def _columns(x: Any, count: int) -> Any:
     """A view of the last axis in blocks: a stack of matrices in place of each matrix."""
+    count = max(count, 1)
     return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
-
-
-def _small(xp: Any, rows: int, depth: int, width: int) -> bool:
-    """Whether OpenBLAS has a product as it lies."""
-    return xp.ndarray is np.ndarray and rows * depth * width <= _SMALL
-
-
-def _cut(xp: Any, rows: int, weight: Any) -> int:
-    """Into how many blocks of columns to cut a weight that so many rows are multiplied by."""
-    depth, columns = weight.shape
-    for count in _CUTS:
-        width = columns // count
-        if _small(xp, rows, depth, width):
-            return count if count * width == columns and width >= _NARROW else 1
-    return 1
 
 
 def _room(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -67,6 +63,11 @@ def _laid_out(xp: Any, weight: Any) -> Any:
     copy = _room(xp, weight.shape, weight.dtype)
     copy[...] = weight
     return copy
+
+
+def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
+    """A number for each gate, as a row that fits the gates side by side."""
+    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
 
 
 def _stacked(F: Any, parts: list[Any]) -> Any:
@@ -104,7 +105,7 @@ def _plain(activation: str) -> Entry:
     @silent
     def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
-        cut = _cut(xp, len(h), w.T)
+        cut = _cut(xp, len(h), *w.T.shape)
         weight, products = _columns(_laid_out(xp, w.T), cut), _columns(out, cut)
         xp = _library(xp)
         for t in range(len(z)):
@@ -122,7 +123,7 @@ def _plain(activation: str) -> Entry:
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
         through = 1 - out * out if is_tanh else (out > 0).astype(out.dtype)
         back = xp.zeros_like(h)
-        cut = _cut(xp, len(h), w)
+        cut = _cut(xp, len(h), *w.shape)
         weight, product = _columns(_laid_out(xp, w), cut), _columns(back, cut)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
@@ -201,17 +202,6 @@ def _by_gate(xp: Any, z: Any) -> Any:
     return gates
 
 
-def _input_gates(xp: Any, inputs: Any, weight: Any) -> Any:
-    """The part of the inputs in the gates, of shape (steps, 4, n, size)."""
-    steps, batch, features = inputs.shape
-    size = len(weight) // 4
-    if batch >= _FEW and _small(xp, batch, features, size):
-        gates = _room(xp, (steps, 4, batch, size), inputs.dtype)
-        return _library(xp).matmul(inputs[:, None], _by_gate(xp, weight.T), gates)
-    z = xp.dot(inputs.reshape(steps * batch, features), weight.T)
-    return _by_gate(xp, z.reshape(steps, batch, 4 * size))
-
-
 @silent
 def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) -> Any:
     """The states after all steps, and the last memory.
@@ -220,27 +210,40 @@ def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) ->
     """
     steps, batch, features = x.shape
     size = c.shape[1]
-    # All that weights and bias are multiplied by at a step: the input, a one and the state before.
+    # All that is multiplied by weights at a step: the input, a one for the bias, the state before.
     rows = xp.empty((steps, batch, features + 1 + h.shape[1]), x.dtype)
     inputs, before = rows[..., : features + 1], rows[..., features + 1 :]
     inputs[..., :-1] = x
     inputs[..., -1] = 1
-    gates = _input_gates(xp, inputs, xp.concatenate([v, b[:, None]], axis=1))
     before[0] = h
-    weight = _by_gate(xp, w.T)
+    # Half of a tanh of half of it, plus a half, is the logistic function: half of it comes here.
+    scale = _per_gate(xp, (0.5, 0.5, 1, 0.5), b)[:, None]
+    first, second = xp.concatenate([v, b[:, None]], axis=1) * scale, w * scale
+    cut = _cut(xp, batch, rows.shape[2], size) if batch >= _FEW else 0
+    if cut:
+        gates = xp.empty((steps, 4, batch, size), x.dtype)
+        weight = _by_gate(xp, xp.concatenate([first, second], axis=1).T)
+        weight, products = _columns(weight, cut), _columns(gates, cut)
+    else:
+        z = xp.dot(inputs.reshape(steps * batch, features + 1), first.T)
+        gates = _by_gate(xp, z.reshape(steps, batch, 4 * size))
+        weight, part = _by_gate(xp, second.T), _room(xp, gates.shape[1:], x.dtype)
     out = xp.empty((steps + 1, batch, size), x.dtype)
     cells, tops = xp.empty((2, steps, batch, size), x.dtype)
-    part, scratch = _room(xp, gates.shape[1:], x.dtype), _room(xp, (batch, size), x.dtype)
+    scratch = _room(xp, (batch, size), x.dtype)
     half = xp.asarray(0.5, x.dtype)
     xp = _library(xp)
     for t in range(steps):
         gate, cell, top = gates[t], cells[t], tops[t]
-        xp.matmul(h, weight, part)
-        gate += part
-        # Half of a tanh of half of it, plus a half, is the logistic function.
-        logistic = gate[:3]
-        logistic *= half
+        if t:
+            before[t] = h
+        if cut:
+            xp.matmul(rows[t], weight, products[t])
+        else:
+            xp.matmul(h, weight, part)
+            gate += part
         xp.tanh(gate, gate)
+        logistic = gate[:3]
         logistic *= half
         logistic += half
         o, i, f, j = gate
@@ -251,8 +254,6 @@ def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) ->
         h, c = out[t], cell
         xp.multiply(o, top, h)
     out[steps] = c
-    if steps > 1:
-        before[1:] = out[: steps - 1]
     if not kept:
         kept += (rows, gates, cells, tops)
     return out
@@ -275,7 +276,7 @@ def _lstm_kernel(
     memory = g[steps].copy()
     inner = xp.empty((steps, batch, 4 * size), gates.dtype)
     by_gate = _columns(inner, 4)
-    cut = _cut(xp, batch, w)
+    cut = _cut(xp, batch, *w.shape)
     share = _room(xp, (batch, w.shape[1]), gates.dtype)
     weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
     # All of a step while it is in the cache: passes over whole sequences would wait for memory.
@@ -424,11 +425,6 @@ def _lstm_push(
 # -- the gated cell -------------------------------------------------------------------------------
 
 
-def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
-    """A number for each gate, as a row that fits the gates side by side."""
-    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
-
-
 @silent
 def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
     """The states after all steps."""
@@ -437,7 +433,7 @@ def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
     scale = _per_gate(xp, (0.5, 0.5, 1), z)
     gates = xp.multiply(z, scale)
     weight = w.T * scale
-    cut = _cut(xp, batch, weight)
+    cut = _cut(xp, batch, *weight.shape)
     bias = b * scale
     out, news = xp.empty((2, steps, batch, size), z.dtype)
     part, scratch = _room(xp, (batch, width), z.dtype), _room(xp, (batch, size), z.dtype)
@@ -487,7 +483,7 @@ def _gru_kernel(
     part[:, :, 2] = inner * reset
     back = xp.zeros((batch, size), gates.dtype)
     share = _room(xp, back.shape, back.dtype)
-    cut = _cut(xp, batch, w)
+    cut = _cut(xp, batch, *w.shape)
     weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
     xp = _library(xp)
     for t in range(steps - 1, -1, -1):
