@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncgrad.core.node import Edge, Node, as_edge, as_stored, shown
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor

@@ -9,7 +9,7 @@ tangents.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from asyncgrad.autograd.modes import AtOnce
 from asyncgrad.core.forward import Level
@@ -20,6 +20,7 @@ from asyncgrad.ops.batching import bottom
 from asyncgrad.ops.forward import closed, tangent_of
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor

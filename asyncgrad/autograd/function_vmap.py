@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable
@@ -10,6 +10,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import Level, by_parts, lift
 from asyncgrad.ops.functions.shape import movedim
 from asyncgrad.ops.trees import flatten, spread, unflatten
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
 from asyncgrad.ops.batching import Level, batch_of, lift
 from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge
@@ -15,6 +13,7 @@ from asyncgrad.core.saved import SavedTensor
 from asyncgrad.core.saved_attributes import kept_by
 from asyncgrad.core.variable import Variable, gradient_edge
 from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -112,8 +111,7 @@ def _memory_of(array: Any) -> Any:
 # -- memory ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """One array that a graph keeps alive, and the operation that saved it."""
 
     #: The node's name and number.
@@ -137,8 +135,7 @@ class Kept:
         return f"{where:>12}  {self.dtype}{list(self.shape)}  {self.node}.{self.name}{made}"
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """All arrays that a graph keeps alive."""
 
     kept: tuple[Kept, ...]
@@ -229,7 +226,7 @@ class Dot(str):
         Raises:
             RuntimeError: if there is no `dot`, or it fails.
         """
-        program = shutil.which("dot")
+        program = _dot()
         if program is None:
             raise AutogradError(
                 "to_dot().svg(): there is no program `dot`. Install Graphviz, or give the text to "
@@ -243,7 +240,14 @@ class Dot(str):
         return done.stdout
 
     def _repr_svg_(self) -> str | None:
-        return self.svg() if shutil.which("dot") else None
+        return self.svg() if _dot() else None
+
+
+def _dot() -> str | None:
+    """The path of Graphviz' program."""
+    from shutil import which  # With the files that it looks for.
+
+    return which("dot")
 
 
 def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:

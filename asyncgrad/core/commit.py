@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import (
@@ -21,6 +21,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

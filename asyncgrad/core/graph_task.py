@@ -19,7 +19,7 @@ from __future__ import annotations
 from enum import Enum
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import commit
@@ -42,6 +42,7 @@ from asyncgrad.core.sharing import share
 from asyncgrad.core.streams import PassStreams, stream_of
 from asyncgrad.core.variable import VersionCounter
 from asyncgrad.errors import note_failure
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,11 +8,12 @@ object less per operation. `next_edges` and the public face show them all alike.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
 from asyncgrad.core.origin import Origin
 from asyncgrad.errors import GraphFreedError
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

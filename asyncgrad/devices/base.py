@@ -8,10 +8,11 @@ host how far a stream has come. The CPU has no streams: its work is done when th
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from asyncgrad.devices.pool import LARGE
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

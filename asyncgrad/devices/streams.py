@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from asyncgrad.devices.base import NOT_READY, READY, Device, bind_stream_type
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, bind_chosen, find
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

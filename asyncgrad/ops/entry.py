@@ -15,8 +15,9 @@ What is not named is not kept, and nothing is kept or computed for an input that
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +33,11 @@ class Part(NamedTuple):
     function: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+#: Of functions without derivatives.
+_NO_PARTS: Mapping[str, Part] = {}
+
+
+class Entry(NamedTuple):
     """One function of the table."""
 
     name: str
@@ -44,9 +48,9 @@ class Entry:
     #: The names of the attributes that follow the inputs.
     attributes: tuple[str, ...] = ()
     #: For each differentiable input: `pull(F, g, ...)` gives its gradient.
-    pulls: Mapping[str, Part] = field(default_factory=dict)
+    pulls: Mapping[str, Part] = _NO_PARTS
     #: For each differentiable input: `push(F, t, ...)` gives the output's tangent.
-    pushes: Mapping[str, Part] = field(default_factory=dict)
+    pushes: Mapping[str, Part] = _NO_PARTS
     #: The inputs are broadcast against one another; the engine undoes it in the gradients.
     broadcasts: bool = False
     #: The output shares the input's memory, and its gradient is a view of the output's.
@@ -77,6 +81,14 @@ class Entry:
     together: Callable[..., Any] | None = None
     #: Nanoseconds of a call, from the shapes of the inputs; None for an elementwise function.
     cost: Callable[..., int] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """An entry is equal to itself alone."""
+        return self is other
+
+    def __hash__(self) -> int:
+        """As it is compared."""
+        return id(self)
 
     @property
     def node_name(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet
@@ -19,6 +19,7 @@ from asyncgrad.ops.bfloat16 import BFLOAT16
 from asyncgrad.ops.fused import assign, unlocked
 from asyncgrad.ops.one_place import in_one_place, know
 from asyncgrad.ops.rows import Rows
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.devices import Device

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.promotion import category, default_complex_dtype, default_dtype
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What `set_printoptions` sets."""
 
     #: Digits behind the point.
@@ -66,7 +65,7 @@ def set_printoptions(
              "linewidth": linewidth}  # fmt: skip
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     start = _options[0] if profile is None else _PROFILES[profile]
-    _options[0] = replace(start, sci_mode=sci_mode, **changes)
+    _options[0] = start._replace(sci_mode=sci_mode, **changes)
 
 
 def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

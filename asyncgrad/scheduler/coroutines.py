@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current, install
+from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler.ending import is_stop, stopped_by
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncgrad.core.modes import current
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.promotion import category
+from asyncgrad.records import NamedTuple
 from asyncgrad.serialization.opcodes import operations
 from asyncgrad.serialization.storages import dtype_named, is_storage
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import inspect
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.generator import source_of
+from asyncgrad.records import NamedTuple
 from asyncgrad.utils.recomputation import CheckpointError, Frame
 from asyncgrad.utils.reentrant import (
     CheckpointFunction,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, is_inference, wrap
 from asyncgrad.errors import AutogradError
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from asyncgrad.ops.functions.creation import full
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.index import index_put, index_select
 from asyncgrad.ops.functions.shape import reshape, transpose
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

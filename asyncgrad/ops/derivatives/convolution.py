@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.derivatives.linalg import conjugate, product_cost
 from asyncgrad.ops.entry import operation
 from asyncgrad.ops.fused import fused
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.ops.derivatives.convolution import padded
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.fused import blocks_of
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

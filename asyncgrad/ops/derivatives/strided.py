@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from asyncgrad.ops.entry import linear, operation
+from asyncgrad.records import NamedTuple
 
 
 class Strides(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.functions.activation import softmax
 from asyncgrad.ops.functions.attention import attention
@@ -17,6 +17,7 @@ from asyncgrad.ops.functions.reduction import mean
 from asyncgrad.ops.functions.shape import cat, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import category
+from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
