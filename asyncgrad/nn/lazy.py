@@ -25,6 +25,7 @@ from asyncgrad.nn.norm import (
     InstanceNorm3d,
 )
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.signatures import Postponed
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -156,9 +157,14 @@ class _Lazy:
         if len(cls.__bases__) < 2:
             return
         cls.cls_to_become = cls.__bases__[1]
+        cls.__signature__ = Postponed(cls._signature)  # type: ignore[attr-defined]
+
+    @classmethod
+    def _signature(cls) -> inspect.Signature:
+        """That of the class to become without the first argument."""
         known = inspect.signature(cls.cls_to_become)
         _, *rest = known.parameters.values()
-        cls.__signature__ = known.replace(  # type: ignore[attr-defined]
+        return known.replace(
             parameters=[
                 # Lazy instance norms have parameters and statistics unless told otherwise.
                 p.replace(default=True) if p.name in cls._wanted else p

@@ -7,7 +7,6 @@ that shares memory with an input is no problem, and a result that does not fit c
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -19,6 +18,7 @@ from asyncgrad.ops import in_place
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.places import as_layout
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.signatures import extended
 from asyncgrad.ops.spellings import respell
 from asyncgrad.ops.transfer import made_pinned
 
@@ -152,7 +152,7 @@ def writes(function: _F) -> _F:
             kwargs.setdefault("dtype", out._metadata.dtype)
         return put(out, name, function(*args, **kwargs))
 
-    call.__signature__ = _extended(function, out=None)  # type: ignore[attr-defined]
+    call.__signature__ = extended(function, out=None)  # type: ignore[attr-defined]
     return cast("_F", call)
 
 
@@ -184,7 +184,7 @@ def makes(function: _F) -> _F:
         kwargs.setdefault("device", out._metadata.device)
         return put(out, name, beside(*args, **kwargs))
 
-    call.__signature__ = _extended(beside, out=None)  # type: ignore[attr-defined]
+    call.__signature__ = extended(beside, out=None)  # type: ignore[attr-defined]
     return cast("_F", call)
 
 
@@ -203,17 +203,7 @@ def as_made(function: _F) -> _F:
                 return made_pinned(function(*args, **kwargs))
         return function(*args, **kwargs)
 
-    call.__signature__ = _extended(  # type: ignore[attr-defined]
+    call.__signature__ = extended(  # type: ignore[attr-defined]
         function, layout=None, pin_memory=False
     )
     return cast("_F", call)
-
-
-def _extended(function: Any, **more: Any) -> inspect.Signature:
-    """A function's signature with arguments that are passed by name, and their defaults."""
-    signature = inspect.signature(function)
-    named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation="Any")
-        for name, default in more.items()
-    ]
-    return signature.replace(parameters=[*signature.parameters.values(), *named])

@@ -1,0 +1,53 @@
+"""Signatures that are put together when somebody asks for them: few ever are."""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Postponed(Signature):
+    """The signature that a function makes."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], Signature]) -> None:
+        """Keep the function, which may be called again and again."""
+        self._make = make
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:  # type: ignore[override]
+        """The parameters, in their order."""
+        return self._make().parameters
+
+    @property
+    def return_annotation(self) -> Any:
+        """What comes out."""
+        return self._make().return_annotation
+
+    def replace(self, **changes: Any) -> Any:
+        """A usual signature with other parameters or another result."""
+        return self._make().replace(**changes)
+
+    __replace__ = replace
+
+    def __reduce__(self) -> Any:
+        """Copies are usual signatures."""
+        return self._make().__reduce__()
+
+
+def extended(function: Callable[..., Any], **more: Any) -> Postponed:
+    """A function's signature with arguments that are passed by name, and their defaults."""
+
+    def make() -> Signature:
+        known = signature(function)
+        named = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation="Any")
+            for name, default in more.items()
+        ]
+        return known.replace(parameters=[*known.parameters.values(), *named])
+
+    return Postponed(make)
