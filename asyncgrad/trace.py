@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 class Recorder:
@@ -73,6 +72,8 @@ class Recorder:
 
     def save(self, path: str | Path) -> None:
         """Write what was noted in the Trace Event format."""
+        import json  # With the file that is written.
+
         threads = [
             {
                 "name": "thread_name",
@@ -84,7 +85,8 @@ class Recorder:
             for t in threading.enumerate()
         ]
         text = json.dumps({"traceEvents": threads + self.events})
-        Path(path).write_text(text, encoding="utf-8")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _bytes_of(metadata: Any) -> int:
