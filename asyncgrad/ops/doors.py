@@ -20,12 +20,13 @@ from asyncgrad.ops import batching
 from asyncgrad.ops.ambient import in_modes
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.one_place import reason
-from asyncgrad.ops.plan import Plan, together
+from asyncgrad.ops.plan import plan_of, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.ops.entry import Entry
+    from asyncgrad.ops.plan import Plan
 
 _FIRST = (0,)
 #: Pairs of shapes that a product remembers.
@@ -114,7 +115,7 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                     broadcast = tuple([p for p in wanted if inputs[p]._metadata.shape != shape])
             plan = plans.get((wanted, broadcast))
             if plan is None:
-                plan = plans[wanted, broadcast] = Plan(entry, wanted, broadcast)
+                plan = plans[wanted, broadcast] = plan_of(entry, wanted, broadcast)
             node = OpNode()
             node.rule = plan.rule
             node.following = following
@@ -163,7 +164,7 @@ def product_door(entry: Entry, checked: Callable[[Any, Any], Any]) -> Callable[[
         checked: the function on any operands.
     """
     name = entry.name
-    plan_x, plan_y, plan_xy = (Plan(entry, wanted, ()) for wanted in ((0,), (1,), (0, 1)))
+    plan_x, plan_y, plan_xy = (plan_of(entry, wanted, ()) for wanted in ((0,), (1,), (0, 1)))
     # The gradient by the first comes first, and it is made of the second.
     assert plan_xy.sources == (("input", 1), ("input", 0))
     cost = entry.cost

@@ -13,13 +13,14 @@ from asyncgrad.core.node import OpNode, next_sequence_nr
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge
 from asyncgrad.devices.quiet import silently
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.plan import Plan
+from asyncgrad.ops.plan import plan_of
 from asyncgrad.ops.promotion import check_broadcast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.ops.entry import Entry
+    from asyncgrad.ops.plan import Plan
 
 #: The class of results; bound by `bind_face`.
 _Tensor: type[Variable] = Variable
@@ -54,7 +55,7 @@ def unary_door(
         accept: turns an input that is no floating tensor into one, or raises.
     """
     name = entry.name
-    plan = Plan(entry, (0,), ())
+    plan = plan_of(entry, (0,), ())
     rule = plan.rule
     kept = _KEPT.get(plan.sources, _OTHER)
 
@@ -111,7 +112,7 @@ def number_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any
         general: its function for any tensor.
     """
     name = entry.name
-    plan = Plan(entry, (0,), ())
+    plan = plan_of(entry, (0,), ())
     rule = plan.rule
     kept = _KEPT.get(plan.sources, _OTHER)
 
@@ -172,7 +173,7 @@ def binary_door(
         right: the function of a floating tensor and a number.
     """
     name = entry.name
-    plan_x, plan_y, plan_xy = (Plan(entry, wanted, ()) for wanted in ((0,), (1,), (0, 1)))
+    plan_x, plan_y, plan_xy = (plan_of(entry, wanted, ()) for wanted in ((0,), (1,), (0, 1)))
     kept_x, kept_y, kept_xy = (_KEPT.get(p.sources, _OTHER) for p in (plan_x, plan_y, plan_xy))
 
     def door(input: Any, other: Any) -> Any:
@@ -301,7 +302,7 @@ def pair_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any],
         if plan is None:
             wanted = tuple([place for place in (0, 1) if key[place]])
             broadcast = tuple([place for place in (0, 1) if key[place + 2]])
-            plan = plans[key] = Plan(entry, wanted, broadcast)
+            plan = plans[key] = plan_of(entry, wanted, broadcast)
         node = OpNode()
         node.rule = plan.rule
         if not to_y:

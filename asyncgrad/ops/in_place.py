@@ -36,7 +36,7 @@ from asyncgrad.ops.forward import carry, follow
 from asyncgrad.ops.fused import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.plan import Plan
+from asyncgrad.ops.plan import plan_of
 from asyncgrad.ops.promotion import as_number, cast, category, constant
 from asyncgrad.ops.table import ENTRIES
 from asyncgrad.ops.transfer import to_device
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.core.views import View
+    from asyncgrad.ops.plan import Plan
 
 _PLANS: dict[tuple[int, ...], Plan] = {
-    wanted: Plan(ENTRIES["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
+    wanted: plan_of(ENTRIES["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
 }
 #: What puts one number everywhere, which may be into elements that lie in one place.
 _ALIKE = frozenset({"fill_", "zero_"})
@@ -301,7 +302,7 @@ def _copied(base: Any, edge: Any, route: Route | None) -> Any:
     return node
 
 
-_OVERWRITTEN = Plan(ENTRIES["overwrite"], (0,), ())
+_OVERWRITTEN = plan_of(ENTRIES["overwrite"], (0,), ())
 
 
 def _replay(view: View) -> Any:

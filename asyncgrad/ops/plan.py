@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,10 @@ class Plan:
         if len(names) == 1:
             return {names[0]: self.pick_plain(saved)}
         return dict(zip(names, self.pick_plain(saved), strict=True))
+
+
+#: The plan of an entry, its `wanted` and `broadcast`: several doors of a function share it.
+plan_of = functools.cache(Plan)
 
 
 def _variant(entry: Entry, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:

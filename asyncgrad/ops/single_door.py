@@ -10,7 +10,7 @@ from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_vi
 from asyncgrad.devices.quiet import silently
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.one_place import reason
-from asyncgrad.ops.plan import Plan
+from asyncgrad.ops.plan import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
     name = entry.name
     view = entry.view
     cost = entry.cost
-    plan = Plan(entry, (0,), ()) if entry.pulls else None
+    plan = plan_of(entry, (0,), ()) if entry.pulls else None
     sources = None if plan is None else plan.sources
     keeps_out, keeps_input = sources == (("out", 0),), sources == (("input", 0),)
     pick = plan.pick if plan is not None and not plan.guarded else None

@@ -36,7 +36,7 @@ from asyncgrad.ops.elementwise_doors import (
     unary_door,
 )
 from asyncgrad.ops.namespace import RECORDED, add_raw_function, add_raw_namespaces
-from asyncgrad.ops.plan import Plan
+from asyncgrad.ops.plan import plan_of
 from asyncgrad.ops.promotion import (
     accept_any,
     accept_floating,
@@ -203,7 +203,7 @@ def add_entry(entry: Entry) -> Callable[..., Any]:
     if entry.inputs == ("*xs",):
         door = sequence_door(entry)
     else:
-        Plan(entry, tuple(range(len(entry.inputs))), ())  # Raises for rules that can't be.
+        plan_of(entry, tuple(range(len(entry.inputs))), ())  # Raises for rules that can't be.
         general = general_door(entry)
         door = general if entry.view or len(entry.inputs) > 1 else single_door(entry, general)
     ENTRIES[name] = entry
