@@ -11,7 +11,7 @@ from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import VersionCounter, counter_of, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.core.metadata import Metadata
     from asyncgrad.core.node import Node
@@ -26,7 +26,6 @@ class Plan:
         "guarded",
         "names",
         "pick",
-        "pick_plain",
         "places",
         "plain",
         "rule",
@@ -43,47 +42,44 @@ class Plan:
         """
         #: The places of the inputs that gradients go to, in the order of the node's next edges.
         self.places = wanted
+        parts = [entry.pulls.get(entry.inputs[place]) for place in wanted]
+        shapes = [f"{entry.inputs[p]}_shape" if p in broadcast else "" for p in wanted]
         names: list[str] = []
-        parts = {place: entry.pulls.get(entry.inputs[place]) for place in wanted}
-        for place, part in parts.items():
+        for part, shape in zip(parts, shapes, strict=True):
             if part is not None:
-                needed = [*part.names]
-                if place in broadcast:
-                    needed.append(f"{entry.inputs[place]}_shape")
-                names += [name for name in needed if name not in names]
+                for name in (*part.names, shape) if shape else part.names:
+                    if name not in names:
+                        names.append(name)
         self.names = tuple(names)
-        self.sources = tuple(_source(entry, name) for name in names)
+        sources, flat, arrays, guarded, plain = [], [], [], [], []
+        for position, name in enumerate(names):
+            kind, where, place = _source(entry, name)
+            sources.append((kind, where))
+            flat.append(place)
+            if kind == "input":
+                arrays.append((position, where))
+                guarded.append(where)
+            elif kind == "out":
+                arrays.append((position, -1))
+            elif name not in entry.frees:
+                plain.append(position)
+        self.sources = tuple(sources)
         #: Which of the saved values are arrays: (position, input or -1 for the output).
-        self.arrays = tuple(
-            (position, where if kind == "input" else -1)
-            for position, (kind, where) in enumerate(self.sources)
-            if kind in {"input", "out"}
-        )
-        #: The names of what outlives them, and what takes it out of several saved values.
-        taken = {position for position, _ in self.arrays}
-        plain = [
-            position
-            for position, name in enumerate(names)
-            if position not in taken and name not in entry.frees
-        ]
-        self.plain = tuple([names[position] for position in plain])
-        self.pick_plain = itemgetter(*plain) if plain and len(names) > 1 else None
+        self.arrays = tuple(arrays)
+        #: The places of what outlives them.
+        self.plain = tuple(plain)
         #: The inputs whose values are saved.
-        self.guarded = tuple(where for _, where in self.arrays if where >= 0)
+        self.guarded = tuple(guarded)
         #: Takes what is saved out of what `save` lays out flat.
-        flat = tuple(_flat_place(entry, kind, where) for kind, where in self.sources)
         self.pick = itemgetter(*flat) if flat else None
-        pulls = tuple(
-            _picked(part, self.names, f"{entry.inputs[place]}_shape" if place in broadcast else "")
-            for place, part in parts.items()
-        )
+        pulls = [
+            _picked(part, self.names, shape) for part, shape in zip(parts, shapes, strict=True)
+        ]
         run = pulls[0] if len(pulls) == 1 else together(pulls)
-        if (
-            len(pulls) == 2
-            and not broadcast
-            and all(part and len(part.names) == 1 for part in parts.values())
-        ):
-            run = _pair(parts.values(), self.names)
+        if len(parts) == 2 and not broadcast:
+            first, second = parts
+            if first and second and len(first.names) == len(second.names) == 1:
+                run = _pair(first, second, self.names)
         if entry.together is not None and len(pulls) > 1:
             run = _in_one(entry.together, tuple([entry.inputs[place] for place in wanted]))
         if entry.kernel is not None and not broadcast:
@@ -91,7 +87,7 @@ class Plan:
         self.rule = Rule(
             entry.node_name,
             run,
-            pulls=pulls if len(pulls) > 1 else None,
+            pulls=tuple(pulls) if len(pulls) > 1 else None,
             fresh=entry.fresh,
             passes=len(pulls) == 1 and not broadcast and entry.passes,
             saves=bool(self.arrays or entry.frees),
@@ -104,7 +100,7 @@ class Plan:
             apart=entry.kernel is None or bool(broadcast),
             variant=_variant(entry, self.names),
             renew=_renewal(entry, self.names) if entry.renews else None,
-            keepable=frozenset(entry.keepable).union(*[p.names for p in entry.pulls.values()]),
+            keepable=_keepable(entry),
         )
 
     def save(
@@ -181,12 +177,10 @@ class Plan:
 
     def attributes(self, saved: Any) -> dict[str, Any]:
         """The saved values that are no arrays, by name."""
-        names = self.plain
-        if self.pick_plain is None:
-            return {names[0]: saved}
+        names = self.names
         if len(names) == 1:
-            return {names[0]: self.pick_plain(saved)}
-        return dict(zip(names, self.pick_plain(saved), strict=True))
+            return {names[0]: saved}
+        return {names[position]: saved[position] for position in self.plain}
 
 
 #: The plan of an entry, its `wanted` and `broadcast`: several doors of a function share it.
@@ -207,33 +201,37 @@ def _renewal(entry: Entry, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
     return lambda F, saved: vars(F)[entry.name](*[saved[place] for place in places])
 
 
-def _flat_place(entry: Entry, kind: str, where: int) -> int:
-    """Where `save` puts a source: three places for each input, two for the output, attributes."""
-    if kind in {"input", "shape", "dtype"}:
-        return 3 * where + ("input", "shape", "dtype").index(kind)
-    after = 3 * len(entry.inputs)
-    if kind == "attribute":
-        return after + 2 + where
-    return after + (kind == "out_shape")
+def _source(entry: Entry, name: str) -> tuple[str, int, int]:
+    """Where a named value comes from: its kind, its place among those of the kind and in `save`.
 
-
-def _source(entry: Entry, name: str) -> tuple[str, int]:
-    """Where a named value comes from: its kind, and its place among those of the kind."""
-    if name in entry.inputs:
-        return "input", entry.inputs.index(name)
+    `save` has three places for each input, two for the output, and the attributes behind them.
+    """
+    inputs = entry.inputs
+    after = 3 * len(inputs)
+    if name in inputs:
+        where = inputs.index(name)
+        return "input", where, 3 * where
     if name in entry.attributes:
-        return "attribute", entry.attributes.index(name)
+        where = entry.attributes.index(name)
+        return "attribute", where, after + 2 + where
     if name == "out":
-        return "out", 0
+        return "out", 0, after
     if name == "out_shape":
-        return "out_shape", 0
+        return "out_shape", 0, after + 1
     stem, _, kind = name.rpartition("_")
-    if stem in entry.inputs and kind in {"shape", "dtype"}:
-        return kind, entry.inputs.index(stem)
+    if stem in inputs and kind in {"shape", "dtype"}:
+        where = inputs.index(stem)
+        return kind, where, 3 * where + (1 if kind == "shape" else 2)
     raise ValueError(
         f"{entry.name}: a rule asks for {name!r}, which is no input, output, attribute, shape or "
         f"dtype"
     )
+
+
+@functools.cache
+def _keepable(entry: Entry) -> frozenset[str]:
+    """What is saved where other inputs require grad, by name."""
+    return frozenset(entry.keepable).union(*[part.names for part in entry.pulls.values()])
 
 
 def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[..., Any]:
@@ -241,7 +239,7 @@ def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[.
     if part is None:
         return lambda F, g, saved: None
     function = part.function
-    places = tuple(names.index(name) for name in part.names)
+    places = tuple([names.index(name) for name in part.names])
     if len(names) <= 1:
         if not places and not shape:
             return lambda F, g, saved: function(F, g)
@@ -263,7 +261,7 @@ def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[.
     return lambda F, g, saved: function(F, g, *[saved[i] for i in places])
 
 
-def together(pulls: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+def together(pulls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """All pulls of a node in one call."""
     if len(pulls) == 2:
         first, second = pulls
@@ -271,12 +269,12 @@ def together(pulls: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     return lambda F, g, saved: tuple(pull(F, g, saved) for pull in pulls)
 
 
-def _pair(parts: Iterable[Any], names: tuple[str, ...]) -> Callable[..., Any]:
+def _pair(one: Part, other: Part, names: tuple[str, ...]) -> Callable[..., Any]:
     """Two pulls that need one saved value each, in one call."""
-    (first, second) = [part.function for part in parts]
+    first, second = one.function, other.function
     if len(names) == 1:
         return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
-    i, j = [names.index(part.names[0]) for part in parts]
+    i, j = names.index(one.names[0]), names.index(other.names[0])
     return lambda F, g, saved: (first(F, g, saved[i]), second(F, g, saved[j]))
 
 
