@@ -18,7 +18,7 @@ from asyncgrad.ops import in_place
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.places import as_layout
 from asyncgrad.ops.promotion import category
-from asyncgrad.ops.signatures import extended
+from asyncgrad.ops.signatures import Postponed, extended
 from asyncgrad.ops.spellings import respell
 from asyncgrad.ops.transfer import made_pinned
 
@@ -37,6 +37,9 @@ _EXACT = frozenset({
 })  # fmt: skip
 #: Those that compute in the dtype of `out` unless another one is given.
 _ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
+#: The arguments that functions get here, and their defaults.
+_OUT = {"out": None}
+_MADE = {"layout": None, "pin_memory": False}
 #: How NumPy says that a shape has more elements than there are addresses.
 _TOO_LARGE = re.compile("too big|too large|Maximum allowed")
 
@@ -152,7 +155,7 @@ def writes(function: _F) -> _F:
             kwargs.setdefault("dtype", out._metadata.dtype)
         return put(out, name, function(*args, **kwargs))
 
-    call.__signature__ = extended(function, out=None)  # type: ignore[attr-defined]
+    call.__signature__ = Postponed(extended, function, _OUT)  # type: ignore[attr-defined]
     return cast("_F", call)
 
 
@@ -184,7 +187,7 @@ def makes(function: _F) -> _F:
         kwargs.setdefault("device", out._metadata.device)
         return put(out, name, beside(*args, **kwargs))
 
-    call.__signature__ = extended(beside, out=None)  # type: ignore[attr-defined]
+    call.__signature__ = Postponed(extended, beside, _OUT)  # type: ignore[attr-defined]
     return cast("_F", call)
 
 
@@ -203,7 +206,5 @@ def as_made(function: _F) -> _F:
                 return made_pinned(function(*args, **kwargs))
         return function(*args, **kwargs)
 
-    call.__signature__ = extended(  # type: ignore[attr-defined]
-        function, layout=None, pin_memory=False
-    )
+    call.__signature__ = Postponed(extended, function, _MADE)  # type: ignore[attr-defined]
     return cast("_F", call)

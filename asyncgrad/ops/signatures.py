@@ -10,44 +10,45 @@ if TYPE_CHECKING:
 
 
 class Postponed(Signature):
-    """The signature that a function makes."""
+    """The signature that a function makes.
 
-    __slots__ = ("_make",)
+    Args:
+        make: the function, which may be called again and again.
+        given: its arguments.
+    """
 
-    def __init__(self, make: Callable[[], Signature]) -> None:
-        """Keep the function, which may be called again and again."""
+    __slots__ = ("_given", "_make")
+
+    def __init__(self, make: Callable[..., Signature], *given: Any) -> None:
         self._make = make
+        self._given = given
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:  # type: ignore[override]
         """The parameters, in their order."""
-        return self._make().parameters
+        return self._make(*self._given).parameters
 
     @property
     def return_annotation(self) -> Any:
         """What comes out."""
-        return self._make().return_annotation
+        return self._make(*self._given).return_annotation
 
     def replace(self, **changes: Any) -> Any:
         """A usual signature with other parameters or another result."""
-        return self._make().replace(**changes)
+        return self._make(*self._given).replace(**changes)
 
     __replace__ = replace
 
     def __reduce__(self) -> Any:
         """Copies are usual signatures."""
-        return self._make().__reduce__()
+        return self._make(*self._given).__reduce__()
 
 
-def extended(function: Callable[..., Any], **more: Any) -> Postponed:
+def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature:
     """A function's signature with arguments that are passed by name, and their defaults."""
-
-    def make() -> Signature:
-        known = signature(function)
-        named = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation="Any")
-            for name, default in more.items()
-        ]
-        return known.replace(parameters=[*known.parameters.values(), *named])
-
-    return Postponed(make)
+    known = signature(function)
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation="Any")
+        for name, default in more.items()
+    ]
+    return known.replace(parameters=[*known.parameters.values(), *named])
