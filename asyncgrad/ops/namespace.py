@@ -12,6 +12,7 @@ from functools import partial
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.errors import AutogradError
@@ -171,27 +172,35 @@ def _is_dense(array: Any) -> bool:
 #: What a pass asks of a namespace beside the table's functions, and what computes there.
 _HELPERS = ("accumulate", "add_into", "as_array", "in_dtype", "keep_gradient", "assign")
 RECORDED = Recorded()
-_raw: dict[Device, tuple[Raw, Raw, Raw, Raw]] = {}
+#: By device: the raw functions of the table, and the namespaces that have been asked for.
+_raw: dict[Device, tuple[dict[str, Any], dict[str, Raw]]] = {}
+_making = lasting_lock()
 _WIDER = ("float32", "float64")
 _records: dict[Any, Metadata] = {}
 
 
 def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
-    """Make a device known: every raw function of the table is bound to its library."""
-    spaces = (
-        Raw(device, device.xp, is_complex=False),
-        Raw(device, device.pooled_xp, is_complex=False),
-        Raw(device, device.xp, is_complex=True),
-        Raw(device, device.xp, is_complex=False),
-    )
-    for F in spaces:
+    """Make a device known: every raw function of the table will be bound to its library."""
+    _raw[device] = functions, {}
+    know(device)
+
+
+def _space(device: Device, kind: str) -> Raw:
+    """The namespace of a kind of arrays: `small`, `large`, `complex` or `narrow` (bfloat16)."""
+    functions, spaces = _raw[device]
+    known = spaces.get(kind)
+    if known is not None:
+        return known
+    with _making:
+        xp = device.pooled_xp if kind == "large" else device.xp
+        F = Raw(device, xp, is_complex=kind == "complex")
         for name, function in functions.items():
-            setattr(F, name, _bound(name, function, F, spaces[-1]))
+            setattr(F, name, _bound(name, function, xp, kind))
         if F.fused:
             # Real numbers: nothing to conjugate, nothing to ask.
             F.adjoint = methodcaller("swapaxes", -1, -2)
             F.mh = attrgetter("T")
-            F.chain = F.xp.multiply
+            F.chain = xp.multiply
         else:
             F.mh = F.adjoint
             F.chain = lambda g, d: g * d.conj()
@@ -200,16 +209,18 @@ def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
                 setattr(F, name, _launched(name, getattr(F, name), device))
             for name in _HELPERS:
                 setattr(F, name, device.launching(getattr(F, name)))
-    _raw[device] = spaces
-    know(device)
+        # Threads may have made it at the same time; all go on with the first.
+        return spaces.setdefault(kind, F)
 
 
 def add_raw_function(name: str, function: Any) -> None:
     """Bind one more raw function to the libraries of all devices."""
-    for spaces in _raw.values():
-        for F in spaces:
-            bound = _bound(name, function, F, spaces[-1])
-            setattr(F, name, _launched(name, bound, F.device) if F.device.streamed else bound)
+    with _making:
+        for functions, spaces in _raw.values():
+            functions[name] = function
+            for kind, F in spaces.items():
+                bound = _bound(name, function, F.xp, kind)
+                setattr(F, name, _launched(name, bound, F.device) if F.device.streamed else bound)
 
 
 def _launched(name: str, function: Any, device: Device) -> Any:
@@ -217,15 +228,15 @@ def _launched(name: str, function: Any, device: Device) -> Any:
     return device.launching(in_one_place(name, function, device))
 
 
-def _bound(name: str, function: Any, F: Raw, narrow: Raw) -> Any:
+def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     """A raw function of a library: the library's own of a name, or one that is given it."""
     if isinstance(function, str):
-        bound = getattr(F.xp, function)
+        bound = getattr(xp, function)
     elif isinstance(function, Quiet):
-        bound = quiet(getattr(F.xp, function.name))
+        bound = quiet(getattr(xp, function.name))
     else:
-        bound = partial(function, F.xp)
-    return _narrowed(bound) if F is narrow and name != "to" else bound
+        bound = partial(function, xp)
+    return _narrowed(bound) if kind == "narrow" and name != "to" else bound
 
 
 def _narrowed(function: Any) -> Any:
@@ -250,19 +261,20 @@ def metadata_of(array: Any, device: Device) -> Metadata:
     if record is None:
         if len(_records) >= _CACHE_LIMIT:
             _records.clear()
-        small, large, of_complex, narrow = _raw[device]
         kind = array.dtype.kind
         is_complex = kind == "c"
         if is_complex:
-            small = large = of_complex
+            space = "complex"
         elif kind == "V":
-            small = large = narrow
+            space = "narrow"
+        else:
+            space = "small" if array.nbytes < device.large else "large"
         size = int(array.size)
         record = _records[key] = Metadata(
             array.shape,
             array.dtype,
             device,
-            small if array.nbytes < device.large else large,
+            _space(device, space),
             size=size,
             cost=1_350 + int(size * device.element_cost),
             is_complex=is_complex,

@@ -148,7 +148,8 @@ def overheard() -> dict[str, list[Call]]:
 @contextlib.contextmanager
 def _listening(heard: dict[str, list[Call]]) -> Any:
     """Note calls of the raw functions."""
-    spaces = namespace._raw[CPU]
+    kinds = ("small", "large", "complex", "narrow")
+    spaces = [namespace._space(CPU, kind) for kind in kinds]
     found = [dict(vars(F)) for F in spaces]
     for F in spaces:
         for name in ENTRIES:
