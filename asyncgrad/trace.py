@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,6 @@ from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Recorder:
@@ -72,8 +73,6 @@ class Recorder:
 
     def save(self, path: str | Path) -> None:
         """Write what was noted in the Trace Event format."""
-        import json  # With the file that is written.
-
         threads = [
             {
                 "name": "thread_name",
@@ -85,8 +84,7 @@ class Recorder:
             for t in threading.enumerate()
         ]
         text = json.dumps({"traceEvents": threads + self.events})
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def _bytes_of(metadata: Any) -> int:

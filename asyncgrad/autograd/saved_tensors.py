@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import tempfile
 import weakref
 from asyncio.events import _get_running_loop
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -164,30 +167,25 @@ class _File:
 
     def __init__(self, host: Any, device: Any, directory: Any) -> None:
         """Write the values of a tensor on the host, which were on a device."""
-        from tempfile import mkstemp  # In the thread that writes.
-
-        handle, self.path = mkstemp(suffix=".npy", dir=directory)
+        handle, name = tempfile.mkstemp(suffix=".npy", dir=directory)
         with os.fdopen(handle, "wb") as file:
             np.save(file, host._array)
+        self.path = Path(name)
         self.metadata = host._metadata
         self.device = device
         weakref.finalize(self, _remove, self.path)
 
 
-def _remove(path: str) -> None:
+def _remove(path: Path) -> None:
     """Remove a file; in a thread where this one runs a loop."""
+    remove = partial(path.unlink, missing_ok=True)
     loop = _get_running_loop()
     if loop is not None:
         # A loop that shuts down takes nothing on any more.
         with suppress(RuntimeError):
-            loop.run_in_executor(None, _unlink, path)
+            loop.run_in_executor(None, remove)
             return
-    _unlink(path)
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
+    remove()
 
 
 class disable_saved_tensors_hooks(Mode):

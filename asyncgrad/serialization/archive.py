@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Mapping
 from pickle import UnpicklingError
 from typing import IO, TYPE_CHECKING, Any
@@ -20,11 +21,8 @@ from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
 
 if TYPE_CHECKING:
-    import zipfile
     from collections.abc import Callable
 
-#: `zipfile.ZIP_STORED`.
-_STORED = 0
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
 
@@ -40,8 +38,6 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
         TypeError: if `obj` holds anything else; nothing has been written then.
         ValueError: if a container contains itself.
     """
-    import zipfile  # With the file that is written.
-
     writer = PickleWriter()
     pickle = writer.finish(obj)
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as archive:
@@ -82,8 +78,6 @@ def load(
             "load: weights_only=False would run code from the file, which asyncgrad never does. "
             "Load it with PyTorch and save a state dict."
         )
-    import zipfile  # With the file that is read.
-
     placing = _placing(map_location)
 
     def placed(memory: Any, location: str) -> Storage:
@@ -145,7 +139,7 @@ class _Archive:
         assert stream is not None
         length = stream.seek(0, os.SEEK_END)
         # Entries that are packed, or share their bytes, could make a small file a large one.
-        if any(info.compress_type != _STORED for info in self._entries.values()):
+        if any(info.compress_type != zipfile.ZIP_STORED for info in self._entries.values()):
             raise RuntimeError("load: the archive is compressed, which PyTorch's never are")
         if sum(info.file_size for info in archive.infolist()) > length:
             raise RuntimeError("load: the archive's entries are larger than itself")
