@@ -590,7 +590,7 @@ def _lstm_cost(x: Any, h: Any, c: Any, v: Any, *rest: Any) -> int:
     steps, batch, features = x._metadata.shape
     products = steps * batch * v._metadata.shape[0] * (features + h._metadata.shape[-1])
     elementwise = 16 * steps * int(c._metadata.cost)
-    return 10_000 + 10_000 * steps + elementwise + product_cost(products)
+    return int(10_000 + 10_000 * steps + elementwise + product_cost(products))
 
 
 ENTRIES = (
