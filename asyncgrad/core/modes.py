@@ -13,89 +13,86 @@ import functools
 import inspect
 import warnings
 from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
+@dataclass(frozen=True, slots=True)
 class Modes:
     """Everything that an operation or a pass finds in its surroundings."""
 
     #: Operations on tensors that require grad are recorded.
-    grad: bool
+    grad: bool = True
     #: Tensors made here can never take part in a graph.
-    inference: bool
+    inference: bool = False
     #: Nodes remember where they were made, and passes look for NaN if `check_nan`.
-    anomaly: bool
-    check_nan: bool
+    anomaly: bool = False
+    check_nan: bool = True
     #: The innermost pair of pack and unpack, or None.
-    saved_hooks: Any
+    saved_hooks: Any = None
     #: Told of each tensor that is about to be changed in place, or None.
-    before_change: Any
+    before_change: Any = None
     #: Why saved-tensor hooks may not be used here, or None.
-    saved_hooks_disabled: str | None
+    saved_hooks_disabled: str | None = None
     #: The innermost place where new tensors are made with those around it, or None for the CPU.
-    device: Any
+    device: Any = None
     #: Where random numbers come from, or None for the process' default generator.
-    generator: Any
+    generator: Any = None
     #: Keeps results of a checkpoint's first run for its second one, or None.
-    selection: Any
+    selection: Any = None
     #: What checkpoints are told to do whatever their arguments say, or None.
-    checkpoints: Any
+    checkpoints: Any = None
     #: The innermost current stream with those around it, or None: default streams everywhere.
-    streams: Any
+    streams: Any = None
     #: The pass that is running the present node, or None.
-    graph_task: Any
+    graph_task: Any = None
     #: The node is a synchronous one: what it starts has to end before it returns.
-    in_node: bool
+    in_node: bool = False
     #: That node, in anomaly mode.
-    node: Any
+    node: Any = None
     #: Told of every node and slice of passes started here, or None.
-    observer: Any
+    observer: Any = None
     #: The innermost open level of forward mode, or None.
-    dual_level: Any
+    dual_level: Any = None
     #: Within a level: operations push tangents forward.
-    forward: bool
+    forward: bool = True
     #: `backward()` and its kin block here even on a running loop.
-    blocking: bool
+    blocking: bool = False
     #: So many passes may be nested in one another.
-    nesting_limit: int
+    nesting_limit: int = 20_000
     #: Kept for PyTorch's programs, which ask for it.
-    multithreading: bool
+    multithreading: bool = True
     #: By parameter, the values it had when a snapshot that is entered was taken; or None.
-    weights: Any
+    weights: Any = None
     #: By module and name, what parametrizations have given within `cached()`, or None.
-    parametrized: Any
+    parametrized: Any = None
     #: Defaults for passes started here.
-    priority: int
-    deadline: float | None
+    priority: int = 0
+    deadline: float | None = None
     #: Called after every operation; raises where the work is not wanted any more. Or None.
-    check: Any
+    check: Any = None
     #: The innermost `vmap` that is entered, or None.
-    batch: Any
+    batch: Any = None
     #: The innermost function whose derivative `func` is taking, or None.
-    transform: Any
+    transform: Any = None
     #: Operations need look at nothing but whether their inputs require grad. Derived.
-    plain: bool
+    plain: bool = field(default=True, init=False)
     #: Records that differ from this one in switches alone, by these: entering a mode makes none
     #: anew. They themselves keep none, so that no chain grows as switches go on and off.
-    variants: dict[Any, Modes] | None
-    __slots__ = tuple(__annotations__)
+    variants: dict[Any, Modes] | None = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
-    def __init__(self, values: Iterable[Any]) -> None:
-        """Derive `plain`, which lets an operation ask one question instead of five.
-
-        Args:
-            values: those of all fields that are not derived, in their order.
-        """
-        for put, value in zip(_PUTS, values, strict=True):
-            put(self, value)
+    def __post_init__(self) -> None:
+        """Derive `plain`, which lets an operation ask one question instead of five."""
         plain = (
             self.grad
             and not self.inference
@@ -108,17 +105,6 @@ class Modes:
             and self.streams is None
         )
         object.__setattr__(self, "plain", plain)
-        object.__setattr__(self, "variants", {})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Nobody changes a record."""
-        raise AttributeError(f"cannot assign to field {name!r}")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Modes) and _get(self) == _get(other)
-
-    def __hash__(self) -> int:
-        return hash(_get(self))
 
     def replace(self, **changes: Any) -> Modes:
         """A record with some fields changed; the default record is always the same object."""
@@ -141,26 +127,12 @@ class Modes:
         values.update(changes)
         if tuple(values.values()) == _get(DEFAULT):
             return DEFAULT
-        return Modes(values.values())
+        return Modes(**values)
 
 
-_NAMES = tuple(name for name in Modes.__slots__ if name not in {"plain", "variants"})
-_PUTS = tuple(vars(Modes)[name].__set__ for name in _NAMES)
+_NAMES = tuple(f.name for f in fields(Modes) if f.init)
 _get = attrgetter(*_NAMES)
-#: What fields are in the record that is in force first, where that is not None.
-_FIRST = {
-    "grad": True,
-    "inference": False,
-    "anomaly": False,
-    "check_nan": True,
-    "in_node": False,
-    "forward": True,
-    "blocking": False,
-    "nesting_limit": 20_000,
-    "multithreading": True,
-    "priority": 0,
-}
-DEFAULT = Modes(map(_FIRST.get, _NAMES))
+DEFAULT = Modes()
 _variable: ContextVar[Modes] = ContextVar("asyncgrad_modes", default=DEFAULT)
 
 #: The record in force. One look-up, bound once: every operation pays for it.
