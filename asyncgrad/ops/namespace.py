@@ -8,8 +8,8 @@ both. A dtype that is complex has a raw namespace of its own: `F.chain` conjugat
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter, methodcaller
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.locks import lasting_lock
@@ -235,7 +235,8 @@ def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     elif isinstance(function, Quiet):
         bound = quiet(getattr(xp, function.name))
     else:
-        bound = partial(function, xp)
+        # As a method of the library: Python calls one in its own loop, and `partial` not.
+        bound = MethodType(function, xp)
     return _narrowed(bound) if kind == "narrow" and name != "to" else bound
 
 
