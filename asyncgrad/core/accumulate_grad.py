@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Node
+from asyncgrad.core.node import Node
 
 if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
@@ -15,14 +15,12 @@ class AccumulateGrad(Node):
 
     __slots__ = ("variable",)
 
-    #: The leaf.
+    #: The leaf, which makes the accumulator where somebody asks for its edge.
     variable: Variable
 
-    # One is made for each leaf in each graph, by the leaf: what all have in common is the class's.
+    # What all have in common is the class's, but for what is often read: Python is quicker to find
+    # that in a slot.
     rule = None
-    following = ()
     saved = None
     guard = None
     cost = 500
-    topological_nr = 0
-    sequence_nr = MAX_SEQUENCE_NR
