@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.autograd.passes import backward
+from asyncgrad.autograd.passes import backward_from
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import check_bool, current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, shown
@@ -403,16 +403,8 @@ class Tensor(Variable):
             RuntimeError: if the tensor needs no gradient, `gradient` does not fit, or, from the
                 future, the graph has been freed or a node fails.
         """
-        return backward(
-            self,
-            gradient,
-            retain_graph,
-            create_graph,
-            None,
-            inputs,
-            priority=priority,
-            deadline=deadline,
-            wait=wait,
+        return backward_from(
+            (self,), gradient, retain_graph, create_graph, inputs, priority, deadline, wait
         )
 
     def detach(self) -> Tensor:

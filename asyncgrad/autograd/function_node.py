@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 #: What a Function keeps that gives its saved tensors away, when it has.
-ACCESSED: Final = Freed()
+ACCESSED: Final = Freed().remember()
 
 
 class FunctionCtx:

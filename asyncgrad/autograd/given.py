@@ -21,7 +21,9 @@ def sequence_of(value: Any) -> tuple[Any, ...]:
     Raises:
         TypeError: for anything else.
     """
-    if isinstance(value, (Variable, GradientEdge)):
+    if isinstance(value, Variable):
+        return (value,)
+    if isinstance(value, GradientEdge):
         return (value,)
     if isinstance(value, (list, tuple)):
         return tuple(value)

@@ -85,15 +85,31 @@ def backward(
     """
     if grad_variables is not None:
         grad_tensors = by_old_name(grad_tensors, grad_variables)
-    roots = (tensors,) if isinstance(tensors, Variable) else sequence_of(tensors)
+    roots = sequence_of(tensors)
+    return backward_from(
+        roots, grad_tensors, retain_graph, create_graph, inputs, priority, deadline, wait
+    )
+
+
+def backward_from(
+    roots: tuple[Any, ...],
+    grad_tensors: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: Any,
+    priority: int | None,
+    deadline: float | None,
+    wait: str,
+) -> Any:
+    """`backward` from one root or several."""
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
-        task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, grad=False)
+        task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, False)
         task.wait_enqueued = enqueued
         return _start(task, priority, deadline)
     wanted = inputs_of(inputs, "backward")
     edges = [differentiable_edge(tensor) for tensor in wanted]
-    task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, grad=False)
+    task = _graph_task(roots, grad_tensors, retain_graph, create_graph, edges, False)
     task.wait_enqueued = enqueued
     for tensor in wanted:
         if isinstance(tensor, Variable):
@@ -283,9 +299,9 @@ def grad(
     if is_grads_batched:
         gradients, level = batches_of(roots, grad_outputs)
         with Mode(batch=level):
-            task = _graph_task(roots, gradients, retain_graph, create_graph, edges, grad=True)
+            task = _graph_task(roots, gradients, retain_graph, create_graph, edges, True)
     else:
-        task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, grad=True)
+        task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, True)
     task.collect = collect
     return _start(task, priority, deadline)
 
@@ -339,29 +355,29 @@ def _graph_task(
     retain_graph: bool | None,
     create_graph: bool,
     inputs: list[Any] | None,
-    *,
     grad: bool,
+    recorded: Any = None,
 ) -> GraphTask:
-    """The pass from some roots, whose gradients are checked."""
-    batched = False
+    """The pass from some roots, whose gradients are checked.
+
+    Every argument goes by its place here and below: keywords would be a tenth of a small pass.
+    """
     if given is not None:
         given = sequence_of(given)
-        for gradient in given:
-            batched = batched or getattr(gradient, "_batched", False)
         if len(given) != len(roots):
             raise wrong_number(roots, given)
-    edges = []
+    edges: list[Any] = []
     gradients = []
     streamed = False
     modes = current()
     if not grad and (modes.transform is not None or modes.batch is not None):
         refuse_in_transform("backward()")
-    # In a level of forward mode gradients have tangents: only recorded functions push them, and
-    # only they know of batches.
-    recorded = None
-    if (create_graph and _is_set(create_graph)) or batched or modes.dual_level is not None:
+    # In a level of forward mode gradients have tangents: only recorded functions push them.
+    if modes.dual_level is not None or (create_graph and _is_set(create_graph)):
         recorded = RECORDED
-    for place, root in enumerate(roots):
+    for root in roots:
+        # Quicker than `enumerate` for the one root that there mostly is.
+        place = len(edges)
         if isinstance(root, Variable):
             edge = root._edge or gradient_edge(root)
             metadata = root._metadata
@@ -388,13 +404,18 @@ def _graph_task(
                 streamed = streamed or metadata.device.streamed
             gradients.append(array if recorded is None else wrap(array, metadata))
         else:
-            gradients.append(gradient._array if recorded is None else gradient)
+            if recorded is None:
+                if gradient._batched:
+                    # Only recorded functions know of batches.
+                    flags = (retain_graph, create_graph, inputs, grad)
+                    return _graph_task(roots, given, *flags, RECORDED)
+                gradient = gradient._array
+            gradients.append(gradient)
             streamed = streamed or metadata.device.streamed
         edges.append(edge)
     if create_graph and not grad:
         _warn_of_cycle()
     keep_graph = create_graph if retain_graph is None else _is_set(retain_graph)
-    # By their places: arguments with names cost a class half a microsecond more.
     task = GraphTask(
         edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
         modes.graph_task,
@@ -431,5 +452,5 @@ def _warn_of_cycle() -> None:
             "function, make sure to reset the .grad fields of your parameters to None after use "
             "to break the cycle and avoid the leak.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -131,7 +131,6 @@ def _exchange(prepared: Prepared) -> None:
 def commit(
     staged: Sequence[tuple[Variable, Any, bool]],
     recorded: Any,
-    *,
     wait: bool,
     prepared: Sequence[Prepared] = (),
 ) -> bool:
@@ -180,15 +179,16 @@ def commit(
                     continue
                 added.append((grad, gradient))
                 continue
+            dtype = gradient.dtype
             if (
                 meta.grad_dtype is None
                 and gradient.strides == variable._array.strides
-                and gradient.dtype == metadata.dtype
+                and (dtype is metadata.dtype or dtype == metadata.dtype)
             ):
                 if not owned:
                     gradient = gradient.copy("K")
             else:
-                dtype = grad_dtype(variable) or gradient.dtype
+                dtype = grad_dtype(variable) or dtype
                 gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
                 if dtype != metadata.dtype:
                     metadata = F.metadata_of(gradient)

@@ -240,7 +240,7 @@ class GraphTask:
         self.context = context
         self.parent = parent
         #: Takes the place of what nodes have saved.
-        self.freed = Freed()
+        self.freed = Freed().remember()
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.priority = 0
         self.deadline: float | None = None
@@ -822,7 +822,7 @@ class GraphTask:
             return self.outcome()
         return FINISHED
 
-    def commit(self, *, wait: bool) -> bool:
+    def commit(self, wait: bool) -> bool:
         """Add what was staged to every `.grad`, or to none.
 
         Args:
@@ -831,17 +831,18 @@ class GraphTask:
         Returns:
             False, with nothing changed, where another pass commits and `wait` is false.
         """
+        if self.recorded is None and self.streams is None:
+            staged = self.staged
+            return not staged or commit(staged, None, wait)
         if self.streams is not None:
             prepared = self.streams.prepared
-            if not commit(self.staged, self.recorded, wait=wait, prepared=prepared):
+            if not commit(self.staged, self.recorded, wait, prepared):
                 return False
             # The arrays that were `.grad` before go now, whoever still holds the pass.
             prepared.clear()
             return True
-        if self.recorded is None or self.context is None:
-            return commit(self.staged, self.recorded, wait=wait)
         # The sums are part of the graph, whatever the mode of who runs the pass.
-        return self.context.run(commit, self.staged, self.recorded, wait=wait)
+        return not self.staged or self._within(commit, self.staged, self.recorded, wait)
 
     def succeed(self) -> None:
         """Note that the gradients are committed."""

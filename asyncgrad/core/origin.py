@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Self
 
 #: Where the package's own frames come from.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -16,14 +17,20 @@ class Origin:
 
     __slots__ = ("_code", "_instruction")
 
-    def __init__(self) -> None:
+    # In place of `__init__`, which Python calls more slowly: every pass comes by.
+    def remember(self) -> Self:
         """Remember it, without what its frame holds."""
         frame = sys._getframe(_DEPTH)
         code = frame.f_code
-        while code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
-            frame = frame.f_back
+        while code.co_filename.startswith(PACKAGE):
+            back = frame.f_back
+            if back is None:
+                break
+            frame = back
             code = frame.f_code
-        self._code, self._instruction = code, frame.f_lasti
+        self._code = code
+        self._instruction = frame.f_lasti
+        return self
 
     def __str__(self) -> str:
         """The file and the line."""

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
 
-def end_pass(task: GraphTask, *, wait: bool) -> bool:
+def end_pass(task: GraphTask, wait: bool) -> bool:
     """Commit the gradients of a pass that has run.
 
     Returns:
         False, with nothing changed, where another pass holds a leaf and `wait` is false.
     """
     try:
-        if (task.staged or task.streams is not None) and not task.commit(wait=wait):
+        if not task.commit(wait):
             return False
         task.succeed()
     except BaseException as error:

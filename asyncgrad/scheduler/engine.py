@@ -359,8 +359,8 @@ class Engine:
         size = 0
         for staged in task.staged:
             size += staged[0]._metadata.size
-        if size > _COMMIT_SIZE or not end_pass(task, wait=False):
-            self.away.own(self, task, partial(end_pass, task, wait=True))
+        if size > _COMMIT_SIZE or not end_pass(task, False):
+            self.away.own(self, task, partial(end_pass, task, True))
         else:
             self._complete(task)
 

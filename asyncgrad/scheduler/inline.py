@@ -48,6 +48,33 @@ def run_inline(task: GraphTask) -> Any:
 
 
 def _run(task: GraphTask) -> Any:
+    if task.deadline is not None:
+        _go_on(task)
+    else:
+        token = hush()
+        try:
+            task.start()
+            outcome = task.run(_UNLIMITED)
+        finally:
+            unhush(token)
+            del token
+        if outcome is not FINISHED:
+            _go_on(task)
+    if task.state is RUNNING:
+        end_pass(task, True)
+    error = task.error
+    if error is None:
+        task.context = None
+        return task.result
+    task.release()
+    try:
+        raise as_failure(error)
+    finally:
+        del error, task
+
+
+def _go_on(task: GraphTask) -> None:
+    """Run a pass until nothing is left of it, with what needs more than one go."""
     timer = None
     #: The coroutine nodes that run on the portal's loop, the first to be waited for next.
     started: deque[OnPortal] = deque()
@@ -68,17 +95,6 @@ def _run(task: GraphTask) -> Any:
         for running in started:
             # This thread was interrupted.
             running.end()
-    if task.state is RUNNING:
-        end_pass(task, wait=True)
-    error = task.error
-    if error is None:
-        task.context = None
-        return task.result
-    task.release()
-    try:
-        raise as_failure(error)
-    finally:
-        del error, task
 
 
 def _expire(task: GraphTask, started: deque[OnPortal]) -> None:

@@ -35,7 +35,7 @@ class Program(asyncio.Task[Any]):
     def __init__(self, program: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
         """Run a coroutine, whether anybody holds the task or not."""
         self._observed = False
-        self._origin = Origin()
+        self._origin = Origin().remember()
         super().__init__(program, loop=loop)
         _running.add(self)
         super().add_done_callback(_running.discard)

@@ -97,7 +97,7 @@ def test_one_that_comes_while_gradients_are_committed(
     x = leaf(size)
     commit = GraphTask.commit
 
-    def interrupted(task: GraphTask, *, wait: bool) -> bool:
+    def interrupted(task: GraphTask, wait: bool) -> bool:
         monkeypatch.setattr(GraphTask, "commit", commit)
         raise kind
 
