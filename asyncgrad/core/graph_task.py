@@ -461,11 +461,10 @@ class GraphTask:
                     run = rule.run
                     received = run(node.output_metadata.F, gradient, saved)
                     if not keep:
-                        if rule.attributes is None:
-                            node.saved = freed
-                            node.guard = None
-                        else:
-                            node.release_saved(freed)
+                        # `Node.release_saved`, without its call.
+                        outliving = rule.outliving
+                        node.guard = None if outliving is None else outliving(saved)
+                        node.saved = freed
                 else:
                     # In two steps: Python is slower at methods that are values of a slot.
                     run = rule.run

@@ -82,6 +82,11 @@ def check_version(node: Node, *, running: bool = True) -> Any:
         guards, versions = (guards,), (versions,)
     elif guards.__class__ is not tuple:
         return node.saved
+    elif len(guards) == 2:
+        # Quicker than `zip`, for what there mostly is.
+        first, second = guards
+        if first.value == versions[0] and second.value == versions[1]:
+            return node.saved
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.value != version:
             if guard.changed_since(version):

@@ -97,7 +97,7 @@ class Node:
     #: What the rule saved: one value, or a tuple, or what stands for it once it is `Freed`.
     saved: Any
     #: The version counter (or a tuple of them, or packed values) to look at before `saved` is used;
-    #: what is no array among what was saved, by name, once that is `Freed`.
+    #: what is no array among what was saved, as `Rule.plain` says, once that is `Freed`.
     guard: Any
     #: What the counter must still say.
     version: Any
@@ -157,8 +157,10 @@ class Node:
         if saved.__class__ is Freed:
             kept = self.guard
         else:
-            kept = None if rule.attributes is None else rule.attributes(saved)
-        return rule.name if kept is None else rule.variant(kept)
+            kept = None if rule.outliving is None else rule.outliving(saved)
+        if kept is None:
+            return rule.name
+        return rule.variant(dict(zip(rule.plain, kept, strict=True)))
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
         """The gradients of the inputs, one for each next edge.
@@ -179,7 +181,7 @@ class Node:
         rule = self.rule
         if rule is not None and rule.saves:
             # What is no array outlives saved tensors.
-            self.guard = None if rule.attributes is None else rule.attributes(self.saved)
+            self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
     def conclude(self, received: Any, task: Any) -> Any:

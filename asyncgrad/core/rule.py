@@ -20,13 +20,14 @@ class Rule:
         "apart",
         "arity",
         "arrays",
-        "attributes",
         "fresh",
         "keepable",
         "name",
         "names",
+        "outliving",
         "passes",
         "places",
+        "plain",
         "pulls",
         "renew",
         "run",
@@ -45,7 +46,8 @@ class Rule:
         passes: bool = False,
         saves: bool = False,
         unpack: Callable[[Any], Any] | None = None,
-        attributes: Callable[[Any], dict[str, Any]] | None = None,
+        outliving: Callable[[Any], tuple[Any, ...]] | None = None,
+        plain: tuple[str, ...] = (),
         places: tuple[int, ...] = (0,),
         arity: int = 1,
         names: tuple[str, ...] = (),
@@ -58,7 +60,7 @@ class Rule:
         """Describe the entry; see the attributes."""
         #: The node's name, PyTorch's spelling.
         self.name = name
-        #: The name where it depends on the call, from what `attributes` gives.
+        #: The name where it depends on the call, from what is saved in `plain`.
         self.variant = variant
         self.run = run
         #: The same, one call for each next edge: a pass that needs few inputs calls only those.
@@ -73,8 +75,10 @@ class Rule:
         self.saves = saves
         #: `saved` as tensors that lead into the graph, from the node.
         self.unpack = unpack
-        #: The saved values that are no arrays by name, from `saved`.
-        self.attributes = attributes
+        #: The saved values that are no arrays, from `saved`; None where there are none.
+        self.outliving = outliving
+        #: Their names.
+        self.plain = plain
         #: Which of the function's inputs the next edges stand for, and how many inputs it has.
         self.places = places
         self.arity = arity

@@ -148,8 +148,10 @@ def saved_names(node: Node) -> list[str]:
 def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     saved = node.saved
     if saved.__class__ is Freed:
-        if where is None and node.guard is not None and key in node.guard:
-            return node.guard[key]
+        rule = node.rule
+        assert rule is not None
+        if where is None and node.guard is not None and key in rule.plain:
+            return node.guard[rule.plain.index(key)]
         refuse_freed(node, saved)
     value = values_of(node)[position]
     F = node_metadata(node).F

@@ -27,7 +27,6 @@ class Plan:
         "names",
         "pick",
         "places",
-        "plain",
         "rule",
         "sources",
     )
@@ -66,8 +65,6 @@ class Plan:
         self.sources = tuple(sources)
         #: Which of the saved values are arrays: (position, input or -1 for the output).
         self.arrays = tuple(arrays)
-        #: The places of what outlives them.
-        self.plain = tuple(plain)
         #: The inputs whose values are saved.
         self.guarded = tuple(guarded)
         #: Takes what is saved out of what `save` lays out flat.
@@ -92,7 +89,8 @@ class Plan:
             passes=len(pulls) == 1 and not broadcast and entry.passes,
             saves=bool(self.arrays or entry.frees),
             unpack=self.unpack if self.arrays else None,
-            attributes=self.attributes if plain else None,
+            outliving=_outliving(plain, len(names)),
+            plain=tuple([names[position] for position in plain]),
             places=wanted,
             arity=entry.arity or len(entry.inputs),
             names=self.names,
@@ -175,16 +173,21 @@ class Plan:
             return following[self.places.index(place)]
         return following
 
-    def attributes(self, saved: Any) -> dict[str, Any]:
-        """The saved values that are no arrays, by name."""
-        names = self.names
-        if len(names) == 1:
-            return {names[0]: saved}
-        return {names[position]: saved[position] for position in self.plain}
-
 
 #: The plan of an entry, its `wanted` and `broadcast`: several doors of a function share it.
 plan_of = functools.cache(Plan)
+
+
+def _outliving(plain: list[int], count: int) -> Callable[[Any], tuple[Any, ...]] | None:
+    """What takes the values at some places out of so many saved ones, as a tuple."""
+    if not plain:
+        return None
+    if count == 1:
+        return lambda saved: (saved,)
+    if len(plain) == 1:
+        (place,) = plain
+        return itemgetter(slice(place, place + 1))
+    return itemgetter(*plain)
 
 
 def _variant(entry: Entry, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:
