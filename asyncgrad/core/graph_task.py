@@ -25,6 +25,7 @@ from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import commit
 from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
+from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.kept import check_version
 from asyncgrad.core.modes import current
@@ -857,8 +858,11 @@ class GraphTask:
     def release(self) -> None:
         """Let go of the graph and the context: whoever holds an error must not hold the pass."""
         for error in self.later_errors:
+            clear_frames(error)
             if self.error is not None:
                 self.error.add_note(f"later in the same pass: {error!r}")
+        if self.error is not None:
+            clear_frames(self.error)
         self._forget()
         self.root = _NO_ROOT
         self.walk = None

@@ -85,7 +85,7 @@ class CoroutineNodes:
             engine.node_ended(task, suspended, ended)
         finally:
             # The error's traceback may hold this frame.
-            del ended, waiting
+            del ended, waiting, suspended
 
     def stop(self, engine: Engine, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once."""

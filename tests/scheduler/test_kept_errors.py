@@ -1,0 +1,137 @@
+"""Who keeps the error of a pass keeps no graph: neither what has run nor what has not."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SIZES = [4, 700_000]
+
+
+class Stop(Exception):
+    pass
+
+
+def fail(*_: Any) -> Any:
+    raise Stop
+
+
+async def fail_later(*_: Any) -> Any:
+    await asyncio.sleep(0)
+    raise Stop
+
+
+class Failing(ag.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: ag.Tensor) -> ag.Tensor:
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx: Any, gradient: ag.Tensor) -> ag.Tensor:
+        # Who keeps ctx keeps the graph, which is theirs to decide.
+        del ctx
+        raise Stop
+
+
+def with_unpack(x: ag.Tensor) -> ag.Tensor:
+    def unpack(packed: Any) -> Any:
+        del packed
+        raise Stop
+
+    with ag.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        return x * x
+
+
+def with_hook(hook: Callable[..., Any], where: str) -> Callable[[ag.Tensor], ag.Tensor]:
+    def function(x: ag.Tensor) -> ag.Tensor:
+        y = x * 1.5
+        if where == "tensor":
+            y.register_hook(hook)
+        elif where == "before":
+            y.grad_fn.register_prehook(hook)
+        else:
+            y.grad_fn.register_hook(hook)
+        return y
+
+    return function
+
+
+def changed(x: ag.Tensor) -> ag.Tensor:
+    y = ag.exp(x)
+    y.detach().add_(1.0)
+    return y
+
+
+FUNCTIONS = {
+    "hook": with_hook(fail, "tensor"),
+    "coroutine hook": with_hook(fail_later, "tensor"),
+    "hook before a node": with_hook(fail, "before"),
+    "hook after a node": with_hook(fail, "after"),
+    "coroutine after a node": with_hook(fail_later, "after"),
+    "bad result": with_hook(lambda gradient: ag.ones(7), "tensor"),
+    "function": Failing.apply,
+    "unpack": with_unpack,
+    "changed": changed,
+}
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def started(function: Callable[[ag.Tensor], ag.Tensor], size: int) -> tuple[Any, list[Any]]:
+    """A pass through a function that fails, and weak references to arrays before and behind it."""
+    refs: list[Any] = []
+
+    def noted(tensor: ag.Tensor) -> ag.Tensor:
+        refs.extend((weakref.ref(tensor.detach().numpy()), weakref.ref(tensor.grad_fn)))
+        return tensor
+
+    x = ag.tensor(np.ones(size), requires_grad=True)
+    before = noted(ag.tanh(noted(ag.tanh(x))))
+    loss = noted(ag.tanh(noted(ag.tanh(function(before))))).sum()
+    return loss.backward(), refs
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", FUNCTIONS)
+async def test_an_error_that_is_kept_holds_no_graph(kind: str, size: int) -> None:
+    """The limit makes the pass begin in the worker: the caller's frames would hold his tensors."""
+    ag.engine().limit(passes=1)
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def wait(gradient: ag.Tensor) -> None:
+        entered.set()
+        await leave.wait()
+
+    y = ag.ones(3, requires_grad=True) * 2.0
+    y.register_hook(wait)
+    first = y.sum().backward()
+    future, refs = started(FUNCTIONS[kind], size)
+    assert not future.done()
+    assert all(ref() is not None for ref in refs)
+    await entered.wait()
+    leave.set()
+    await first
+    await asyncio.wait([future])
+    error = future.exception()
+    assert isinstance(error, (Stop, RuntimeError))
+    assert error.__traceback__ is not None
+    assert [ref() for ref in refs] == [None] * len(refs)
+    ag.engine().limit()
