@@ -55,6 +55,11 @@ class CoroutineNodes:
             running[waiting] = suspended
             waiting.add_done_callback(partial(self._ended, engine, task, suspended))
 
+    def is_one_of(self, task: GraphTask) -> bool:
+        """Whether the current asyncio task is a coroutine node of a pass."""
+        running = self._running.get(task)
+        return running is not None and asyncio.current_task() in running
+
     def _ended(
         self, engine: Engine, task: GraphTask, suspended: Suspended, waiting: asyncio.Task[Any]
     ) -> None:

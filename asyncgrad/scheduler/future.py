@@ -72,7 +72,8 @@ class BackwardFuture(asyncio.Future[Any]):
         """Wait for the end of the pass.
 
         Raises:
-            RuntimeError: in another event loop than the one the pass runs on.
+            RuntimeError: in another event loop than the one the pass runs on, or in a coroutine
+                node of the pass.
         """
         engine = self._engine
         if not self._observed:
@@ -85,6 +86,11 @@ class BackwardFuture(asyncio.Future[Any]):
                 unobserved[key] -= 1
         if _get_running_loop() is not self._loop:
             raise _in_another_loop()
+        if self._task is not None and engine.nodes.is_one_of(self._task):
+            raise AutogradError(
+                "a coroutine node or hook awaits its own pass, which waits for it: it would wait "
+                "for ever. Await the pass where it was started."
+            )
         # Who awaits a pass that goes on gives way as it is, and cancels the pass with itself.
         return self._give_way() if engine.spent and self.done() else _wait(self)
 
@@ -200,6 +206,9 @@ class BackwardFuture(asyncio.Future[Any]):
 
     def __del__(self) -> None:
         """Warn if nobody ever looked at the outcome."""
+        # First: the warning may be an error.
+        if self._log_traceback:
+            super().__del__()
         if not self._observed:
             self._engine.observation.note_lost(self._starter)
             warnings.warn(
@@ -208,8 +217,6 @@ class BackwardFuture(asyncio.Future[Any]):
                 stacklevel=2,
                 source=self,
             )
-        if self._log_traceback:
-            super().__del__()
 
 
 def _in_another_loop() -> WrongLoopError:

@@ -107,6 +107,45 @@ async def test_several_coroutines_of_one_pass_wait_at_the_same_time() -> None:
     assert x.grad.tolist() == [6.0] * 3
 
 
+async def test_a_coroutine_hook_that_awaits_its_own_pass_is_told_so() -> None:
+    """As a task that awaits itself is: it would wait for ever."""
+    x = leaf()
+    y = x * 2
+    began = asyncio.Event()
+
+    async def hook(gradient: ag.Tensor) -> None:
+        began.set()
+        await future
+
+    y.register_hook(hook)
+    future = y.sum().backward()
+    await began.wait()
+    with pytest.raises(AutogradError, match="awaits its own pass"):
+        await future
+    assert x.grad is None
+    await assert_nothing_runs()
+
+
+async def test_a_task_that_a_hook_starts_may_await_the_hooks_pass() -> None:
+    x = leaf()
+    y = x * 2
+    told = []
+
+    async def tell() -> None:
+        await future
+        told.append(x.grad.tolist())
+
+    async def hook(gradient: ag.Tensor) -> None:
+        await asyncio.sleep(0)
+        told.append(asyncio.create_task(tell()))
+
+    y.register_hook(hook)
+    future = y.sum().backward()
+    await future
+    await told[0]
+    assert told[1:] == [[2.0] * 3]
+
+
 async def test_other_passes_go_on_while_a_coroutine_waits() -> None:
     x, y = leaf(), leaf()
     held = x * 2
