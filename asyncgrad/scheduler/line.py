@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncgrad.scheduler.engine import Engine
 
+#: One turn in so many lets nobody in. anyio cancels who waits and leaves alone who has been woken:
+#: it may look in each turn just after that, and would never find a short line waiting.
+_PAUSE = 16
+
 
 class Line:
     """The line before one engine."""
@@ -24,6 +28,7 @@ class Line:
         self.waiting: deque[Future[None]] = deque()
         self._visit_ns = visit_ns
         self._admitting = False
+        self._turns = 0
         #: When visitors were last let in, and when the first of them had its turn.
         self._admitted_at = self._start = 0
 
@@ -65,6 +70,10 @@ class Line:
             took = (engine.clock() - self._start) // count
             self._visit_ns = max(1_000, (self._visit_ns + took) // 2)
         if self.waiting:
-            self._admit(engine)
+            self._turns += 1
+            if self._turns % _PAUSE:
+                self._admit(engine)
+            else:
+                engine.loop.call_soon(self._admit, engine)
         else:
             self._admitting = False

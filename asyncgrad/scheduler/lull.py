@@ -51,10 +51,12 @@ class Lull:
             self._looking = False
             return
         patience = _PATIENCE * engine.slice_ns
-        if now - self._last < _NOTHING_NS or now - self._since > patience:
+        goes_on = now - self._last < _NOTHING_NS or now - self._since > patience
+        if goes_on:
             waiting.popleft().set_result(None)
             self._since = now
-        # What has just been woken runs before this does, and then counts as what happened.
         engine.loop.call_soon(self._look, engine)
+        # What has just been woken runs before that does, and counts as what happened however brief
+        # it is: anyio cancels who waits, not who has been woken, and must find it waiting.
         # Not `now`: in debug mode the line above takes as long as a callback does.
-        self._last = engine.clock()
+        self._last = now - _NOTHING_NS if goes_on else engine.clock()

@@ -299,6 +299,21 @@ class TestErrors:
             await y.sum().backward()
         assert "TanhBackward0" in caught.value.__notes__[0]
 
+    async def test_an_error_reaches_the_handler_where_warnings_are_errors(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        contexts, unraisable = [], []
+        monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: contexts.append(context)
+        )
+        future = failing(leaf()).backward()
+        await settle()
+        del future
+        (report,) = unraisable
+        assert "never awaited" in str(report.exc_value)
+        assert [type(context["exception"]) for context in contexts] == [ValueError]
+
     async def test_an_error_that_nobody_retrieves_reaches_the_loops_handler(self) -> None:
         contexts = []
         asyncio.get_running_loop().set_exception_handler(
@@ -342,6 +357,41 @@ class TestAnyio:
             for _ in range(3):
                 group.start_soon(step)
         assert x.grad.tolist() == [3.0] * 3
+
+    @pytest.mark.parametrize("priority", [0, -1])
+    @pytest.mark.parametrize("tasks", [1, 3])
+    async def test_those_who_give_way_in_every_turn_are_cancelled(
+        self, priority: int, tasks: int
+    ) -> None:
+        """A scope looks once in a turn, maybe always after they were woken."""
+        engine = ag.engine()
+        now = 0
+
+        def clock() -> int:
+            nonlocal now
+            now += 1
+            return now
+
+        engine.clock, engine.slice_ns = clock, 1
+        turns = 0
+
+        async def give_way() -> None:
+            nonlocal turns
+            with ag.request(priority=priority):
+                while turns < 1_000:
+                    turns += 1
+                    await ag.cooperate()
+
+        loop = asyncio.get_running_loop()
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                for _ in range(tasks):
+                    group.start_soon(give_way)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                loop.call_soon(scope.cancel)
+        assert scope.cancelled_caught
+        assert 1 < turns < 200
 
 
 async def test_passes_beside_one_another_lose_no_update() -> None:
