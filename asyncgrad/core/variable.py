@@ -247,13 +247,18 @@ def note_view(
 
 def rebase_history(variable: Variable, edge: Any) -> None:
     """Give a variable that was changed in place a new history; it must not be a view."""
+    lead_elsewhere(variable, edge)
+    counter_of(variable).forget_edges()
+
+
+def lead_elsewhere(variable: Variable, edge: Any) -> None:
+    """Replace the edge of a variable; the gradient that it retains is that of its new values."""
     meta = variable._autograd
     retains = meta is not None and meta.retains_grad
     if retains:
         stop_retaining(variable)
     variable._edge = edge
-    counter_of(variable).forget_edges()
-    if retains:
+    if retains and edge is not None:
         _retain(variable)
 
 

@@ -175,13 +175,26 @@ def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
 
 
 def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
-    """Raise where a change in place would make the graph wrong.
+    """Raise where a change in place would make the graph wrong, or can't be made.
 
     Args:
         tensor: what is to be changed.
         name: the operation, for errors.
         recorded: the change becomes part of the graph.
     """
+    check_history(tensor, name, recorded=recorded)
+    F, array = tensor._metadata.F, tensor._array
+    repeated = name in _ALIKE and unlocked(array) is not None
+    if not repeated and not F.make_writeable(array):
+        raise AutogradError(
+            f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
+            f"element of it refers to a single memory location (an expanded tensor). Clone it "
+            f"first."
+        )
+
+
+def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
+    """Raise where a change in place, be it of no element, would make the graph wrong."""
     meta = tensor._autograd
     modes = current()
     if modes.before_change is not None:
@@ -208,14 +221,6 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
                 f"in-place operation. Use the functional form, or put it under "
                 f"asyncgrad.no_grad()."
             )
-    F, array = tensor._metadata.F, tensor._array
-    repeated = name in _ALIKE and unlocked(array) is not None
-    if not repeated and not F.make_writeable(array):
-        raise AutogradError(
-            f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
-            f"element of it refers to a single memory location (an expanded tensor). Clone it "
-            f"first."
-        )
 
 
 def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any:

@@ -43,6 +43,15 @@ CHANGES = {
     "copy": lambda v: v.copy_(v.detach() * 2),
     "add itself": lambda v: v.add_(v.clone()),
 }
+TURNS = {
+    "squeeze": lambda v: v.squeeze_(),
+    "unsqueeze": lambda v: v.unsqueeze_(0),
+    "transpose": lambda v: v.transpose_(0, -1),
+    "swapaxes": lambda v: v.swapaxes_(0, -1),
+    "swapdims": lambda v: v.swapdims_(-1, 0),
+    "t": lambda v: v.t_(),
+    "twice": lambda v: v.unsqueeze_(1).transpose_(0, 1),
+}
 BASES = {
     "computed": lambda T, x: x * 1,
     "leaf": lambda T, x: x,
@@ -74,9 +83,9 @@ def _view_changed(T, kind, view_of, change, made, changed):
     return _facts(T, x, base, view)
 
 
-def _changed_views_of(kind):
+def _changed_views_of(kind, changes=CHANGES, views=VIEWS):
     def program(T, log):
-        for view, change, modes in itertools.product(VIEWS.values(), CHANGES.values(), MODES):
+        for view, change, modes in itertools.product(views.values(), changes.values(), MODES):
             attempted(log, "", _view_changed, T, kind, view, change, *modes)
 
     return plainly(program)
@@ -86,6 +95,24 @@ test_views_of_what_was_computed_are_changed = _changed_views_of("computed")
 test_views_of_leaves_are_changed = _changed_views_of("leaf")
 test_views_of_constants_are_changed = _changed_views_of("constant")
 test_views_of_views_are_changed = _changed_views_of("view")
+_TURNED = VIEWS | {"expand": lambda x: x[:1].expand(3, 4), "repeated": lambda x: x[0].expand(2, 4)}
+test_views_of_what_was_computed_are_turned = _changed_views_of("computed", TURNS, _TURNED)
+test_views_of_leaves_are_turned = _changed_views_of("leaf", TURNS, _TURNED)
+test_views_of_constants_are_turned = _changed_views_of("constant", TURNS, _TURNED)
+test_views_of_views_are_turned = _changed_views_of("view", TURNS, _TURNED)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_view_that_is_turned_retains_the_gradient_of_what_it_has_become(recorded):
+    """PyTorch's hook stays where the view led to before; ours moves, as for any change."""
+    x = ag.ones(2, 3, requires_grad=True)
+    view = (x * 2)[:1]
+    view.retain_grad()
+    with ag.set_grad_enabled(recorded):
+        view.squeeze_()
+    ag.sync.backward((view * 3).sum())
+    assert view.grad.tolist() == [3.0, 3.0, 3.0]
+    assert x.grad.tolist() == [[6.0, 6.0, 6.0], [0.0, 0.0, 0.0]]
 
 
 @plainly

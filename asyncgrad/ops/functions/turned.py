@@ -9,6 +9,7 @@ from asyncgrad.core.variable import (
     bump_version,
     counter_of,
     is_inference,
+    lead_elsewhere,
     rebase_history,
     requires_grad,
     view_of,
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
-METHODS = ("as_strided_", "squeeze_", "t_", "transpose_", "unsqueeze_")
+METHODS = (
+    "as_strided_",
+    "squeeze_",
+    "swapaxes_",
+    "swapdims_",
+    "t_",
+    "transpose_",
+    "unsqueeze_",
+)
 IN_PLACE = ()
 
 
@@ -42,15 +51,15 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         tensor._value, tensor._metadata = out._value, out._metadata
         return tensor
     recorded = current().grad and requires_grad(tensor)
-    in_place.check_change(tensor, name, recorded=recorded)
+    in_place.check_history(tensor, name, recorded=recorded)
     if is_inference(tensor):
         tensor._array, tensor._metadata = out._array, out._metadata
         return tensor
     seen, counter = view_of(tensor), counter_of(tensor)
     if seen is None:
         # Views know how to get from the base that was to themselves.
-        others = [reference() for reference in counter.views or ()]
-        if any(other is not None and other is not out for other in others):
+        views = [reference() for reference in counter.views or ()]
+        if any(view is not out and _is_base_of(tensor, view) for view in views):
             raise AutogradError(
                 f"{name}: the axes of a tensor can't be changed in place while there are views of "
                 f"it. Use the form that is not in place."
@@ -64,19 +73,29 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
             rebase_history(tensor, edge)
     else:
         assert found is not None
-        found.version = counter.value
+        found.creation = seen.creation
+        if recorded:
+            found.version = counter.value
         if tensor._autograd is seen:
             tensor._autograd = found
         else:
             tensor._autograd.view = found
-        tensor._edge = edge
+        # Without a record, whoever asks for the edge gets it made anew from the base.
+        lead_elsewhere(tensor, edge)
         if edge is not None:
             counter.register(tensor)
     return tensor
 
 
+def _is_base_of(tensor: Any, view: Any) -> bool:
+    how = None if view is None else view_of(view)
+    return how is not None and how.base is tensor
+
+
 as_strided_ = _turning("as_strided_", strided.as_strided)
 squeeze_ = _turning("squeeze_", shape.squeeze)
+swapaxes_ = _turning("swapaxes_", shape.transpose)
+swapdims_ = _turning("swapdims_", shape.transpose)
 t_ = _turning("t_", shape.t)
 transpose_ = _turning("transpose_", shape.transpose)
 unsqueeze_ = _turning("unsqueeze_", shape.unsqueeze)
