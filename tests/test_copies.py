@@ -56,14 +56,23 @@ def test_deep_copies_alone_have_a_gradient():
 
 
 def test_deep_copies_of_computed_tensors_are_refused():
-    """A view of a leaf, made without recording, leads into the graph, too."""
     x = leaf()
-    with ag.no_grad():
-        view = x[0]
-    for computed in (x * 2, view):
+    for computed in (x * 2, x[0]):
         with pytest.raises(RuntimeError, match="graph leaves"):
             copy.deepcopy(computed)
     assert copy.deepcopy((x * 2).detach()).tolist() == [[2.0, 4.0], [6.0, 8.0]]
+
+
+def test_views_that_are_leaves_are_copied():
+    """As in PyTorch: neither leads into a graph, and both say that they require grad."""
+    x = leaf()
+    with ag.no_grad():
+        unrecorded = x[0]
+    for view in (unrecorded, x.detach()[0].requires_grad_()):
+        copied = copy.deepcopy(view)
+        assert copied.is_leaf
+        assert copied.requires_grad
+        assert copied.tolist() == view.tolist()
 
 
 def test_what_occurs_twice_is_copied_once():

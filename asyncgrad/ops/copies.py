@@ -6,7 +6,7 @@ import copy
 import warnings
 from typing import Any
 
-from asyncgrad.core.variable import Variable, autograd_meta, requires_grad, view_of, wrap
+from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import metadata_of
@@ -16,7 +16,7 @@ from asyncgrad.ops.transfer import moved, on_host
 
 def _is_computed(variable: Variable) -> bool:
     """Whether a function made the tensor, and a gradient flows into it."""
-    return requires_grad(variable) and (variable._edge is not None or view_of(variable) is not None)
+    return gradient_edge(variable) is not None and variable._edge is not None
 
 
 def _leaf(array: Any, metadata: Any, requires_grad: bool) -> Any:
