@@ -37,6 +37,7 @@ from asyncgrad.ops import (
     in_place,
     single_door,
 )
+from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
 from asyncgrad.ops.functions import index as indexing
@@ -115,7 +116,8 @@ class Tensor(Variable):
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        return self._metadata.shape if dim is None else self._metadata.shape[dim]
+        shape = self._metadata.shape
+        return shape if dim is None else shape[one_dim("size", dim, len(shape))]
 
     def stride(self, dim: int | None = None) -> Any:
         """How many elements lie between neighbours along each axis, or along one."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import operator
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _index = operator.index
+_all_ints = frozenset({int}).issuperset
 _WHATEVER = (-1,)
 _SEQUENCES = (tuple, list)
 
@@ -60,10 +64,38 @@ def one_shape(name: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as one sequence or as several numbers."""
     if len(sizes) == 1 and isinstance(sizes[0], _SEQUENCES):
         (sizes,) = sizes
+    if _all_ints(map(type, sizes)):
+        return tuple(sizes)
     try:
-        return tuple(map(_index, sizes))
+        return whole_numbers(sizes)
     except TypeError:
         raise TypeError(f"{name}(): a shape must be made of ints, got {sizes!r}") from None
+
+
+def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    """Values as ints.
+
+    Raises:
+        TypeError: for what is no integer, or a bool in the first place, where PyTorch looks.
+    """
+    if values and isinstance(values[0], bool):
+        raise TypeError("a bool is none of them")
+    return tuple(map(_index, values))
+
+
+def one_int(name: str, what: str, value: Any) -> int:
+    """An argument as an int.
+
+    Raises:
+        TypeError: if it is none, or a bool.
+    """
+    try:
+        (number,) = whole_numbers((value,))
+    except TypeError:
+        raise TypeError(
+            f"{name}(): argument '{what}' must be int, not {type(value).__name__}"
+        ) from None
+    return number
 
 
 def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:

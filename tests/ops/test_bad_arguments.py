@@ -37,6 +37,31 @@ CALLS = {
     "a text as a dtype": lambda T, x: T.softmax(x, 1, dtype="foo"),
     "integers for probabilities": lambda T, x: T.nn.functional.kl_div(x.long(), x),
     "a number for running means": lambda T, x: T.nn.functional.instance_norm(x[None], 0),
+    "a bool as the size": lambda T, x: T.zeros(True),
+    "a bool as the first size": lambda T, x: T.ones((True, 2)),
+    "a bool as a shape": lambda T, x: x.view(True, 6),
+    "a bool as the shape to expand to": lambda T, x: x.expand(True, 2, 3),
+    "a bool among counts": lambda T, x: x.repeat(True, 2),
+    "a bool as the first axis": lambda T, x: x.permute(False, True),
+    "a bool as padding": lambda T, x: T.nn.functional.pad(x, (True, 0)),
+    "a bool as a window": lambda T, x: T.nn.functional.avg_pool1d(x, True),
+    "a bool as a stride": lambda T, x: T.nn.functional.conv1d(x, x[:, None], stride=True),
+    "a bool as how many rows": lambda T, x: T.eye(True),
+    "a bool as how many numbers": lambda T, x: T.randperm(True),
+    "a bool as how many steps": lambda T, x: T.linspace(0, 1, True),
+    "a bool as how many draws": lambda T, x: T.multinomial(x, True),
+    "a bool as how many classes": lambda T, x: T.nn.functional.one_hot(T.tensor([0]), True),
+    "a bool as how many parts": lambda T, x: x.chunk(True),
+    "a bool as the length of parts": lambda T, x: x.split(True),
+    "a bool as the length": lambda T, x: x.narrow(0, 0, True),
+    "a bool as an index": lambda T, x: x.select(0, True),
+    "a bool as a diagonal": lambda T, x: x.tril(True),
+    "a bool as which diagonal": lambda T, x: x.diagonal(True),
+    "a bool as how many of the greatest": lambda T, x: x.topk(True),
+    "a bool as which smallest": lambda T, x: x.kthvalue(True),
+    "a bool as how many turns": lambda T, x: x.rot90(True),
+    "a bool as the axis of a size": lambda T, x: x.size(True),
+    "no axis of a size": lambda T, x: x.size(2),
     "more than there is memory": lambda T, x: T.ones(10**15),
     "more than there are addresses": lambda T, x: T.zeros(2**40, 2**40),
 }
@@ -69,6 +94,15 @@ UNUSUAL = {
     "a number in a tensor as an order": lambda T, x: T.norm(x, T.tensor(3.0)),
     "a number in a tensor as alpha": lambda T, x: T.sub(x, x, alpha=T.tensor(3)),
     "numbers whose product is no int64": lambda T, x: T.add(x, 2**62, alpha=2),
+    "a bool among sizes": lambda T, x: T.zeros(2, True),
+    "NumPy's integer as a size": lambda T, x: T.zeros(np.int64(2), 1),
+    "a tensor as a size": lambda T, x: x.view(T.tensor(3), 2),
+    "a divergence from one number of a wider dtype": lambda T, x: T.nn.functional.kl_div(
+        x, T.tensor(0.5, dtype=T.float64), reduction="sum"
+    ),
+    "a wider logarithm of one probability": lambda T, x: T.nn.functional.kl_div(
+        T.tensor(0.5, dtype=T.float64), x, reduction="none", log_target=True
+    ),
     "a bool as alpha of bools": lambda T, x: T.add(x > 0, x > 0, alpha=True),
 }
 

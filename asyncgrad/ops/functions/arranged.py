@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.index import index_select
 from asyncgrad.ops.functions.shape import (
@@ -185,7 +185,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     first, second = (one_dim("rot90", dim, x.ndim) for dim in dims)
     if first == second:
         raise RuntimeError(f"rot90: expected rotation dims to be different, but got {tuple(dims)}")
-    turns = k % 4
+    turns = one_int("rot90", "k", k) % 4
     if turns == 0:
         return R.clone(x)
     if turns == 2:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.derivatives.convolution import Geometry
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
@@ -33,7 +33,7 @@ def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
         return (value,) * ndim
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     try:
-        numbers = tuple(map(operator.index, values))
+        numbers = whole_numbers(values)
     except TypeError:
         raise TypeError(
             f"{name}(): argument {what!r} must be an int or {ndim} of them, not {value!r}"

@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
 from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import for_each, mapped
 from asyncgrad.ops.leaves import (
     fitting,
@@ -475,12 +476,7 @@ def logspace(
 
 def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) -> Any:
     """Numbers in a row, or powers of a base with such exponents."""
-    try:
-        count = operator.index(steps)
-    except TypeError:
-        raise TypeError(
-            f"{name}(): argument 'steps' must be int, not {type(steps).__name__}"
-        ) from None
+    count = one_int(name, "steps", steps)
     for what, bound in (("start", start), ("end", end)):
         if isinstance(bound, Variable) and bound._metadata.shape:
             raise RuntimeError(
@@ -549,12 +545,7 @@ def eye(
 
 
 def _count(name: str, what: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{name}(): argument '{what}' must be int, not {type(value).__name__}"
-        ) from None
+    number = one_int(name, what, value)
     if number < 0:
         raise RuntimeError(f"{name}: {what} must be greater or equal to 0, got {number}")
     return number
@@ -598,5 +589,6 @@ def _triangle(
     rows, columns = _count(name, "row", row), _count(name, "col", col)
     if wanted not in {_INT64, np.dtype("int32")}:
         raise NotImplementedError(f'"{name}" not implemented for {wanted}. Indices are int64.')
-    array = np.stack(places(rows, operator.index(offset), columns)).astype(wanted, copy=False)
+    array = np.stack(places(rows, one_int(name, "offset", offset), columns))
+    array = array.astype(wanted, copy=False)
     return from_host(name, array, place_of(name, device))

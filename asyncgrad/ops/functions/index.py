@@ -20,7 +20,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, held, level_of, lift, mapped, shown
 from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.leaves import leaf
@@ -982,6 +982,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         RuntimeError: if a number is negative or too large, or there are none to count from.
     """
     x = as_tensor_operand(tensor, "one_hot", 1)
+    num_classes = one_int("one_hot", "num_classes", num_classes)
     if x._batched and num_classes > 0:
         return mapped(lambda batch: one_hot(batch, num_classes), x)
     array = _numbers("one_hot", x, RuntimeError)

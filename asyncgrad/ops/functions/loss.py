@@ -305,10 +305,12 @@ def kl_div(
             "major release.",
             stacklevel=2,
         )
-    for place, part in enumerate((input, target), 1):
-        if category(as_tensor_operand(part, "kl_div", place)._metadata.dtype) < 2:
-            raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
-    x, y = _pair("kl_div", input, target)
+    operands = [as_tensor_operand(part, "kl_div", n) for n, part in enumerate((input, target), 1)]
+    if any(category(operand._metadata.dtype) < 2 for operand in operands):
+        raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
+    # PyTorch's is arithmetic, in which a tensor without axes counts less.
+    dtype = result_dtype(*operands)
+    x, y = _pair("kl_div", *(cast(operand, dtype) for operand in operands))
     entry = R.kl_div_log if log_target else R.kl_div
     if reduction == "batchmean":
         shape = input._metadata.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import many_dims, one_dim
+from asyncgrad.ops.arguments import many_dims, one_dim, one_int
 from asyncgrad.ops.derivatives.matrices import Parts
 from asyncgrad.ops.functions import reduction, shape
 from asyncgrad.ops.functions.linalg import dot, matmul, mm
@@ -356,9 +355,7 @@ def matrix_power(A: Any, n: int) -> Any:
     name = "linalg.matrix_power"
     x = as_tensor_operand(A, name, 1)
     a = x._metadata.shape
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"{name}(): argument 'n' must be int, not {type(n).__name__}")
-    power = operator.index(n)
+    power = one_int(name, "n", n)
     if len(a) < 2 or a[-1] != a[-2]:
         raise RuntimeError(
             f"{name}: A must be batches of square matrices of at least 2 dimensions, got shape {a}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import check_bool
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.functions.reduction import selected
 from asyncgrad.ops.namespace import RECORDED as R
@@ -128,7 +127,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
         RuntimeError: if there are not `k` elements.
         NotImplementedError: for booleans and complex numbers.
     """
-    count = operator.index(k)
+    count = one_int("kthvalue", "k", k)
 
     def place(xp: Any, lines: Any) -> Any:
         if not 0 < count <= lines.shape[-1]:

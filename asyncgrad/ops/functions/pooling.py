@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.core.variable import wrap
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.derivatives.pooling import Counts, Window, peak_indices
 from asyncgrad.ops.functions.convolution import for_each
@@ -318,7 +318,7 @@ def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
             f"{name}: output_size must be a single integer or {ndim} of them, got {output_size!r}"
         )
     sizes = tuple(
-        n if size is None else operator.index(size)
+        n if size is None else one_int(name, "output_size", size)
         for n, size in zip(shape[-ndim:], wanted, strict=True)
     )
     if min(sizes) < 0:

@@ -16,6 +16,7 @@ import numpy as np
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU, current_stream
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.shape import stack
@@ -218,10 +219,7 @@ def randperm(
         RuntimeError: if it is negative or too large for the dtype.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
-    try:
-        count = operator.index(n)
-    except TypeError:
-        raise TypeError(f"randperm(): argument 'n' must be int, not {type(n).__name__}") from None
+    count = one_int("randperm", "n", n)
     if count < 0:
         raise RuntimeError(f"randperm: Trying to create tensor with negative dimension {count}")
     if not _holds(wanted, max(count - 1, 0)):
@@ -558,7 +556,7 @@ def multinomial(
         raise RuntimeError(
             f"multinomial only supports floating-point dtypes for input, got: {dtype}"
         )
-    count = operator.index(num_samples)
+    count = one_int("multinomial", "num_samples", num_samples)
     if count <= 0:
         raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {count}")
     if not replacement and count > shape[-1]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.views import looks_into
-from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_shape
+from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_int, one_shape
 from asyncgrad.ops.derivatives.shape import Named
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
@@ -444,7 +443,8 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     ):
         raise RuntimeError("narrow(): start must be an 0-dim integral Tensor.")
     axis = one_dim("narrow", dim, len(shape))
-    size, first, length = shape[axis], operator.index(start), operator.index(length)
+    size = shape[axis]
+    first, length = one_int("narrow", "start", start), one_int("narrow", "length", length)
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
     if not -size <= first <= size:
@@ -473,7 +473,7 @@ def select(input: Any, dim: int, index: Any) -> Any:
     if not shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     axis = one_dim("select", dim, len(shape))
-    place = operator.index(index)
+    place = one_int("select", "index", index)
     if not -shape[axis] <= place < shape[axis]:
         raise IndexError(
             f"select(): index {place} out of range for tensor of size {list(shape)} at dimension "
@@ -502,14 +502,14 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
     axis = one_dim("split", dim, len(shape))
     size = shape[axis]
     if isinstance(split_size_or_sections, (tuple, list)):
-        lengths = [operator.index(n) for n in split_size_or_sections]
+        lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
         if any(n < 0 for n in lengths) or sum(lengths) != size:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to be non-negative and to sum exactly to "
                 f"{size} (input tensor's size at dimension {axis}), but got {lengths}"
             )
         return _in_turn(x, axis, lengths, SplitWithSizesBackward0)
-    each = operator.index(split_size_or_sections)
+    each = one_int("split", "split_size", split_size_or_sections)
     if each < 0 or (each == 0 and size):
         raise RuntimeError(
             f"split expects split_size be positive, or 0 for an axis of 0, but got split_size="
@@ -539,7 +539,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     shape = x._metadata.shape
     if not shape:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
-    chunks = operator.index(chunks)
+    chunks = one_int("chunk", "chunks", chunks)
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     axis = one_dim("chunk", dim, len(shape))
@@ -587,7 +587,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         raise RuntimeError(
             f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
         )
-    return R.diagonal(x, operator.index(offset), first, second)
+    return R.diagonal(x, one_int("diagonal", "offset", offset), first, second)
 
 
 @writes
@@ -599,7 +599,7 @@ def diag(input: Any, diagonal: int = 0) -> Any:
     """
     x = as_tensor_operand(input, "diag", 1)
     shape = x._metadata.shape
-    offset = operator.index(diagonal)
+    offset = one_int("diag", "diagonal", diagonal)
     if len(shape) == 2:
         return R.clone(R.diagonal(x, offset, 0, 1))
     if len(shape) != 1:
@@ -613,7 +613,7 @@ def _triangle(input: Any, diagonal: int, name: str) -> Any:
     ndim = len(x._metadata.shape)
     if ndim < 2:
         raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {ndim}")
-    return getattr(R, name)(x, operator.index(diagonal))
+    return getattr(R, name)(x, one_int(name, "diagonal", diagonal))
 
 
 @writes

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from asyncgrad.core.modes import check_bool
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.functions.reduction import selected
 from asyncgrad.ops.leaves import leaf
@@ -121,7 +120,7 @@ def topk(
     shape = metadata.shape
     axis = one_dim("topk", dim, len(shape))
     length = shape[axis] if shape else 1
-    count = operator.index(k)
+    count = one_int("topk", "k", k)
     if not 0 <= count <= length:
         raise RuntimeError(
             f"selected index k out of range: topk of {count} elements along axis {axis} of shape "

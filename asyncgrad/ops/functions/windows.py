@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.ops.arguments import one_dim, one_shape
+from asyncgrad.ops.arguments import one_dim, one_int, one_shape
 from asyncgrad.ops.functions.shape import diagonal
 from asyncgrad.ops.functions.strided import as_strided
 from asyncgrad.ops.namespace import RECORDED as R
@@ -44,7 +43,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
         raise RuntimeError(
             f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
         )
-    shift = operator.index(offset)
+    shift = one_int("diag_embed", "offset", offset)
     *lead, length = x._metadata.shape
     length += abs(shift)
     rest = iter(lead)
