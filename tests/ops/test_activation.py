@@ -41,3 +41,12 @@ def test_numbers_are_differentiated_twice(name):
     assert first.item() == pytest.approx(expected[0].item(), rel=1e-12)
     (expected,) = ag.grad(expected.sum(), points)
     assert second.item() == pytest.approx(expected[0].item(), rel=1e-12)
+
+
+def test_the_second_derivative_of_relu_is_zero():
+    """And not none: the gradient requires grad, though the incoming one is a constant."""
+    for T, grad in ((torch, torch.autograd.grad), (ag, ag.sync.grad)):
+        x = T.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+        (g,) = grad(T.relu(x).sum(), x, create_graph=True)
+        (h,) = grad(g.sum(), x)
+        assert (g.tolist(), h.tolist()) == ([0.0, 0.0, 1.0], [0.0, 0.0, 0.0])

@@ -679,7 +679,7 @@ ENTRIES = (
     ),
     # Without a derivative.
     unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
-    unary("step", forward=lambda xp, x: (x > 0).astype(x.dtype)),
+    _constant("step", lambda xp, x: (x > 0).astype(x.dtype)),
     unary("isnan", forward="isnan"),
     unary("isinf", forward="isinf"),
     unary("isfinite", forward="isfinite"),
