@@ -32,6 +32,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
 from asyncgrad.ops.derivatives.in_place import Route
+from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.forward import carry, follow
 from asyncgrad.ops.fused import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
@@ -165,7 +166,7 @@ def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
         if number is None:
             raise TypeError(f"{name}(): argument 'value' must be Number, not "
                             f"{type(value).__name__}")  # fmt: skip
-        value = constant(number, tensor)
+        value = constant(fitted(name, number, tensor._metadata.dtype), tensor)
     if value._metadata.shape:
         raise AutogradError(
             f"{name} only supports 0-dimension value tensor but got tensor with "

@@ -77,6 +77,40 @@ def test_what_is_no_argument_is_refused(name):
     assert len(str(found.value)) > 20
 
 
+NUMBERS = [
+    300, -1, -300, 1.7, -1.5, 1e6, 1e300, float("inf"), float("nan"), True, 1j, 2 + 0j,
+]  # fmt: skip
+FILLING = {
+    "fill_": lambda T, x, n: x.fill_(n),
+    "an element": lambda T, x, n: x.__setitem__(0, n),
+    "where a mask is": lambda T, x, n: x.__setitem__(T.tensor([True, False]), n),
+    "at indices": lambda T, x, n: x.__setitem__(T.tensor([1]), n),
+    "masked_fill_": lambda T, x, n: x.masked_fill_(T.tensor([True, False]), n),
+    "full_like": lambda T, x, n: x.copy_(T.full_like(x, n)),
+    "index_fill_": lambda T, x, n: (
+        # PyTorch refuses all complex numbers, also those that are real.
+        None if isinstance(n, complex) else x.index_fill_(0, T.tensor([1]), n)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", FILLING)
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "float16", "float32", "bfloat16"])
+def test_numbers_are_fitted_or_refused(dtype, way):
+    """PyTorch's integers wrap around once below zero, and infinities are no overflow."""
+    for number in NUMBERS:
+        found = []
+        for T in (torch, ag):
+            x = T.zeros(2, dtype=getattr(T, dtype))
+            try:
+                FILLING[way](T, x, number)
+            except Exception as error:
+                found.append(oracle.error_class(error) if T is torch else type(error))
+            else:
+                found.append(str(x.tolist()))
+        assert found[0] == found[1], number
+
+
 def test_a_shape_without_memory_is_named_and_no_other_error_hidden():
     with pytest.raises(OutOfMemoryError, match=r"randn\(\): can't allocate memory"):
         ag.randn(2**40, 2**40)

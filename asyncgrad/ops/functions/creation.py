@@ -13,8 +13,8 @@ from asyncgrad.devices import CPU
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import for_each, mapped
+from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.leaves import (
-    fitting,
     from_host,
     leaf,
     new_shape,
@@ -197,9 +197,7 @@ def _fitted(name: str, number: Any, dtype: Any) -> Any:
             return number
     elif number.__class__ is int and dtype is _INT64 and -_WITHIN_INT64 <= number < _WITHIN_INT64:
         return number
-    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63:
-        number = float(number)
-    return fitting(name, np.asarray(number), dtype)
+    return np.asarray(fitted(name, number, dtype), dtype)
 
 
 def _number(name: str, what: str, value: Any) -> Any:

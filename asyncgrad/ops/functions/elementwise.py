@@ -5,14 +5,12 @@ Most are the table's functions themselves; what is written out has arguments of 
 
 from __future__ import annotations
 
-import builtins
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
-from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put, writes
 from asyncgrad.ops.promotion import (
@@ -549,9 +547,10 @@ def fill(input: Any, value: Any) -> Any:
     """
     x = as_tensor_operand(input, "fill", 1)
     if not isinstance(value, Variable):
-        if as_number(value) is None:
+        number = as_number(value)
+        if number is None:
             raise TypeError(f"fill(): argument 'value' must be Number, not {type(value).__name__}")
-        value = constant(value, x)
+        value = constant(fitted("fill", number, x._metadata.dtype), x)
     elif value._metadata.shape:
         raise RuntimeError(
             f"fill only supports 0-dimension value tensor but got tensor with "
@@ -582,7 +581,10 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
         )
     try:
         if not isinstance(value, Variable):
-            return R.masked_fill(x, mask, _fitting(value, dtype))
+            number = as_number(value)
+            if number is None:
+                raise refusal(value, "masked_fill", 3)
+            return R.masked_fill(x, mask, fitted("masked_fill", number, dtype))
         if value._metadata.shape:
             raise RuntimeError(
                 f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
@@ -597,26 +599,6 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     except ValueError:
         check_broadcast("masked_fill", x, mask)
         raise
-
-
-def _fitting(value: Any, dtype: Any) -> Any:
-    """A number as an element of a dtype, as PyTorch's fill functions convert it."""
-    number = as_number(value)
-    if number is None:
-        raise refusal(value, "masked_fill", 3)
-    kind = dtype.kind
-    if kind == "b":
-        return bool(number)
-    fits = kind == "c" or not isinstance(number, complex)
-    if fits and kind in "iu":
-        info = np.iinfo(dtype)
-        fits = math.isfinite(number) and info.min <= number <= info.max
-        number = int(number) if fits else number
-    elif fits and kind in "fV" and math.isfinite(number):
-        fits = builtins.abs(number) <= floating_info(dtype).max
-    if not fits:
-        raise RuntimeError(f"value cannot be converted to type {dtype} without overflow: {value!r}")
-    return number
 
 
 # PyTorch's other names.

@@ -22,6 +22,7 @@ from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import by_parts, held, level_of, lift, mapped, shown
+from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.functions.shape import broadcast_tensors, expand
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
@@ -33,7 +34,6 @@ from asyncgrad.ops.promotion import (
     beside,
     check_device,
     constant,
-    number_category,
 )
 from asyncgrad.ops.renamed import rename, renamed
 from asyncgrad.ops.transfer import on_host
@@ -162,11 +162,12 @@ def setitem(input: Any, index: Any, value: Any) -> None:
                 f"can't assign a {type(value).__name__} to a tensor of {input._metadata.dtype}. "
                 f"Make a tensor of it first."
             )
-        if number_category(number) == 3 and not input._metadata.is_complex:
-            raise RuntimeError(
-                f"value {number} cannot be converted to type {input._metadata.dtype} without "
-                f"overflow"
-            )
+        dtype = input._metadata.dtype
+        if dtype.itemsize == 2 and dtype.kind in "fV" and isinstance(number, (int, float)):
+            # As PyTorch: what is too large for halves is infinite.
+            with np.errstate(over="ignore"):
+                number = dtype.type(float(number)).item()
+        number = fitted("__setitem__", number, dtype)
     try:
         basic, arrays, watched = _parsed(input._metadata.shape, index)
         target = R.getitem(input, basic) if basic else input

@@ -9,6 +9,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.elementwise import clamp, where
 from asyncgrad.ops.functions.index import index_put, index_select
@@ -16,7 +17,14 @@ from asyncgrad.ops.functions.reduction import cumsum
 from asyncgrad.ops.functions.shape import broadcast_to, expand, movedim, reshape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, constant
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    check_device,
+    constant,
+    refusal,
+)
 
 __all__ = [
     "index_copy",
@@ -101,7 +109,10 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
                 f"{len(value._metadata.shape)} dimension(s)."
             )
     else:
-        value = constant(value, x, x._metadata.dtype)
+        number = as_number(value)
+        if number is None:
+            raise refusal(value, "index_fill", 3)
+        value = constant(fitted("index_fill", number, x._metadata.dtype), x)
     value = value.to(x._metadata.dtype)
     if not x.ndim:
         return R.overwrite(x, value) if len(at) else R.clone(x)
