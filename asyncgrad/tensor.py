@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format, layout, memory_format
 from asyncgrad.ops.printing import text_of
-from asyncgrad.ops.promotion import category
+from asyncgrad.ops.promotion import as_number, category
 from asyncgrad.ops.rows import Rows
 from asyncgrad.ops.table import OPERATORS, REFLECTED
 from asyncgrad.ops.transfer import on_host
@@ -641,20 +641,28 @@ class Tensor(Variable):
         Raises:
             RuntimeError: for anything else.
         """
-        if isinstance(element, (Variable, int, float, complex)):
+        if isinstance(element, Variable) or as_number(element) is not None:
             return bool((self == element).any())
         raise AutogradError(
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
             f"{type(element).__name__}."
         )
 
+    def __delitem__(self, index: Any) -> NoReturn:
+        """Refused.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("Tensor does not support deleting items. Index what is to stay.")
+
     def __reversed__(self) -> Tensor:
         """The parts along the first axis, the last one first."""
         return shaping.flip(self, (0,)) if self.ndim else self
 
     def __format__(self, format_spec: str) -> str:
-        """The one element's format, or what `repr` says."""
-        if self.ndim or not format_spec:
+        """The format of the number, where there are no dimensions; else what `repr` says."""
+        if self._metadata.shape or type(self) is not Tensor:
             return object.__format__(self, format_spec)
         return format(self.item(), format_spec)
 
@@ -792,6 +800,14 @@ class Tensor(Variable):
     def __ixor__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Bitwise exclusive or in place."""
         return in_place.change(self, "bitwise_xor_", R.bitwise_xor, other)  # type: ignore[no-any-return]
+
+    def __ilshift__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Shift bits to the left in place."""
+        return in_place.change(self, "bitwise_left_shift_", R.bitwise_left_shift, other)  # type: ignore[no-any-return]
+
+    def __irshift__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        """Shift bits to the right in place."""
+        return in_place.change(self, "bitwise_right_shift_", R.bitwise_right_shift, other)  # type: ignore[no-any-return]
 
     def abs_(self) -> Tensor:
         """Absolute values in place.

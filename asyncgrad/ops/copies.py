@@ -27,7 +27,7 @@ def _leaf(array: Any, metadata: Any, requires_grad: bool) -> Any:
 
 
 def _copied(array: Any) -> Any:
-    return array.copy()
+    return array.copy(order="K")
 
 
 def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:

@@ -13,6 +13,14 @@ from asyncgrad.ops.namespace import is_known
 from asyncgrad.ops.table import add_device
 
 
+def is_dtype(dtype: np.dtype[Any]) -> bool:
+    """Whether tensors can have a dtype of NumPy's."""
+    if dtype.kind not in "biufc":
+        return dtype.name == "bfloat16"
+    # The long ones differ from platform to platform, and PyTorch has none.
+    return dtype.char not in "gG"
+
+
 def as_dtype(name: str, dtype: Any) -> Any:
     """A dtype of tensors.
 
@@ -36,7 +44,7 @@ def as_dtype(name: str, dtype: Any) -> Any:
                 f"{dtype!r}"
             )
     assert found is not None
-    if found.kind not in "biufc" and found.name != "bfloat16":
+    if not is_dtype(found):
         raise TypeError(
             f"{name}(): tensors can't have the dtype {found}. The supported kinds are bool, "
             f"integer, floating and complex."

@@ -77,7 +77,8 @@ def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:
     """
     options = _options[0]
     usual = {default_dtype(), default_complex_dtype(), np.dtype("int64"), np.dtype("bool")}
-    if values.dtype not in usual:
+    # Without elements nothing shows that they are integers or booleans.
+    if values.dtype not in usual or (not values.size and values.dtype.kind in "bi"):
         suffixes = [f"dtype=asyncgrad.{values.dtype.name}", *suffixes]
     if not values.size and values.ndim != 1:
         suffixes = [f"size={values.shape}", *suffixes]

@@ -37,6 +37,8 @@ ARRAYS = {
     "empty": np.zeros(0, np.float32),
     "empty rows": np.zeros((0, 3), np.float32),
     "empty doubles": np.zeros((2, 0), np.float64),
+    "empty integers": np.zeros(0, np.int64),
+    "empty rows of booleans": np.zeros((0, 3), np.bool_),
 }
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import operator
+
+import numpy as np
 import pytest
 
 import asyncgrad as ag
@@ -15,6 +19,12 @@ def _x(library):
     return library.tensor([[1.5, -2.0, 3.0], [4.0, 5.0, -6.0]])
 
 
+def _shifted(library, shift):
+    x = library.tensor([4, 6])
+    found = shift(x, 1)
+    return found is x, x.tolist(), x._version
+
+
 FACTS = {
     "contains a number": lambda L: 2.0 in _x(L),
     "contains another number": lambda L: 4.0 in _x(L),
@@ -23,6 +33,16 @@ FACTS = {
     "reversed": lambda L: [row.tolist() for row in reversed(_x(L))],
     "reversed number": lambda L: reversed(L.tensor(1)).item(),
     "format": lambda L: f"{L.tensor(2.71828):.2f} {L.tensor(3):d}",
+    "format of numbers without a word": lambda L: f"{L.tensor(2.5)} {L.tensor(True)} {L.tensor(7)}",
+    "format of what requires grad": lambda L: f"{L.tensor(2.5, requires_grad=True)}",
+    "format of a parameter": lambda L: f"{L.nn.Parameter(L.tensor(2.5)):.2f}",
+    "contains NumPy's number": lambda L: np.float32(1.5) in _x(L),
+    "an element deleted": lambda L: operator.delitem(_x(L), 0),
+    "shifted in place": lambda L: _shifted(L, operator.ilshift),
+    "shifted back in place": lambda L: _shifted(L, operator.irshift),
+    "a fraction shifted in place": lambda L: operator.ilshift(L.tensor([1.5]), 1),
+    "long doubles": lambda L: L.from_numpy(np.ones(2, np.longdouble)),
+    "strides of a copy": lambda L: copy.deepcopy(_x(L).t()).stride(),
     "format of many": lambda L: f"{_x(L):.2f}",
     "nelement": lambda L: (_x(L).nelement(), _x(L).ndimension()),
     "bytes": lambda L: (_x(L).nbytes, _x(L).itemsize),

@@ -14,7 +14,7 @@ from asyncgrad.devices.discovery import find
 from asyncgrad.ops.functions.conversion import to
 from asyncgrad.ops.functions.shape import clone
 from asyncgrad.ops.leaves import fitting, from_host, leaf, place_of
-from asyncgrad.ops.places import as_device, as_dtype
+from asyncgrad.ops.places import as_device, as_dtype, is_dtype
 from asyncgrad.ops.promotion import (
     as_number,
     as_tensor_operand,
@@ -172,7 +172,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
 
 def _check_numbers(name: str, array: Any) -> None:
     """Raise for an array whose elements a tensor can't have."""
-    if array.dtype.kind not in "biufc" and array.dtype.name != "bfloat16":
+    if not is_dtype(array.dtype):
         raise TypeError(
             f"{name}: can't convert np.ndarray of type {array.dtype}. The supported kinds are "
             f"bool, integer, floating and complex."
