@@ -142,6 +142,10 @@ def _line(call: Call, x: Any, dim: int) -> Any:
     return getattr(R, call.name)(x, dim + 1)
 
 
+def _recurrence(call: Call, x: Any, y: Any, dim: int) -> Any:
+    return R.recurrence(*_full(call, (x, y)), dim + 1)
+
+
 def _repeat(call: Call, x: Any, repeats: tuple[int, ...]) -> Any:
     lead = (1,) * (len(repeats) - len(x.shape) + 1)
     return R.repeat(R.reshape(x, (call.size, *lead, *x.shape[1:])), (1, *repeats))
@@ -414,7 +418,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_LOSSES, _loss),
     **dict.fromkeys(("max", "min"), _extremum),
-    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumsum_back"), _line),
+    **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumsum_back", "logcumsumexp"), _line),
     **dict.fromkeys(("getitem", "index", "zero_at"), _index),
     **dict.fromkeys(("zeros_with", "zeros_plus", "zeros_put"), _from_index),
     **dict.fromkeys(("put", "put_add"), _put),
@@ -436,6 +440,7 @@ RULES: dict[str, Callable[..., Any]] = {
     ),
     "flip": lambda call, x, dims: R.flip(x, _shifted(dims)),
     "roll": _roll,
+    "recurrence": _recurrence,
     "repeat": _repeat,
     "diagonal": lambda call, x, offset, dim1, dim2: R.diagonal(x, offset, dim1 + 1, dim2 + 1),
     "put_diagonal": lambda call, x, shape, offset, dim1, dim2: R.put_diagonal(

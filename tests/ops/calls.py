@@ -69,6 +69,7 @@ FURTHER = (
     lambda x: (ag.asinh(x), ag.acosh(x + 1), ag.atanh(x / 9), ag.polygamma(2, x), ag.lgamma(x)),
     lambda x: (ag.erfc(x), ag.erfinv(x / 9), ag.xlogy(x, x + 1), ag.hypot(x, x + 1)),
     lambda x: (ag.copysign(x, -x), ag.nextafter(x, x + 1)),
+    lambda x: ag.logcumsumexp(x, 1),
     lambda x: (_I ^ _I, _I << _I, _I >> _I),
     lambda x: ag.scatter(x, 0, _I[:1], 2.0, reduce="multiply"),
     lambda x: ag.scatter(x, 0, _I[:2], x[1:], reduce="multiply"),

@@ -37,6 +37,7 @@ __all__ = [
     "argmax",
     "argmin",
     "cumsum",
+    "logcumsumexp",
     "logsumexp",
     "max",
     "mean",
@@ -496,6 +497,23 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
             raise NotImplementedError('"cumsum" not implemented for bool. Sum integers.')
         x = _summed(x, dtype)
     return R.cumsum(x, one_dim("cumsum", dim, len(metadata.shape)))
+
+
+@writes
+def logcumsumexp(input: Any, dim: int) -> Any:
+    """The logarithms of the sums of the exponentials up to each element, without overflow.
+
+    Args:
+        input: a floating or complex tensor.
+        dim: the axis.
+
+    Raises:
+        IndexError: if there is no such axis.
+        TypeError: if `dim` is no integer.
+        NotImplementedError: for integers and booleans.
+    """
+    x = as_tensor_operand(input, "logcumsumexp", 1)
+    return R.logcumsumexp(x, one_dim("logcumsumexp", dim, len(x._metadata.shape)))
 
 
 @writes

@@ -1,0 +1,57 @@
+"""Scans that go on from what was before."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+
+def test_logcumsumexp_is_pytorchs():
+    oracle.check("logcumsumexp", dtypes=("float64", "complex128"))
+    # PyTorch's gradients in single precision have three digits where numbers are some thousands.
+    oracle.check("logcumsumexp", dtypes=("float32", "complex64"), order=0)
+    assert oracle.check_forward("logcumsumexp", dtypes=("float64",), tolerance=1e-5) > 0
+    oracle.check_errors("logcumsumexp")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
+def test_numbers_without_exponentials_are_refused(dtype):
+    for T in (torch, ag):
+        with pytest.raises(NotImplementedError):
+            T.logcumsumexp(T.ones(3, dtype=getattr(T, dtype)), 0)
+
+
+def test_sums_far_apart_neither_overflow_nor_vanish():
+    """Differences of 2000 can't be taken apart into factors."""
+    results = []
+    for T in (torch, ag):
+        x = T.tensor([[-1e3, 1e3, 999.0, -1e3, 1e3]], dtype=T.float64, requires_grad=True)
+        y = T.logcumsumexp(x, 1)
+        weights = T.tensor([[0.0, -1.0, 2.0, 0.0, 0.5]], dtype=T.float64)
+        results.append((y.tolist(), T.autograd.grad((y * weights).sum(), x)[0].tolist()))
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_of_nothing_have_derivatives():
+    """PyTorch takes logarithms of gradients, and so nothing for those that are 0."""
+    x = ag.tensor([[0.5, -1.0, 2.0], [3.0, 0.0, -2.0]], dtype=ag.float64, requires_grad=True)
+    weights = ag.tensor([0.0, 1.0, 0.0], dtype=ag.float64, requires_grad=True)
+    assert ag.autograd.gradgradcheck(
+        lambda x, w: ag.logcumsumexp(x, 1) * w, (x, weights), check_fwd_over_rev=True
+    )
+
+
+def test_examples_are_scanned_alone():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((3, 4, 5)))
+    found = ag.func.vmap(ag.func.grad(lambda x: (ag.logcumsumexp(x, 1) ** 2).sum()))(x)
+    for one, alone in zip(found, x, strict=True):
+        expected = ag.func.grad(lambda x: (ag.logcumsumexp(x, 1) ** 2).sum())(alone)
+        np.testing.assert_allclose(one.numpy(), expected.numpy(), rtol=1e-12)
