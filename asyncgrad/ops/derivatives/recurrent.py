@@ -193,12 +193,21 @@ def _plain(activation: str) -> Entry:
 _ORDER = (3, 0, 1, 2)
 
 
-def _by_gate(xp: Any, z: Any) -> Any:
-    """A copy of what has the gates side by side, with a matrix for each, in their order."""
-    size = z.shape[-1] // 4
-    gates = _room(xp, (*z.shape[:-2], 4, z.shape[-2], size), z.dtype)
+def _by_gate(xp: Any, *parts: Any) -> Any:
+    """A copy of what has the gates side by side, with a matrix for each, in their order.
+
+    The matrices are those of all parts, one below the other.
+    """
+    size = parts[0].shape[-1] // 4
+    rows = sum(part.shape[-2] for part in parts)
+    gates = _room(xp, (*parts[0].shape[:-2], 4, rows, size), parts[0].dtype)
     for place, source in enumerate(_ORDER):
-        gates[..., place, :, :] = z[..., source * size : (source + 1) * size]
+        start = 0
+        for part in parts:
+            end = start + part.shape[-2]
+            own = part[..., source * size : (source + 1) * size]
+            gates[..., place, start:end, :] = own
+            start = end
     return gates
 
 
@@ -217,42 +226,44 @@ def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) ->
     inputs[..., -1] = 1
     before[0] = h
     # Half of a tanh of half of it, plus a half, is the logistic function: half of it comes here.
-    scale = _per_gate(xp, (0.5, 0.5, 1, 0.5), b)[:, None]
-    first, second = xp.concatenate([v, b[:, None]], axis=1) * scale, w * scale
     cut = _cut(xp, batch, rows.shape[2], size) if batch >= _FEW else 0
     if cut:
         gates = xp.empty((steps, 4, batch, size), x.dtype)
-        weight = _by_gate(xp, xp.concatenate([first, second], axis=1).T)
+        weight = _by_gate(xp, v.T, b[None], w.T)
+        weight[:3] *= 0.5
         weight, products = _columns(weight, cut), _columns(gates, cut)
     else:
+        scale = _per_gate(xp, (0.5, 0.5, 1, 0.5), b)[:, None]
+        first = xp.concatenate([v, b[:, None]], axis=1) * scale
         z = xp.dot(inputs.reshape(steps * batch, features + 1), first.T)
         gates = _by_gate(xp, z.reshape(steps, batch, 4 * size))
-        weight, part = _by_gate(xp, second.T), _room(xp, gates.shape[1:], x.dtype)
+        weight, part = _by_gate(xp, (w * scale).T), _room(xp, gates.shape[1:], x.dtype)
     out = xp.empty((steps + 1, batch, size), x.dtype)
     cells, tops = xp.empty((2, steps, batch, size), x.dtype)
     scratch = _room(xp, (batch, size), x.dtype)
     half = xp.asarray(0.5, x.dtype)
     xp = _library(xp)
+    add, multiply, tanh, matmul = xp.add, xp.multiply, xp.tanh, xp.matmul
     for t in range(steps):
         gate, cell, top = gates[t], cells[t], tops[t]
         if t:
             before[t] = h
         if cut:
-            xp.matmul(rows[t], weight, products[t])
+            matmul(rows[t], weight, products[t])
         else:
-            xp.matmul(h, weight, part)
-            gate += part
-        xp.tanh(gate, gate)
+            matmul(h, weight, part)
+            add(gate, part, gate)
+        tanh(gate, gate)
         logistic = gate[:3]
-        logistic *= half
-        logistic += half
+        multiply(logistic, half, logistic)
+        add(logistic, half, logistic)
         o, i, f, j = gate
-        xp.multiply(f, c, cell)
-        xp.multiply(i, j, scratch)
-        cell += scratch
-        xp.tanh(cell, top)
+        multiply(f, c, cell)
+        multiply(i, j, scratch)
+        add(cell, scratch, cell)
+        tanh(cell, top)
         h, c = out[t], cell
-        xp.multiply(o, top, h)
+        multiply(o, top, h)
     out[steps] = c
     if not kept:
         kept += (rows, gates, cells, tops)
@@ -284,28 +295,29 @@ def _lstm_kernel(
     by_o, by_i, by_f, by_j = part
     back, scratch = _room(xp, (2, batch, size), gates.dtype)
     pool, xp = xp, _library(xp)
+    add, multiply, subtract, matmul = xp.add, xp.multiply, xp.subtract, xp.matmul
     for t in range(steps - 1, -1, -1):
         gate, row = gates[t], by_gate[t]
         o, i, f, j = gate
-        xp.add(g[t], share if t < steps - 1 else 0, back)
+        add(g[t], share if t < steps - 1 else 0, back)
         # To the memory: back * o * (1 - top * top).
-        xp.multiply(back, out[t], by_o)
-        xp.multiply(by_o, tops[t], scratch)
-        memory -= scratch
-        xp.multiply(back, o, scratch)
-        memory += scratch
-        xp.multiply(memory, i, by_j)
-        xp.multiply(by_j, j, by_i)
-        memory *= f
-        xp.multiply(memory, cells[t - 1] if t else c, by_f)
+        multiply(back, out[t], by_o)
+        multiply(by_o, tops[t], scratch)
+        subtract(memory, scratch, memory)
+        multiply(back, o, scratch)
+        add(memory, scratch, memory)
+        multiply(memory, i, by_j)
+        multiply(by_j, j, by_i)
+        multiply(memory, f, memory)
+        multiply(memory, cells[t - 1] if t else c, by_f)
         # To each gate its part less a share of it: x * (1 - y) for logistic functions y, and
         # x * (1 - j * j) for the tanh.
-        xp.multiply(part[:3], gate[:3], less[:3])
-        xp.multiply(by_i, j, less[3])
-        part -= less
+        multiply(part[:3], gate[:3], less[:3])
+        multiply(by_i, j, less[3])
+        subtract(part, less, part)
         row[:3] = part[1:]
         row[3] = by_o
-        xp.matmul(inner[t], weight, product)
+        matmul(inner[t], weight, product)
     made = {"h": share, "c": memory}
     inner = inner.reshape(steps * batch, 4 * size)
     if "x" in wanted:
