@@ -12,6 +12,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, next_sequence_nr
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge
 from asyncgrad.devices.quiet import silently
+from asyncgrad.ops.doors import general_door
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.plan import plan_of
 from asyncgrad.ops.promotion import check_broadcast
@@ -252,22 +253,22 @@ def binary_door(
     return door
 
 
-def pair_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """The function of an elementwise entry of two tensors of one dtype, broadcast.
-
-    Args:
-        entry: the entry.
-        general: its general door.
-    """
+def pair_door(entry: Entry) -> Callable[[Any, Any], Any]:
+    """The function of an elementwise entry of two tensors of one dtype, broadcast."""
+    #: What does it in a mode; made when it is first wanted.
+    general: Callable[..., Any] | None = None
     name = entry.name
     #: By which inputs require grad, and which of them are broadcast.
     plans: dict[tuple[bool, bool, bool, bool], Plan] = {}
     first, second = (key in entry.pulls for key in entry.inputs)
 
     def door(x: Any, y: Any) -> Any:
+        nonlocal general
         known, other_known = x._metadata, y._metadata
         try:
             if not current().plain:
+                if general is None:
+                    general = general_door(entry)
                 return general(x, y)
             array = known.kernels[name](x._array, y._array)
         except ValueError:

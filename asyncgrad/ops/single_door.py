@@ -8,6 +8,7 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.node import OpNode, next_sequence_nr
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, note_view
 from asyncgrad.devices.quiet import silently
+from asyncgrad.ops.doors import general_door
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.one_place import reason
 from asyncgrad.ops.plan import plan_of
@@ -27,13 +28,10 @@ def bind_face(face: type[Variable]) -> None:
     _Tensor = face
 
 
-def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of an entry of one tensor, followed by its attributes.
-
-    Args:
-        entry: the entry.
-        general: its general door.
-    """
+def single_door(entry: Entry) -> Callable[..., Any]:
+    """The function of an entry of one tensor, followed by its attributes."""
+    #: What does it in a mode; made when it is first wanted.
+    general: Callable[..., Any] | None = None
     name = entry.name
     view = entry.view
     cost = entry.cost
@@ -43,8 +41,11 @@ def single_door(entry: Entry, general: Callable[..., Any]) -> Callable[..., Any]
     pick = plan.pick if plan is not None and not plan.guarded else None
 
     def door(input: Any, *attributes: Any) -> Any:
+        nonlocal general
         known = input._metadata
         if not current().plain:
+            if general is None:
+                general = general_door(entry)
             return general(input, *attributes)
         try:
             array = known.kernels[name](input._array, *attributes)

@@ -114,22 +114,19 @@ def _door(entry: Entry) -> Any:
     """The function of an entry on tensors."""
     if entry.inputs == ("*xs",):
         return sequence_door(entry)
-    general = general_door(entry)
     if entry.inputs == ("x",):
-        return _door_of_one(entry, general)
-    if entry.view:
-        return general
-    if entry.name == "complex":
-        # The result is of another kind than the operands.
-        return general
+        return _door_of_one(entry)
+    if entry.view or entry.name == "complex":
+        # What comes out of `complex` is of another kind than what goes in.
+        return general_door(entry)
     if entry.broadcasts and len(entry.inputs) == 2 and not entry.attributes:
-        return _door_of_two(entry, general)
-    return general
+        return _door_of_two(entry)
+    return general_door(entry)
 
 
-def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
+def _door_of_one(entry: Entry) -> Any:
     name = entry.name
-    single = single_door(entry, general)
+    single = single_door(entry)
     if name.endswith("_scalar"):
         return number_door(entry, single)
     if not entry.pulls and not entry.attributes and entry.cost is None and not entry.view:
@@ -143,14 +140,14 @@ def _door_of_one(entry: Entry, general: Callable[..., Any]) -> Any:
     return unary_door(entry, single, _ACCEPTS.get(name, usual))
 
 
-def _door_of_two(entry: Entry, general: Callable[..., Any]) -> Any:
+def _door_of_two(entry: Entry) -> Any:
     """The function; its forms as an operator are put aside."""
     name = entry.name
     compares = not entry.pulls
     floating = name not in _ANY_DTYPE
     right = vars(RECORDED).get(f"{name}_scalar")
     left = right if name in {"add", "mul"} else getattr(RECORDED, f"r{name}_scalar", None)
-    pair = pair_door(entry, general)
+    pair = pair_door(entry)
     meet, operator_meet = (
         meeting(
             name,
@@ -206,12 +203,12 @@ def add_entry(entry: Entry) -> Callable[..., Any]:
         door = sequence_door(entry)
     else:
         plan_of(entry, tuple(range(len(entry.inputs))), ())  # Raises for rules that can't be.
-        general = general_door(entry)
-        door = general if entry.view or len(entry.inputs) > 1 else single_door(entry, general)
+        several = entry.view or len(entry.inputs) > 1
+        door = general_door(entry) if several else single_door(entry)
     ENTRIES[name] = entry
     add_raw_function(name, entry.forward)
     if entry.broadcasts and len(entry.inputs) == 2 and not entry.attributes:
-        door = meeting(name, pair_door(entry, general), floating=bool(entry.pulls))
+        door = meeting(name, pair_door(entry), floating=bool(entry.pulls))
     setattr(RECORDED, name, door)
     return door
 
