@@ -98,8 +98,11 @@ class Entry(NamedTuple):
 
 def _parameters(function: Any) -> tuple[str, ...]:
     """The names of a function's parameters; plain functions are not worth `inspect`'s time."""
-    code = getattr(function, "__code__", None)
-    if code is None or code.co_flags & _OPEN_ENDED or hasattr(function, "__wrapped__"):
+    plain = function
+    while hasattr(plain, "__wrapped__"):
+        plain = plain.__wrapped__
+    code = getattr(plain, "__code__", None)
+    if code is None or code.co_flags & _OPEN_ENDED:
         return tuple(inspect.signature(function).parameters)
     return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 

@@ -7,7 +7,6 @@ that shares memory with an input is no problem, and a result that does not fit c
 from __future__ import annotations
 
 import functools
-import re
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -41,7 +40,7 @@ _ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
 _OUT = {"out": None}
 _MADE = {"layout": None, "pin_memory": False}
 #: How NumPy says that a shape has more elements than there are addresses.
-_TOO_LARGE = re.compile("too big|too large|Maximum allowed")
+_TOO_LARGE = ("too big", "too large", "Maximum allowed")
 
 
 def put(out: Any, name: str, result: Any) -> Any:
@@ -173,7 +172,8 @@ def makes(function: _F) -> _F:
             if out is None:
                 return beside(*args, **kwargs)
         except (MemoryError, ValueError) as error:
-            if isinstance(error, ValueError) and not _TOO_LARGE.search(str(error)):
+            said = str(error)
+            if isinstance(error, ValueError) and not any(part in said for part in _TOO_LARGE):
                 raise
             raise OutOfMemoryError(f"{name}(): can't allocate memory: {error}") from None
         if not isinstance(out, Variable):
