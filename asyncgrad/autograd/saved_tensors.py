@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  else asyncio imports it with its first thread
 import inspect
 import os
 import tempfile
