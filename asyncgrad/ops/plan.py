@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from asyncgrad.ops.entry import Entry, Part
 
 
+_kept_names: dict[frozenset[str], frozenset[str]] = {}
+
+
 class Plan:
     """How calls of an entry are recorded when just the inputs in `wanted` require grad."""
 
@@ -231,10 +234,10 @@ def _source(entry: Entry, name: str) -> tuple[str, int, int]:
     )
 
 
-@functools.cache
 def _keepable(entry: Entry) -> frozenset[str]:
-    """What is saved where other inputs require grad, by name."""
-    return frozenset(entry.keepable).union(*[part.names for part in entry.pulls.values()])
+    """What is saved where other inputs require grad, by name. Equal sets are one."""
+    found = frozenset(entry.keepable).union(*[part.names for part in entry.pulls.values()])
+    return _kept_names.setdefault(found, found)
 
 
 def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[..., Any]:
