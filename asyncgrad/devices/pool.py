@@ -136,6 +136,17 @@ def _empty(shape: tuple[int, ...], dtype: Any = float) -> Any:
     return np.empty(shape, dtype)
 
 
+def _zeros(shape: Any, dtype: Any = float) -> Any:
+    """An array of zeros."""
+    dtype = np.dtype(dtype)
+    shape = tuple(shape) if np.iterable(shape) else (shape,)
+    if prod(shape) * dtype.itemsize < LARGE:
+        return np.zeros(shape, dtype)
+    out = POOL.take(shape, dtype)
+    out.fill(0)
+    return out
+
+
 def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
     """An array of the shape of another, whose elements are not set."""
     dtype = like.dtype if dtype is None else np.dtype(dtype)
@@ -147,7 +158,9 @@ def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
 
 def pooled_numpy() -> Any:
     """NumPy, with large results of its elementwise functions in memory of the pool."""
-    pooled: dict[str, Any] = {"dot": _dot, "empty": _empty, "empty_like": _empty_like}
+    pooled: dict[str, Any] = {
+        "dot": _dot, "empty": _empty, "empty_like": _empty_like, "zeros": _zeros,
+    }  # fmt: skip
     for name, function in vars(np).items():
         elementwise = isinstance(function, np.ufunc) and function.signature is None
         # Those that keep a floating dtype.

@@ -163,6 +163,18 @@ def test_an_empty_array_that_is_large_comes_from_the_pool(pool: Pool) -> None:
     assert pool.unused == before + LARGE
 
 
+def test_zeros_are_set_in_memory_that_is_lent_again(pool: Pool) -> None:
+    """Zeros from the system would come page by page."""
+    pooled_numpy().empty((LARGE // 8,)).fill(1)
+    assert pool.unused == LARGE
+    found = pooled_numpy().zeros(LARGE // 8)
+    assert pool.unused == 0
+    np.testing.assert_array_equal(found, np.zeros(LARGE // 8), strict=True)
+    for shape, dtype in (([4, LARGE], "float32"), ((2, 3), F8), ((0, LARGE), np.int64), (5, "i4")):
+        expected = np.zeros(shape, dtype)
+        np.testing.assert_array_equal(pooled_numpy().zeros(shape, dtype), expected, strict=True)
+
+
 def test_a_large_gradient_that_comes_in_columns_is_kept_in_rows() -> None:
     """As PyTorch keeps it: laid out like its leaf."""
     w = ag.ones(LARGE // 256, 64, requires_grad=True)
