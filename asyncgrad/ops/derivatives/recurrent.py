@@ -598,9 +598,10 @@ def _cost(z: Any, h: Any, *rest: Any) -> int:
     return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
 
 
-def _lstm_cost(x: Any, h: Any, c: Any, v: Any, *rest: Any) -> int:
-    steps, batch, features = x._metadata.shape
-    products = steps * batch * v._metadata.shape[0] * (features + h._metadata.shape[-1])
+def _lstm_cost(x: Any, h: Any, c: Any, *rest: Any) -> int:
+    steps = int(x._metadata.shape[0])
+    gates = 4 * steps * int(c._metadata.size)
+    products = gates * (x._metadata.shape[-1] + h._metadata.shape[-1])
     elementwise = 16 * steps * int(c._metadata.cost)
     return int(10_000 + 10_000 * steps + elementwise + product_cost(products))
 
