@@ -22,7 +22,7 @@ from asyncgrad.autograd.given import (
 from asyncgrad.autograd.urgency import checked_deadline, checked_priority
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
-from asyncgrad.core.modes import Mode, current, refuse_in_transform
+from asyncgrad.core.modes import DEFAULT, Mode, current, refuse_in_transform
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -131,6 +131,8 @@ def _is_enqueued(wait: str) -> bool:
 def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any:
     """Start a pass with its own urgency, its surroundings', or its parent's."""
     modes = current()
+    if modes is DEFAULT and priority is None and deadline is None:
+        return start(task)
     parent = task.parent
     if parent is not None and task.depth > modes.nesting_limit:
         raise NestingError(modes.nesting_limit)
@@ -370,10 +372,13 @@ def _graph_task(
     gradients = []
     streamed = False
     modes = current()
-    if not grad and (modes.transform is not None or modes.batch is not None):
-        refuse_in_transform("backward()")
-    # In a level of forward mode gradients have tangents: only recorded functions push them.
-    if modes.dual_level is not None or (create_graph and _is_set(create_graph)):
+    if modes is not DEFAULT:
+        if not grad and (modes.transform is not None or modes.batch is not None):
+            refuse_in_transform("backward()")
+        if modes.dual_level is not None:
+            # Gradients have tangents, which only recorded functions push.
+            recorded = RECORDED
+    if create_graph and _is_set(create_graph):
         recorded = RECORDED
     for root in roots:
         # Quicker than `enumerate` for the one root that there mostly is.
@@ -420,7 +425,7 @@ def _graph_task(
         edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
         modes.graph_task,
     )  # fmt: skip
-    if modes.observer is not None or modes.anomaly:
+    if modes is not DEFAULT and (modes.observer is not None or modes.anomaly):
         task.observer = modes.observer
         task.careful = True
     if streamed:

@@ -66,7 +66,14 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                 return modes.selection.evaluate(entry, door, inputs, attributes)
         first = inputs[0]._metadata
         try:
-            array = first.kernels[name](*[x._array for x in inputs], *attributes)
+            if arity == 2:
+                x, y = inputs
+                array = first.kernels[name](x._array, y._array, *attributes)
+            elif arity == 3 and not attributes:
+                x, y, z = inputs
+                array = first.kernels[name](x._array, y._array, z._array)
+            else:
+                array = first.kernels[name](*[x._array for x in inputs], *attributes)
         except RuntimeWarning:
             arrays = [x._array for x in inputs]
             array = silently(first.kernels[name], *arrays, *attributes)

@@ -90,6 +90,9 @@ def unary_door(
             node.saved = input._array
             node.guard = counter = input._counter or counter_of(input)
             node.version = counter.value
+        elif kept == _NOTHING:
+            node.saved = None
+            node.guard = None
         else:
             node.guard = None
             plan.save(node, (input,), out, ())
@@ -144,6 +147,9 @@ def number_door(entry: Entry, general: Callable[..., Any]) -> Callable[[Any, Any
             node.saved = (input._array, number)
             node.guard = counter = input._counter or counter_of(input)
             node.version = counter.value
+        elif kept == _NOTHING:
+            node.saved = None
+            node.guard = None
         else:
             node.guard = None
             plan.save(node, (input,), out, (number,))

@@ -117,6 +117,8 @@ def factor(d: Callable[..., Any]) -> Part:
     names = _parameters(d)[1:]
     if len(names) == 1:
         return Part(names, lambda F, g, value: F.chain(g, d(F, value)))
+    if len(names) == 2:
+        return Part(names, lambda F, g, value, other: F.chain(g, d(F, value, other)))
     return Part(names, lambda F, g, *values: F.chain(g, d(F, *values)))
 
 

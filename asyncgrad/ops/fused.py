@@ -32,6 +32,8 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[...,
     def pull(F: Any, g: Any, *values: Any) -> Any:
         return kernel(F.xp, g, *values) if F.fused else rule(F, g, *values)
 
+    # Who knows how many values there are calls these directly.
+    pull.kernel, pull.rule = kernel, rule  # type: ignore[attr-defined]
     return pull
 
 
