@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import struct
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -21,8 +24,10 @@ from asyncgrad.serialization.pickle_writer import PickleWriter
 from asyncgrad.serialization.storages import dtype_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+#: A place before the file's beginning is an OSError or a ValueError, a name that is no text one.
+_DAMAGE = (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, struct.error)
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
 
@@ -31,7 +36,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
     """Write tensors, numbers, strings and plain containers of them into a file of PyTorch's format.
 
     Args:
-        obj: a state dict, for example. `torch.load(path)` reads it, too.
+        obj: a state dict, for example. `torch.load(path)` reads it, too. A view is saved with all
+            of the memory that it looks into, so that what shares memory does so again.
         f: a path, or a file open for writing.
 
     Raises:
@@ -85,25 +91,31 @@ def load(
         device = placing(from_numpy(memory), location)
         return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
-    try:
-        with zipfile.ZipFile(f) as archive:
-            return _Archive(archive, placed).load()
-    except zipfile.BadZipFile as error:
-        data = _contents(f)
-        if is_legacy(data):
+    with contextlib.ExitStack() as stack:
+        stream: Any = f if hasattr(f, "read") else stack.enter_context(open(f, "rb"))
+        try:
+            with _reading():
+                archive = stack.enter_context(zipfile.ZipFile(stream))
+        except RuntimeError:
+            stream.seek(0)
+            data = stream.read()
+            if not is_legacy(data):
+                raise
             return LegacyFile(data, placed).load()
+        return _Archive(archive, placed).load()
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """What `zipfile` raises for a damaged archive, whatever it stumbles over, is one error."""
+    try:
+        yield
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise RuntimeError(
-            f"load: {f} is no file of torch.save(), or it is damaged: {error}"
+            f"load: this is no file of torch.save(), or it is damaged: {error or 'it ends early'}"
         ) from error
-
-
-def _contents(f: Any) -> bytes:
-    """The whole file."""
-    if hasattr(f, "read"):
-        f.seek(0)
-        return f.read()  # type: ignore[no-any-return]
-    with open(f, "rb") as stream:
-        return stream.read()
 
 
 def _placing(map_location: Any) -> Callable[[Any, str], Any]:
@@ -154,12 +166,16 @@ class _Archive:
 
     def load(self) -> Any:
         """What the pickle describes."""
-        return read_pickle(self._archive.read(f"{self._prefix}data.pkl"), self._storage)[0]
+        return read_pickle(self._contents("data.pkl"), self._storage)[0]
+
+    def _contents(self, name: str) -> bytes:
+        with _reading():
+            return self._archive.read(self._prefix + name)
 
     def _byte_order(self) -> str:
         """The order in which numbers were written."""
-        name = f"{self._prefix}byteorder"
-        order = self._archive.read(name) if name in self._entries else b"little"
+        known = f"{self._prefix}byteorder" in self._entries
+        order = self._contents("byteorder") if known else b"little"
         if order not in {b"little", b"big"}:
             raise RuntimeError(f"load: unknown byte order {order[:16]!r}")
         return order.decode()
@@ -189,7 +205,7 @@ class _Archive:
             )
         memory = np.empty(info.file_size, np.uint8)
         start = 0
-        with self._archive.open(info) as stream:
+        with _reading(), self._archive.open(info) as stream:
             while piece := stream.read(_PIECE):
                 memory[start : start + len(piece)] = np.frombuffer(piece, np.uint8)
                 start += len(piece)

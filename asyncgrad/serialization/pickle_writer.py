@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.transfer import on_host
 from asyncgrad.serialization.storages import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class PickleWriter:
@@ -106,7 +109,7 @@ class PickleWriter:
 
     def _write_tensor(self, tensor: Any) -> None:
         """A call of PyTorch's function that makes a tensor of a storage."""
-        number = self._number(tensor)
+        number, offset, strides = self._place(tensor)
         array = self.storages[number]
         out = self._out
         parameter = isinstance(tensor, Parameter)
@@ -122,9 +125,9 @@ class PickleWriter:
         for part in (str(number), str(tensor._metadata.device), array.size):
             self._write(part)
         out += b"tQ"
-        self._write(0)
-        self._write(array.shape)
-        self._write(_contiguous_strides(array.shape))
+        self._write(offset)
+        self._write(tuple(tensor._metadata.shape))
+        self._write(strides)
         self._write(requires_grad(tensor) and not parameter)
         self._write(OrderedDict())
         out += b"tR"
@@ -133,22 +136,60 @@ class PickleWriter:
             self._write(OrderedDict())
             out += b"tR"
 
-    def _number(self, tensor: Any) -> int:
-        """The number of the storage with a tensor's elements."""
+    def _place(self, tensor: Any) -> tuple[int, int, tuple[int, ...]]:
+        """Where a tensor's elements are: the storage's number, the first one, and the strides."""
         array, metadata = tensor._array, tensor._metadata
         name_of(metadata.dtype)
         if metadata.device is CPU:
             array = np.asarray(array)
-            place = array.__array_interface__["data"][0]
+            memory = _memory_of(array)
+            if memory is not None:
+                size = array.itemsize
+                offset = (_address(array) - _address(memory)) // size
+                strides = tuple(step // size for step in array.strides)
+                return self._number(_address(memory), memory, memory.ravel), offset, strides
+            place = _address(array)
         else:
             # Whoever shares all of its memory on a device shares the array.
             place = id(array)
+        number = self._number(place, array, lambda order: on_host(tensor))
+        return number, 0, _contiguous_strides(metadata.shape)
+
+    def _number(self, place: int, array: Any, elements: Callable[[Any], Any]) -> int:
+        """The number of a storage, whose elements are asked for when it is new."""
         key = (place, array.shape, array.strides, array.dtype)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.storages)
-            self.storages.append(on_host(tensor))
+            self.storages.append(elements("K"))
         return number
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """The array whose memory an array is a view of, if that has no gaps; as PyTorch, it is saved.
+
+    None where PyTorch's tensors can't look into it so: backwards, or as another dtype.
+    """
+    if not array.size or any(step < 0 or step % array.itemsize for step in array.strides):
+        return None
+    memory, held = array, array  # type: np.ndarray[Any, Any], Any
+    while held is not None:
+        if isinstance(held, np.ndarray):
+            memory = held
+        # What `as_strided` makes has something between it and the array.
+        held = getattr(held, "base", None)
+    if not (memory.flags.c_contiguous or memory.flags.f_contiguous):
+        return None
+    if memory.dtype == np.uint8 and not memory.nbytes % array.itemsize:
+        # Bytes that were read from a file.
+        memory = memory.ravel("K").view(array.dtype)
+    if memory.dtype != array.dtype or (_address(array) - _address(memory)) % array.itemsize:
+        return None
+    return memory
 
 
 def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import struct
@@ -106,6 +107,43 @@ def test_memory_that_was_shared_is_shared_again():
     assert np.shares_memory(loaded["a"]._array, loaded["b"]._array)
     assert np.shares_memory(loaded["a"]._array, loaded["c"]._array)
     assert not np.shares_memory(loaded["a"]._array, loaded["d"]._array)
+
+
+VIEWS = {
+    "part": lambda x: x[1:],
+    "turned": lambda x: x.t(),
+    "row": lambda x: x[1],
+    "every other": lambda x: x[:, ::2],
+    "flat": lambda x: x.view(-1),
+    "expanded": lambda x: x[:1].expand(5, 4),
+    "a number": lambda x: x[2, 3],
+    "strided": lambda x: x.as_strided((2, 2), (5, 2), 1),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_and_what_they_look_into_share_memory_again(name):
+    """And lie in it as they did, in PyTorch, too."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    base = ag.arange(12.0).view(3, 4)
+    value = [base, VIEWS[name](base)]
+    file = written(value)
+    ours = load(written(load(file)))
+    file.seek(0)
+    for T, loaded in ((ag, ours), (torch, torch.load(file, weights_only=True))):
+        memory, view = loaded
+        assert (view.shape, view.stride()) == (value[1].shape, value[1].stride())
+        assert view.tolist() == value[1].tolist()
+        memory.fill_(7.0)
+        assert T.equal(view, T.full_like(view, 7.0))
+
+
+def test_what_looks_into_memory_as_no_tensor_of_pytorchs_can_is_saved_by_itself():
+    backwards = ag.from_numpy(np.arange(4.0)[::-1])
+    real = ag.tensor([1 + 2j, 3 - 1j]).real
+    for value in (backwards, real, ag.zeros(0, 3)[:, 1:]):
+        assert_same(load(written(value)), value)
 
 
 def test_what_is_loaded_can_be_changed_in_place():
@@ -402,6 +440,21 @@ def test_truncated_and_damaged_archives():
     damaged = data[:place] + b"\xff" + data[place + 1 :]
     with pytest.raises(RuntimeError, match="damaged"):
         load(io.BytesIO(damaged))
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_damage_anywhere_in_an_archive_is_one_error(tmp_path, opened):
+    """Names that are no text, places before the beginning and unknown versions, too."""
+    data = written({"a": ag.ones(3), "b": [1, (2.0, "x")]}).getvalue()
+    path = tmp_path / "damaged.pt"
+    random = np.random.default_rng(0)
+    for _ in range(400):
+        damaged = bytearray(data)
+        for place in random.integers(0, len(damaged), size=random.integers(1, 4)):
+            damaged[place] = random.integers(0, 256)
+        path.write_bytes(damaged)
+        with contextlib.suppress(pickle.UnpicklingError, RuntimeError):
+            load(io.BytesIO(damaged) if opened else path)
 
 
 def test_entries_that_claim_more_than_there_is():
