@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
 
 def _library() -> Any:
@@ -38,10 +38,15 @@ def save_safetensors(
         metadata: strings to be written, too.
 
     Raises:
-        TypeError: if a value is no tensor.
+        TypeError: if a value is no tensor, or the tensors have no names.
         ImportError: without the package `safetensors`.
     """
     library = _library()
+    if not isinstance(tensors, Mapping):
+        raise TypeError(
+            f"save_safetensors: tensors have names: expected a dictionary, got "
+            f"{type(tensors).__name__}"
+        )
     arrays = {}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Variable):
@@ -62,7 +67,15 @@ def load_safetensors(filename: str | os.PathLike[str], device: Any = "cpu") -> d
 
     Raises:
         SafetensorError: if the file is damaged.
+        TypeError: if a tensor in it has a dtype that is not known here.
         ImportError: without the package `safetensors`.
     """
-    loaded = _library().load_file(filename)
+    library = _library()
+    try:
+        loaded = library.load_file(filename)
+    except AttributeError as error:
+        # NumPy is asked for the dtype by its name.
+        raise TypeError(
+            f"load_safetensors: {filename} holds a dtype that tensors can't have: {error}"
+        ) from error
     return {name: from_numpy(array).to(device) for name, array in loaded.items()}

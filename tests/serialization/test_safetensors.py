@@ -69,3 +69,18 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ImportError, match=r"asyncgrad\[safetensors\]"):
         load_safetensors(tmp_path / "t.safetensors")
+
+
+def test_what_has_no_names_is_refused(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    with pytest.raises(TypeError, match="expected a dictionary, got list"):
+        save_safetensors([ag.ones(1)], path)
+    assert not path.exists()
+
+
+def test_dtypes_that_tensors_can_not_have_are_named(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    header = b'{"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2))
+    with pytest.raises(TypeError, match="float8_e4m3fn"):
+        load_safetensors(path)
