@@ -39,6 +39,9 @@ class Postponed(Signature):
 
     __replace__ = replace
 
+    def __repr__(self) -> str:
+        return repr(self._make(*self._given))
+
     def __reduce__(self) -> Any:
         """Copies are usual signatures."""
         return self._make(*self._given).__reduce__()
