@@ -255,7 +255,7 @@ def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[.
         if not places and not shape:
             return lambda F, g, saved: function(F, g)
         if places and not shape:
-            return _in_places(function, ", saved") if hasattr(function, "kernel") else function
+            return function
         if not places:
             return lambda F, g, saved: F.sum_to(function(F, g), saved)
     if shape:
@@ -270,31 +270,17 @@ def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[.
 
 def _taking(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
     """A pull that hands a rule the saved values at some places."""
-    return _in_places(function, "".join([f", saved[{place}]" for place in places]))
-
-
-def _in_places(function: Callable[..., Any], values: str) -> Callable[..., Any]:
-    """A pull that hands a rule some values, which are Python; of `fused` it knows the two parts."""
-    kernel = getattr(function, "kernel", None)
-    if kernel is None:
-        made: Callable[..., Any] = _maker(values)(function)
-    else:
-        made = _maker_of_fused(values)(kernel, function.rule)  # type: ignore[attr-defined]
-    return made
-
-
-# Calls that are written out for each number of values: with `*` each would take 0.1 us more.
-@functools.cache
-def _maker(values: str) -> Any:
-    return eval(f"lambda rule: lambda F, g, saved: rule(F, g{values})")
-
-
-@functools.cache
-def _maker_of_fused(values: str) -> Any:
-    return eval(
-        f"lambda kernel, rule: lambda F, g, saved: "
-        f"kernel(F.xp, g{values}) if F.fused else rule(F, g{values})"
-    )
+    # Written out for the usual numbers of them: with `*` a call takes 0.1 us more.
+    if len(places) == 1:
+        (i,) = places
+        return lambda F, g, saved: function(F, g, saved[i])
+    if len(places) == 2:
+        i, j = places
+        return lambda F, g, saved: function(F, g, saved[i], saved[j])
+    if len(places) == 3:
+        i, j, k = places
+        return lambda F, g, saved: function(F, g, saved[i], saved[j], saved[k])
+    return lambda F, g, saved: function(F, g, *[saved[i] for i in places])
 
 
 def together(pulls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:

@@ -51,7 +51,7 @@ def test_layers_with_relu():
     assert repr(make(ag.nn)) == repr(make(torch.nn))
 
 
-@pytest.mark.parametrize("batch, size", [(8, 40), (64, 64), (64, 71), (256, 64)])
+@pytest.mark.parametrize(("batch", "size"), [(8, 40), (64, 64), (64, 71), (256, 64)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_larger_layers(kind, batch, size):
     """Weights are cut into blocks, or not, as their size and the batch's ask for it."""
