@@ -13,6 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.fft
 
+_PLAIN = {
+    name: getattr(value, "__wrapped__", value)
+    for name, value in vars(np).items()
+    if not name.startswith("_")
+}
+
 
 def plain_numpy(**others: Any) -> Any:
     """The names of NumPy, some of them with another meaning.
@@ -21,8 +27,5 @@ def plain_numpy(**others: Any) -> Any:
         others: those, by their names.
     """
     module = ModuleType("numpy")
-    for name, value in vars(np).items():
-        if not name.startswith("_"):
-            setattr(module, name, getattr(value, "__wrapped__", value))
-    vars(module).update(others)
+    vars(module).update(_PLAIN, **others)
     return module
