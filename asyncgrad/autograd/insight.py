@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -226,7 +227,7 @@ class Dot(str):
         Raises:
             RuntimeError: if there is no `dot`, or it fails.
         """
-        program = _dot()
+        program = shutil.which("dot")
         if program is None:
             raise AutogradError(
                 "to_dot().svg(): there is no program `dot`. Install Graphviz, or give the text to "
@@ -240,14 +241,7 @@ class Dot(str):
         return done.stdout
 
     def _repr_svg_(self) -> str | None:
-        return self.svg() if _dot() else None
-
-
-def _dot() -> str | None:
-    """The path of Graphviz' program."""
-    from shutil import which  # With the files that it looks for.
-
-    return which("dot")
+        return self.svg() if shutil.which("dot") else None
 
 
 def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
