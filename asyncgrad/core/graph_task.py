@@ -39,6 +39,7 @@ from asyncgrad.core.node import (
     as_edge,
     refuse_freed,
 )
+from asyncgrad.core.origin import DEPTH
 from asyncgrad.core.sharing import share
 from asyncgrad.core.streams import PassStreams, stream_of
 from asyncgrad.core.variable import VersionCounter
@@ -239,7 +240,8 @@ class GraphTask:
         self.context = context
         self.parent = parent
         #: Takes the place of what nodes have saved.
-        self.freed = Freed().remember()
+        # `backward` takes one call more than `grad`, as a function and as a method.
+        self.freed = Freed().remember(DEPTH + accumulate)
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.priority = 0
         self.deadline: float | None = None

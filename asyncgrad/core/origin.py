@@ -9,7 +9,7 @@ from typing import Self
 #: Where the package's own frames come from.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 #: At least so many of them lie between a user's call and an origin made for its pass.
-_DEPTH = 4
+DEPTH = 4
 
 
 class Origin:
@@ -18,9 +18,17 @@ class Origin:
     __slots__ = ("_code", "_instruction")
 
     # In place of `__init__`, which Python calls more slowly: every pass comes by.
-    def remember(self) -> Self:
-        """Remember it, without what its frame holds."""
-        frame = sys._getframe(_DEPTH)
+    def remember(self, depth: int = DEPTH) -> Self:
+        """Remember it, without what its frame holds.
+
+        Args:
+            depth: at least so many frames of the package lie above that of the user.
+        """
+        try:
+            frame = sys._getframe(depth)
+        except ValueError:
+            # A new thread was told to run the package's function, and nothing else.
+            frame = sys._getframe()
         code = frame.f_code
         while code.co_filename.startswith(PACKAGE):
             back = frame.f_back

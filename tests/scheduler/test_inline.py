@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 
@@ -42,6 +43,21 @@ def test_without_a_loop_grad_gives_a_plain_tuple() -> None:
         return await results
 
     assert asyncio.run(program())[0] is gradient
+
+
+@pytest.mark.parametrize("way", ["a method", "a function", "grad"])
+def test_a_thread_may_have_nothing_else_to_run(way: str) -> None:
+    """No line of Python has called: there is none to be named in errors."""
+    x, loss = square()
+    ended = threading.Event()
+    x.register_hook(lambda gradient: ended.set())
+    calls = {
+        "a method": (loss.backward, ()),
+        "a function": (ag.autograd.backward, (loss,)),
+        "grad": (ag.grad, (loss, [x])),
+    }
+    _thread.start_new_thread(*calls[way])
+    assert ended.wait(60)
 
 
 def test_a_coroutine_hook_runs_on_the_portals_loop() -> None:
