@@ -13,6 +13,7 @@ from asyncgrad.core.modes import check_bool, current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, shown
 from asyncgrad.core.variable import (
     ANY_DTYPE,
+    AutogradMeta,
     Variable,
     autograd_meta,
     counter_of,
@@ -336,7 +337,10 @@ class Tensor(Variable):
                     f"of size '{list(self.shape)}'. Please ensure that the gradient and the "
                     f"tensor are the same size"
                 )
-        autograd_meta(self).grad = value
+        meta = self._autograd
+        if meta.__class__ is not AutogradMeta:
+            meta = autograd_meta(self)
+        meta.grad = value
 
     @grad.deleter
     def grad(self) -> None:

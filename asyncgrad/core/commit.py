@@ -204,8 +204,9 @@ def commit(
         for grad, gradient in added:
             grad._metadata.F.add_into(grad._array, gradient)
             bump_version(grad)
-        for one in prepared:
-            _exchange(one)
+        if prepared:
+            for one in prepared:
+                _exchange(one)
     finally:
         _committing.release()
     return True

@@ -101,10 +101,12 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                 if edge is None or not differentiable:
                     return out if plain else in_modes(entry, inputs, attributes, out, modes)
                 following = edge
+                topological_nr = edge.topological_nr
                 wanted = _FIRST
             else:
                 edges = []
                 places = []
+                topological_nr = 0
                 for place in differentiable:
                     x = inputs[place]
                     edge = x._edge
@@ -113,6 +115,8 @@ def general_door(entry: Entry) -> Callable[..., Any]:
                     if edge is not None:
                         edges.append(edge)
                         places.append(place)
+                        if edge.topological_nr > topological_nr:
+                            topological_nr = edge.topological_nr
                 if not places:
                     return out if plain else in_modes(entry, inputs, attributes, out, modes)
                 wanted = tuple(places)
@@ -131,11 +135,7 @@ def general_door(entry: Entry) -> Callable[..., Any]:
             node.output_metadata = metadata
             node.cost = metadata.cost if cost is None else cost(*inputs, *attributes)
             node.sequence_nr = next_sequence_nr()
-            node.topological_nr = 1 + (
-                max_topological_nr(following)
-                if following.__class__ is tuple
-                else following.topological_nr
-            )
+            node.topological_nr = topological_nr + 1
             plan.save(node, inputs, out, attributes)
             out._edge = node
         return out if plain else in_modes(entry, inputs, attributes, out, modes)
