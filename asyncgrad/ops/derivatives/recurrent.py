@@ -194,20 +194,21 @@ _ORDER = (3, 0, 1, 2)
 
 
 def _by_gate(xp: Any, *parts: Any) -> Any:
-    """A copy of what has the gates side by side, with a matrix for each, in their order.
+    """What has the gates side by side, with a matrix for each, in their order; for tanh's argument.
 
-    The matrices are those of all parts, one below the other.
+    The matrices are those of all parts, one below the other. Half of a tanh of half of something,
+    plus a half, is its logistic function: the half of it is taken here.
     """
     size = parts[0].shape[-1] // 4
     rows = sum(part.shape[-2] for part in parts)
     gates = _room(xp, (*parts[0].shape[:-2], 4, rows, size), parts[0].dtype)
-    for place, source in enumerate(_ORDER):
-        start = 0
-        for part in parts:
-            end = start + part.shape[-2]
+    start = 0
+    for part in parts:
+        end = start + part.shape[-2]
+        for place, source in enumerate(_ORDER):
             own = part[..., source * size : (source + 1) * size]
-            gates[..., place, start:end, :] = own
-            start = end
+            xp.multiply(own, 0.5 if place < 3 else 1, gates[..., place, start:end, :])
+        start = end
     return gates
 
 
@@ -221,23 +222,20 @@ def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) ->
     size = c.shape[1]
     # All that is multiplied by weights at a step: the input, a one for the bias, the state before.
     rows = xp.empty((steps, batch, features + 1 + h.shape[1]), x.dtype)
-    inputs, before = rows[..., : features + 1], rows[..., features + 1 :]
-    inputs[..., :-1] = x
-    inputs[..., -1] = 1
+    before = rows[..., features + 1 :]
+    rows[..., :features] = x
+    rows[..., features] = 1
     before[0] = h
-    # Half of a tanh of half of it, plus a half, is the logistic function: half of it comes here.
     cut = _cut(xp, batch, rows.shape[2], size) if batch >= _FEW else 0
     if cut:
         gates = xp.empty((steps, 4, batch, size), x.dtype)
-        weight = _by_gate(xp, v.T, b[None], w.T)
-        weight[:3] *= 0.5
-        weight, products = _columns(weight, cut), _columns(gates, cut)
+        weight = _columns(_by_gate(xp, v.T, b[None], w.T), cut)
+        products = _columns(gates, cut)
     else:
-        scale = _per_gate(xp, (0.5, 0.5, 1, 0.5), b)[:, None]
-        first = xp.concatenate([v, b[:, None]], axis=1) * scale
-        z = xp.dot(inputs.reshape(steps * batch, features + 1), first.T)
+        z = xp.dot(x.reshape(steps * batch, features), v.T)
+        z += b
         gates = _by_gate(xp, z.reshape(steps, batch, 4 * size))
-        weight, part = _by_gate(xp, (w * scale).T), _room(xp, gates.shape[1:], x.dtype)
+        weight, part = _by_gate(xp, w.T), _room(xp, gates.shape[1:], x.dtype)
     out = xp.empty((steps + 1, batch, size), x.dtype)
     cells, tops = xp.empty((2, steps, batch, size), x.dtype)
     scratch = _room(xp, (batch, size), x.dtype)
