@@ -59,6 +59,19 @@ def test_gradients_do_not_depend_on_which_are_wanted(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_inputs_may_lie_in_memory_in_any_order(name):
+    values = inputs(name)
+    found = []
+    for order in "CF":
+        leaves = [ag.from_numpy(np.array(x, order=order)).requires_grad_() for x in values]
+        out = getattr(R, name)(*leaves, *attributes(name))
+        (out**2).sum().backward()
+        found.append([out.detach(), *[leaf.grad for leaf in leaves]])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_graphs_can_be_kept(name):
     """The kernels leave what they are given as it is."""
     leaves = [ag.from_numpy(x).requires_grad_() for x in inputs(name)]

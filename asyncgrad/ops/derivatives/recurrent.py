@@ -9,6 +9,7 @@ that can be differentiated.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +36,12 @@ _FEW = 8
 #: Into how many blocks of columns a weight is cut to stay below. Narrow blocks cost more than that.
 _CUTS = (1, 2, 4, 8, 16)
 _NARROW = 32
+#: Elements of an array for which it does not matter where it lies.
+_TINY = 1024
 
 
 def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
-    """Into how many blocks of columns to cut a weight for that. 0 if no block is small enough."""
+    """Into how many blocks of columns to cut a weight for that; 0 if that would not help."""
     if xp.ndarray is np.ndarray:
         for count in _CUTS:
             width = columns // count
@@ -49,13 +52,14 @@ def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
 
 def _columns(x: Any, count: int) -> Any:
     """A view of the last axis in blocks: a stack of matrices in place of each matrix."""
-    count = max(count, 1)
     return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
 
 
 def _room(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array that is not set, from the beginning of a line of the cache on."""
-    return POOL.take(shape, dtype) if xp.ndarray is np.ndarray else xp.empty(shape, dtype)
+    """An array that is not set. Unless it is tiny, it begins with a line of the cache."""
+    if xp.ndarray is np.ndarray and prod(shape) >= _TINY:
+        return POOL.take(shape, dtype)
+    return xp.empty(shape, dtype)
 
 
 def _laid_out(xp: Any, weight: Any) -> Any:
@@ -63,6 +67,19 @@ def _laid_out(xp: Any, weight: Any) -> Any:
     copy = _room(xp, weight.shape, weight.dtype)
     copy[...] = weight
     return copy
+
+
+def _times(xp: Any, weight: Any, products: Any) -> tuple[Callable[..., Any], Any, Any]:
+    """How to multiply by a weight: a function, the weight as it takes it, and where results go.
+
+    Results are rows of `products`, which may be a stack, for a step each.
+    """
+    cut = _cut(xp, products.shape[-2], *weight.shape)
+    weight = _laid_out(xp, weight)
+    xp = _library(xp)
+    if cut > 1:
+        return xp.matmul, _columns(weight, cut), _columns(products, cut)
+    return xp.dot, weight, products
 
 
 def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
@@ -105,12 +122,11 @@ def _plain(activation: str) -> Entry:
     @silent
     def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
         out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
-        cut = _cut(xp, len(h), *w.T.shape)
-        weight, products = _columns(_laid_out(xp, w.T), cut), _columns(out, cut)
+        times, weight, products = _times(xp, w.T, out)
         xp = _library(xp)
         for t in range(len(z)):
             state = out[t]
-            xp.matmul(h, weight, products[t])
+            times(h, weight, products[t])
             state += z[t]
             if is_tanh:
                 xp.tanh(state, state)
@@ -122,14 +138,13 @@ def _plain(activation: str) -> Entry:
     @silent
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
         through = 1 - out * out if is_tanh else (out > 0).astype(out.dtype)
-        back = xp.zeros_like(h)
-        cut = _cut(xp, len(h), *w.shape)
-        weight, product = _columns(_laid_out(xp, w), cut), _columns(back, cut)
+        back = xp.zeros(h.shape, h.dtype)
+        times, weight, product = _times(xp, w, back)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
             back += g[t]
             through[t] *= back
-            xp.matmul(through[t], weight, product)
+            times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:
             made["w"] = _previous(xp.dot, out, h, through)
@@ -207,8 +222,9 @@ def _by_gate(xp: Any, *parts: Any) -> Any:
         end = start + part.shape[-2]
         for place, source in enumerate(_ORDER):
             own = part[..., source * size : (source + 1) * size]
-            xp.multiply(own, 0.5 if place < 3 else 1, gates[..., place, start:end, :])
+            gates[..., place, start:end, :] = own
         start = end
+    gates[..., :3, :, :] *= 0.5
     return gates
 
 
@@ -285,15 +301,14 @@ def _lstm_kernel(
     memory = g[steps].copy()
     inner = xp.empty((steps, batch, 4 * size), gates.dtype)
     by_gate = _columns(inner, 4)
-    cut = _cut(xp, batch, *w.shape)
     share = _room(xp, (batch, w.shape[1]), gates.dtype)
-    weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
+    times, weight, product = _times(xp, w, share)
     # All of a step while it is in the cache: passes over whole sequences would wait for memory.
     part, less = _room(xp, (2, *gates.shape[1:]), gates.dtype)
     by_o, by_i, by_f, by_j = part
     back, scratch = _room(xp, (2, batch, size), gates.dtype)
     pool, xp = xp, _library(xp)
-    add, multiply, subtract, matmul = xp.add, xp.multiply, xp.subtract, xp.matmul
+    add, multiply, subtract = xp.add, xp.multiply, xp.subtract
     for t in range(steps - 1, -1, -1):
         gate, row = gates[t], by_gate[t]
         o, i, f, j = gate
@@ -315,7 +330,7 @@ def _lstm_kernel(
         subtract(part, less, part)
         row[:3] = part[1:]
         row[3] = by_o
-        matmul(inner[t], weight, product)
+        times(inner[t], weight, product)
     made = {"h": share, "c": memory}
     inner = inner.reshape(steps * batch, 4 * size)
     if "x" in wanted:
@@ -442,16 +457,14 @@ def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
     size = width // 3
     scale = _per_gate(xp, (0.5, 0.5, 1), z)
     gates = xp.multiply(z, scale)
-    weight = w.T * scale
-    cut = _cut(xp, batch, *weight.shape)
     bias = b * scale
     out, news = xp.empty((2, steps, batch, size), z.dtype)
     part, scratch = _room(xp, (batch, width), z.dtype), _room(xp, (batch, size), z.dtype)
-    weight, product = _columns(_laid_out(xp, weight), cut), _columns(part, cut)
+    times, weight, product = _times(xp, w.T * scale, part)
     xp = _library(xp)
     for t in range(steps):
         gate, state, new = gates[t], out[t], news[t]
-        xp.matmul(h, weight, product)
+        times(h, weight, product)
         part += bias
         two = gate[:, : 2 * size]
         two += part[:, : 2 * size]
@@ -493,14 +506,13 @@ def _gru_kernel(
     part[:, :, 2] = inner * reset
     back = xp.zeros((batch, size), gates.dtype)
     share = _room(xp, back.shape, back.dtype)
-    cut = _cut(xp, batch, *w.shape)
-    weight, product = _columns(_laid_out(xp, w), cut), _columns(share, cut)
+    times, weight, product = _times(xp, w, share)
     xp = _library(xp)
     for t in range(steps - 1, -1, -1):
         back += g[t]
         part[t] *= back[:, None]
         inner[t] *= back
-        xp.matmul(parts[t], weight, product)
+        times(parts[t], weight, product)
         back *= update[t]
         back += share
     made = {"h": back}
