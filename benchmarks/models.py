@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 TO_REACH = {"MLP": 1.1, "ResNet": 2.5, "LSTM": 1.1, "GPT": 1.5}
 #: Why a step takes longer than that.
 REASONS = {
-    "LSTM": "each step of time is some thirty calls of NumPy and five small products; PyTorch's "
-    "own time is 30 to 41 ms, and the same for all steps of a process",
+    "LSTM": "each step of time is some twenty-five calls of NumPy, whose passes over memory are a "
+    "few in PyTorch's kernels; PyTorch's own time is 29 to 42 ms, and the same for all steps of a "
+    "process",
 }
 #: Steps per turn.
 STEPS = 2
