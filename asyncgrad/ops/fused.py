@@ -33,6 +33,12 @@ def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[...,
         1: lambda F, g, x: kernel(F.xp, g, x) if F.fused else rule(F, g, x),
         2: lambda F, g, x, y: kernel(F.xp, g, x, y) if F.fused else rule(F, g, x, y),
         3: lambda F, g, x, y, z: kernel(F.xp, g, x, y, z) if F.fused else rule(F, g, x, y, z),
+        4: lambda F, g, x, y, z, a: (
+            kernel(F.xp, g, x, y, z, a) if F.fused else rule(F, g, x, y, z, a)
+        ),
+        5: lambda F, g, x, y, z, a, b: (
+            kernel(F.xp, g, x, y, z, a, b) if F.fused else rule(F, g, x, y, z, a, b)
+        ),
     }
 
     def pull(F: Any, g: Any, *values: Any) -> Any:

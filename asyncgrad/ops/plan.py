@@ -280,6 +280,10 @@ def _taking(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[.
     if len(places) == 3:
         i, j, k = places
         return lambda F, g, saved: function(F, g, saved[i], saved[j], saved[k])
+    if places == (0, 1, 2, 3):
+        return lambda F, g, saved: function(F, g, saved[0], saved[1], saved[2], saved[3])
+    if places == (0, 1, 2, 3, 4):
+        return lambda F, g, saved: function(F, g, saved[0], saved[1], saved[2], saved[3], saved[4])
     return lambda F, g, saved: function(F, g, *[saved[i] for i in places])
 
 
