@@ -82,10 +82,14 @@ def check_version(node: Node, *, running: bool = True) -> Any:
         guards, versions = (guards,), (versions,)
     elif guards.__class__ is not tuple:
         return node.saved
-    elif len(guards) == 2:
-        # Quicker than `zip`, for what there mostly is.
-        first, second = guards
-        if first.value == versions[0] and second.value == versions[1]:
+    else:
+        # Mostly nothing has changed: `zip` and `enumerate` take another 0.1 us.
+        place = 0
+        for guard in guards:
+            if guard.value != versions[place]:
+                break
+            place += 1  # noqa: SIM113  as above
+        else:
             return node.saved
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.value != version:

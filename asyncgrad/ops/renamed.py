@@ -62,8 +62,12 @@ def watch(made: Any, tensors: tuple[Any, ...]) -> None:
         tensors: whose values it keeps as attributes; what it saves as operands it watches anyway.
     """
     if made.__class__ is OpNode:
-        counters = tuple([counter_of(tensor) for tensor in tensors])
-        versions = tuple([counter.value for counter in counters])
+        counters: tuple[Any, ...] = ()
+        versions: tuple[int, ...] = ()
+        for tensor in tensors:
+            counter = tensor._counter or counter_of(tensor)
+            counters += (counter,)
+            versions += (counter.value,)
         guard = made.guard
         if guard is not None:
             several = guard.__class__ is tuple
