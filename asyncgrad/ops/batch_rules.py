@@ -190,12 +190,12 @@ def _from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ..
     return getattr(R, call.name)(x, (call.size, *shape), (_ALL, *index))
 
 
-def _put(call: Call, x: Any, value: Any, index: tuple[Any, ...]) -> Any:
+def _put(call: Call, x: Any, value: Any, index: tuple[Any, ...], *attributes: Any) -> Any:
     x, value = _full(call, (x, value))
     first = _apart(index)
     if first:
         value = _to_back(value, first)
-    return getattr(R, call.name)(x, value, (_ALL, *index))
+    return getattr(R, call.name)(x, value, (_ALL, *index), *attributes)
 
 
 def _as_strided(
@@ -421,7 +421,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("softmax", "log_softmax", "cumsum", "cumsum_back", "logcumsumexp"), _line),
     **dict.fromkeys(("getitem", "index", "zero_at"), _index),
     **dict.fromkeys(("zeros_with", "zeros_plus", "zeros_put"), _from_index),
-    **dict.fromkeys(("put", "put_add"), _put),
+    **dict.fromkeys(("put", "put_add", "scatter_multiply", "extreme_at"), _put),
     **dict.fromkeys(("convolution", "convolution_with_bias"), _convolution),
     **dict.fromkeys(("max_pool", "max_spread", "max_pick", "avg_pool", "avg_spread"), _images),
     **dict.fromkeys(("linear", "linear_with_bias"), _linear),

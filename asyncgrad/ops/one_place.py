@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _known: list[Device] = []
 #: Raw functions that are given indices of the host's; nothing else of theirs is.
 _INDEXED = frozenset({
-    "getitem", "index", "put", "put_add", "scatter_multiply", "zero_at", "zeros_plus", "zeros_put",
-    "zeros_with",
+    "extreme_at", "getitem", "index", "put", "put_add", "scatter_multiply", "zero_at", "zero_ranks",
+    "zeros_plus", "zeros_put", "zeros_with",
 })  # fmt: skip
 
 

@@ -158,15 +158,63 @@ def _factors(F: Any, x: Any, y: Any, index: Any) -> Any:
 
 
 def _other_factors(F: Any, x: Any, y: Any, index: Any) -> Any:
-    """For each factor what it is multiplied with: its element, and the others there."""
+    """For each factor what it is multiplied with: its element, and the others there.
+
+    The product is divided by the factor, or computed without it where it is a zero. The third zero
+    of a place and further ones matter for third derivatives only, and are left out.
+    """
+    ranks = F.zero_ranks(y, x.shape, index)
     nothing = F.zeros_of(y)
     one = F.add_scalar(nothing, 1)
     is_zero = F.eq(y, nothing)
-    divisor = F.where(is_zero, one, y)
-    product = F.index(F.scatter_multiply(x, divisor, index), index)
-    zeros = F.where(is_zero, one, nothing)
-    zeros_there = F.index(F.zeros_plus(zeros, x.shape, index), index)
-    return F.where(F.eq(zeros_there, zeros), F.div(product, divisor), nothing)
+    product = F.index(F.scatter_multiply(x, y, index), index)
+    out = F.where(is_zero, nothing, F.div(product, F.where(is_zero, one, y)))
+    for rank in range(2):
+        own = F.eq(ranks, F.add_scalar(F.zeros_of(ranks), rank))
+        others = F.scatter_multiply(x, F.where(own, one, y), index)
+        out = F.where(own, F.index(others, index), out)
+    return out
+
+
+def _zero_ranks(xp: Any, y: Any, shape: tuple[int, ...], index: Any) -> Any:
+    """How many zeros there are before each zero at its place; -1 for other elements."""
+    zero = (y == 0).reshape(-1)
+    places = xp.arange(_product(shape)).reshape(shape)[index].reshape(-1)[zero]
+    order = xp.argsort(places)
+    places = places[order]
+    ranks = xp.empty(places.shape, np.int64)
+    ranks[order] = xp.arange(len(places)) - xp.searchsorted(places, places)
+    out = xp.full(zero.shape, -1)
+    out[zero] = ranks
+    return out.reshape(y.shape)
+
+
+def _extreme_at(xp: Any, x: Any, y: Any, index: Any, greatest: bool) -> Any:
+    """A copy in which the greatest, or least, of an element and all that is at its index stands."""
+    out = x.copy()
+    (xp.maximum if greatest else xp.minimum).at(out, index, y)
+    return out
+
+
+def _candidates(F: Any, x: Any, y: Any, out: Any, index: Any) -> tuple[Any, Any, Any]:
+    """Ones where elements are extreme among those of both, and how many there are in each place."""
+    own, others = F.hits(x, out), F.hits(y, F.index(out, index))
+    return own, others, F.add(own, F.zeros_plus(others, x.shape, index))
+
+
+def _extreme_by_x(F: Any, g: Any, x: Any, y: Any, out: Any, index: Any) -> Any:
+    own, _, count = _candidates(F, x, y, out, index)
+    return F.div(F.mul(g, own), count)
+
+
+def _extreme_by_y(F: Any, g: Any, x: Any, y: Any, out: Any, index: Any) -> Any:
+    _, others, count = _candidates(F, x, y, out, index)
+    return F.mul(F.index(F.div(g, count), index), others)
+
+
+def _extreme_from_y(F: Any, t: Any, x: Any, y: Any, out: Any, index: Any) -> Any:
+    _, others, count = _candidates(F, x, y, out, index)
+    return F.div(F.zeros_plus(F.mul(t, others), x.shape, index), count)
 
 
 def _to_host(value: Any) -> Any:
@@ -311,6 +359,16 @@ ENTRIES = (
             ),
         },
         node="ScatterBackward0",
+    ),
+    operation("zero_ranks", _zero_ranks, "y", "shape index"),
+    operation(
+        "extreme_at",
+        _extreme_at,
+        "x y",
+        "index greatest",
+        pulls={"x": _extreme_by_x, "y": _extreme_by_y},
+        pushes={"x": _extreme_by_x, "y": _extreme_from_y},
+        node="ScatterReduceBackward0",
     ),
     operation(
         "scale_gradient",

@@ -444,7 +444,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
         raise IndexError(
             f"index_select(): Index is supposed to be a vector, got shape {list(numbers.shape)}"
         )
-    _check_range("index_select", numbers, shape[axis] if shape else 1, IndexError)
+    check_range("index_select", numbers, shape[axis] if shape else 1, IndexError)
     if not shape:
         if numbers.size != 1:
             raise RuntimeError(
@@ -466,7 +466,7 @@ def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = Fal
     return array
 
 
-def _check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> None:
+def check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> None:
     """Raise unless 0 <= number < bound for all; one pass, as negative ones become huge.
 
     Nobody can look at what is on a device without waiting for it.
@@ -482,7 +482,7 @@ def _check_range(name: str, numbers: Any, bound: int, error: type[Exception]) ->
         )
 
 
-def _along(numbers: Any, axis: int) -> tuple[Any, ...]:
+def along(numbers: Any, axis: int) -> tuple[Any, ...]:
     """The index of arrays for numbers that stand along one axis, all others in their place."""
     places = _places(numbers.shape)
     return (*places[:axis], numbers, *places[axis + 1 :])
@@ -497,7 +497,7 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
     )
 
 
-def _axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]:
+def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]:
     """The axis and the array of numbers for `gather` and `scatter`, checked."""
     index = as_tensor_operand(index, name, 3)
     check_device(name, x, index)
@@ -511,7 +511,7 @@ def _axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any
                 f"{name}(): Index tensor must have the same number of dimensions as self tensor: "
                 f"index has shape {list(numbers.shape)}, self {list(shape)}"
             )
-        _check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
+        check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
     return axis, numbers
 
 
@@ -524,8 +524,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
     """
     x = as_tensor_operand(input, "gather", 1)
     if getattr(index, "_batched", False):
-        return _mapped_along(gather, x, dim, index)
-    axis, numbers = _axis_and_numbers("gather", x, dim, index)
+        return mapped_along(gather, x, dim, index)
+    axis, numbers = axis_and_numbers("gather", x, dim, index)
     shape = x._metadata.shape
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
         raise RuntimeError(
@@ -538,7 +538,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
         flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
         picked = _picked(flat, (numbers.reshape(-1),), (index,))
         return renamed(R.reshape(picked, numbers.shape), "GatherBackward0")
-    return _picked(x, _along(numbers, axis), (index,), "GatherBackward0")
+    return _picked(x, along(numbers, axis), (index,), "GatherBackward0")
 
 
 @writes
@@ -574,7 +574,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     )
 
 
-def _mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -> Any:
+def mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -> Any:
     """A function along an axis of tensors that stand for examples of a batch."""
     shape = x._metadata.shape
     axis = one_dim(function.__name__, dim, len(shape))
@@ -623,7 +623,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
         values: of the dtype of `input`.
         accumulate: add to what is there; what is indexed twice gets both.
     """
-    return index_put_(_copied(input, "index_put", *indices, values), indices, values, accumulate)
+    return index_put_(copied(input, "index_put", *indices, values), indices, values, accumulate)
 
 
 def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
@@ -654,14 +654,14 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
     return _put_into(x, arrays, watched, value, "index_put_", accumulate)
 
 
-def _copied(input: Any, name: str, *others: Any) -> Any:
+def copied(input: Any, name: str, *others: Any) -> Any:
     """A copy to be changed; one for each example if what it is changed with differs for them."""
     x = as_tensor_operand(input, name, 1)
     if current().plain:
         # Not recorded: the change takes the place of the copy in the graph, too.
-        copied = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
-        copied._counter = VersionCounter()
-        return copied
+        out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
+        out._counter = VersionCounter()
+        return out
     level = level_of(others)
     return shown(R.clone(held(x, level)), level)
 
@@ -681,7 +681,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
         RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
         IndexError: if `index` has more than one axis.
     """
-    return index_add_(_copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
+    return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
 
 
 def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
@@ -692,38 +692,54 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
         return in_place.copy(x, out, "index_add_")
     index = as_tensor_operand(index, "index_add_", 3)
     source = as_tensor_operand(source, "index_add_", 4)
-    shape, given = x._metadata.shape, source._metadata.shape
+    shape = x._metadata.shape
     axis = one_dim("index_add_", dim, len(shape))
     check_device("index_add_", x, index, source)
-    numbers = _numbers("index_add_", index, RuntimeError, int32=True)
-    if numbers.ndim > 1:
-        raise IndexError(
-            f"index_add_(): Index is supposed to be a vector, but got dim: {numbers.ndim}"
-        )
-    if source._metadata.dtype != x._metadata.dtype:
-        raise RuntimeError(
-            f"index_add_(): self ({x._metadata.dtype}) and source ({source._metadata.dtype}) must "
-            f"have the same scalar type"
-        )
-    rest = (*shape[:axis], *shape[axis + 1 :])
-    if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
-        if shape or numbers.size != 1 or source._metadata.size != 1:
-            raise RuntimeError(
-                f"index_add_(): source tensor shape must match self tensor shape, excluding the "
-                f"specified dimension. Got self.shape = {list(shape)} source.shape = {list(given)}"
-            )
-    elif given and numbers.size != given[axis]:
-        raise RuntimeError(
-            f"index_add_(): Number of indices ({numbers.size}) should be equal to "
-            f"source.size(dim): ({given[axis]}), for dim: {axis}"
-        )
-    _check_range("index_add_", numbers, shape[axis] if shape else 1, RuntimeError)
+    numbers = rows_to_change("index_add_", x, axis, index, source, RuntimeError)
     if as_number(alpha) != 1:
         source = R.mul(source, alpha)
     if not shape:
         return in_place.change(x, "index_add_", R.add, R.reshape(source, ()))
     at = (_ALL,) * axis + (numbers.reshape(-1),)
     return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
+
+
+def rows_to_change(
+    name: str, x: Any, axis: int, index: Any, source: Any, error: type[Exception]
+) -> Any:
+    """The array of numbers that say which slices along an axis change, checked.
+
+    Args:
+        name: the function, for errors.
+        x: what is changed.
+        axis: the axis.
+        index: the numbers.
+        source: what it is changed with.
+        error: the class of error for numbers out of range.
+    """
+    shape, given = x._metadata.shape, source._metadata.shape
+    numbers = _numbers(name, index, RuntimeError, int32=True)
+    if numbers.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {numbers.ndim}")
+    if source._metadata.dtype != x._metadata.dtype:
+        raise RuntimeError(
+            f"{name}(): self ({x._metadata.dtype}) and source ({source._metadata.dtype}) must "
+            f"have the same scalar type"
+        )
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
+        if shape or numbers.size != 1 or source._metadata.size != 1:
+            raise RuntimeError(
+                f"{name}(): source tensor shape must match self tensor shape, excluding the "
+                f"specified dimension. Got self.shape = {list(shape)} source.shape = {list(given)}"
+            )
+    elif given and numbers.size != given[axis]:
+        raise RuntimeError(
+            f"{name}(): Number of indices ({numbers.size}) should be equal to "
+            f"source.size(dim): ({given[axis]}), for dim: {axis}"
+        )
+    check_range(name, numbers, shape[axis] if shape else 1, error)
+    return numbers
 
 
 @writes
@@ -743,7 +759,7 @@ def scatter(
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
-    x = _copied(input, "scatter", index, src)
+    x = copied(input, "scatter", index, src)
     return scatter_(x, dim, index, src, value=value, reduce=reduce)
 
 
@@ -763,7 +779,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
     """
-    return scatter_add_(_copied(input, "scatter_add", index, src), dim, index, src)
+    return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
 
 
 def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Any:
@@ -783,27 +799,32 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
         def scattered(x: Any, dim: int, index: Any, src: Any) -> Any:
             return _scatter_into(R.clone(x), dim, index, src, reduce, name)
 
-        return in_place.copy(x, _mapped_along(scattered, x, dim, index, src), name)
-    axis, numbers = _axis_and_numbers(name, x, dim, index)
+        return in_place.copy(x, mapped_along(scattered, x, dim, index, src), name)
+    axis, numbers = axis_and_numbers(name, x, dim, index)
     shape = x._metadata.shape
-    src = _scattered(x, src, numbers, name)
+    src = scattered_values(x, src, numbers, name)
+    check_scattered(name, shape, axis, numbers)
+    if not numbers.size:
+        return in_place.change(x, name, R.clone)
+    if reduce == "multiply":
+        return in_place.change(x, name, R.scatter_multiply, src, along(numbers, axis))
+    if not shape:
+        values = R.reshape(src, ())
+        return in_place.change(x, name, R.add, values) if reduce else in_place.copy(x, values, name)
+    at = along(numbers, axis)
+    return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
+
+
+def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Any) -> None:
+    """Raise if an index reaches beyond a tensor apart from the axis along which it counts."""
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
         raise RuntimeError(
             f"{name}(): Expected index {list(numbers.shape)} to be no larger than self "
             f"{list(shape)} apart from dimension {axis}"
         )
-    if not numbers.size:
-        return in_place.change(x, name, R.clone)
-    if reduce == "multiply":
-        return in_place.change(x, name, R.scatter_multiply, src, _along(numbers, axis))
-    if not shape:
-        values = R.reshape(src, ())
-        return in_place.change(x, name, R.add, values) if reduce else in_place.copy(x, values, name)
-    at = _along(numbers, axis)
-    return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
 
 
-def _scattered(x: Any, src: Any, numbers: Any, name: str) -> Any:
+def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
     """What is scattered: as much of a tensor as there are numbers, or a number everywhere."""
     if not isinstance(src, Variable):
         number = as_number(src)
@@ -910,7 +931,7 @@ def embedding(
         return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
     check_device("embedding", weight, index)
     numbers = _numbers("embedding", index, RuntimeError, int32=True)
-    _check_range("embedding", numbers, shape[0], IndexError)
+    check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
         padding_idx = operator.index(padding_idx)
         # PyTorch asserts here.

@@ -6,13 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.core.modes import check_bool
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.elementwise import clamp, where
-from asyncgrad.ops.functions.index import index_put, index_select
+from asyncgrad.ops.functions.index import (
+    along,
+    axis_and_numbers,
+    check_scattered,
+    copied,
+    index_put,
+    index_select,
+    mapped_along,
+    rows_to_change,
+    scattered_values,
+)
 from asyncgrad.ops.functions.reduction import cumsum
 from asyncgrad.ops.functions.shape import broadcast_to, expand, movedim, reshape
 from asyncgrad.ops.namespace import RECORDED as R
@@ -25,18 +37,24 @@ from asyncgrad.ops.promotion import (
     constant,
     refusal,
 )
+from asyncgrad.ops.renamed import one_node, renamed
 
 __all__ = [
     "index_copy",
     "index_fill",
+    "index_reduce",
     "masked_scatter",
+    "put",
+    "scatter_reduce",
     "select_scatter",
     "slice_scatter",
     "take",
 ]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = (*__all__, "fill_diagonal_")
-IN_PLACE = ("index_copy", "index_fill", "masked_scatter")
+IN_PLACE = (
+    "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
+)  # fmt: skip
 
 
 def _at(axis: int, place: Any) -> tuple[Any, ...]:
@@ -119,6 +137,180 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     first = movedim(x, axis, 0)
     values = expand(value, (len(at), *first.shape[1:]))
     return movedim(index_put(first, (at,), values), 0, axis)
+
+
+#: What an element that is not counted must be, so that it changes nothing.
+_NEUTRAL = {"sum": 0, "prod": 1, "mean": 0}
+
+
+def _neutral(reduce: str, dtype: Any) -> Any:
+    if reduce in _NEUTRAL:
+        return _NEUTRAL[reduce]
+    if dtype.kind == "b":
+        return reduce == "amin"
+    if category(dtype) > 1:
+        return -np.inf if reduce == "amax" else np.inf
+    limits = np.iinfo(dtype)
+    return limits.min if reduce == "amax" else limits.max
+
+
+def _reduced(x: Any, at: tuple[Any, ...], index: Any, src: Any, reduce: str, own: bool) -> Any:
+    """A copy in which elements are reduced with those of `src` that go to the same place."""
+
+    def kept(out: Any) -> Any:
+        return renamed(out, "ScatterReduceBackward0", saves=True, watched=(index,))
+
+    metadata = x._metadata
+    held = copied(x, "scatter_reduce", src)
+    if not own:
+        value = constant(_neutral(reduce, metadata.dtype), x)
+        held = kept(R.put(held, R.expand(value, src._metadata.shape), at))
+    if reduce == "prod":
+        return kept(R.scatter_multiply(held, src, at))
+    if reduce in {"amax", "amin"}:
+        return kept(R.extreme_at(held, src, at, reduce == "amax"))
+    total = kept(R.put_add(held, src, at))
+    if reduce == "sum":
+        return total
+    one = constant(1, x)
+    counts = R.clone(R.expand(one, metadata.shape))
+    if not own:
+        counts = R.put(counts, R.expand(constant(0, x), src._metadata.shape), at)
+    counts = R.put_add(counts, R.expand(one, src._metadata.shape), at)
+    counts = where(R.eq(counts, 0), one, counts)
+    return (R.div_floor if category(metadata.dtype) < 2 else R.div)(total, counts)
+
+
+_KINDS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _check_reduction(name: str, x: Any, reduce: Any, include_self: Any, kinds: Any) -> None:
+    if reduce not in kinds:
+        raise RuntimeError(
+            f"{name}(): Expected reduce to be one of {', '.join(kinds)} but got {reduce!r}"
+        )
+    check_bool(name, "include_self", include_self)
+    kind = x._metadata.dtype.kind
+    if (kind == "b" and reduce == "mean") or (kind == "c" and reduce in {"amax", "amin"}):
+        raise NotImplementedError(f'"{name}" by {reduce} not implemented for {x.dtype}')
+
+
+@writes
+@one_node("ScatterReduceBackward0")
+def scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A copy of `input` in which elements are reduced with those of `src` along `dim`.
+
+    Args:
+        input: the tensor.
+        dim: the axis.
+        index: where the elements of `src` go, no larger than `src`, nor than `input` apart from
+            `dim`.
+        src: a tensor of the dtype of `input`.
+        reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
+        include_self: the elements of `input` count; else they stay only where nothing goes.
+
+    Raises:
+        RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
+            dtypes do not fit.
+        NotImplementedError: for extremes of complex numbers, or means of booleans.
+    """
+    name = "scatter_reduce"
+    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(src, name, 4)
+    _check_reduction(name, x, reduce, include_self, _KINDS)
+    if getattr(index, "_batched", False):
+
+        def example(x: Any, dim: int, index: Any, src: Any) -> Any:
+            return scatter_reduce(x, dim, index, src, reduce, include_self=include_self)
+
+        return mapped_along(example, x, dim, index, y)
+    axis, numbers = axis_and_numbers(name, x, dim, index)
+    shape = x._metadata.shape
+    y = scattered_values(x, y, numbers, name)
+    check_scattered(name, shape, axis, numbers)
+    if not numbers.size:
+        return R.clone(x)
+    if not shape:
+        numbers, y = numbers.reshape(1), reshape(y, (1,))
+        return reshape(_reduced(reshape(x, (1,)), (numbers,), index, y, reduce, include_self), ())
+    return _reduced(x, along(numbers, axis), index, y, reduce, include_self)
+
+
+@writes
+@one_node("IndexReduceBackward0")
+def index_reduce(
+    input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A copy of `input` in which slices along `dim` are reduced with those of `source`.
+
+    Args:
+        input: the tensor.
+        dim: the axis.
+        index: where each slice of `source` goes, of one axis.
+        source: of the dtype of `input`, and of its shape apart from `dim`.
+        reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
+        include_self: the slices of `input` count; else they stay only where nothing goes.
+
+    Raises:
+        IndexError: if a number is out of range, or `index` has more than one axis.
+        RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
+        NotImplementedError: for extremes of complex numbers, or means of booleans.
+    """
+    name = "index_reduce"
+    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(source, name, 4)
+    at = as_tensor_operand(index, name, 3)
+    _check_reduction(name, x, reduce, include_self, _KINDS[1:])
+    if at._batched:
+        return by_parts(index_reduce, x, dim, at, y, reduce, include_self=include_self)
+    shape = x._metadata.shape
+    axis = one_dim(name, dim, len(shape))
+    check_device(name, x, at, y)
+    numbers = rows_to_change(name, x, axis, at, y, IndexError)
+    if not shape:
+        line = reshape(x, (1,))
+        out = _reduced(line, (numbers.reshape(1),), at, reshape(y, (1,)), reduce, include_self)
+        return reshape(out, ())
+    places = (*(slice(None),) * axis, numbers.reshape(-1))
+    return _reduced(x, places, at, y, reduce, include_self)
+
+
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """A copy of `input` with the elements of `source` at places of the flattened tensor.
+
+    Args:
+        input: the tensor.
+        index: int64; negative numbers count from the end.
+        source: of the dtype of `input`, with as many elements as `index`.
+        accumulate: add to what is there; what is named twice gets both.
+
+    Raises:
+        IndexError: if a number is out of range, or the numbers of elements differ.
+        RuntimeError: if the dtypes do not fit.
+    """
+    x, y = as_tensor_operand(input, "put", 1), as_tensor_operand(source, "put", 3)
+    at = as_tensor_operand(index, "put", 2)
+    if at._metadata.dtype != np.int64:
+        raise RuntimeError(f"put(): Expected a long tensor for index, but got {at.dtype}")
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"put(): self and source expected to have the same dtype, but got self.dtype = "
+            f"{x.dtype} and source.dtype = {y.dtype}"
+        )
+    check_device("put", x, at, y)
+    check_bool("put", "accumulate", accumulate)
+    if at.numel() != y.numel():
+        raise IndexError(
+            f"put(): Expected source and index to have the same number of elements, but got "
+            f"source.numel() = {y.numel()}, index.numel() = {at.numel()}"
+        )
+    length = x.numel()
+    if not at._batched and _is_outside(at._array, length):
+        raise IndexError(f"put(): out of range: tried to put into a tensor of {length} elements")
+    if not at.numel():
+        return R.clone(x)
+    flat = index_put(reshape(x, (-1,)), (reshape(at, (-1,)),), reshape(y, (-1,)), accumulate)
+    return reshape(flat, x.shape)
 
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:

@@ -1,0 +1,164 @@
+"""What is reduced with elements that go to the same place, and what is put there."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+NAMES = ["index_reduce", "put", "scatter_reduce"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(name, dtypes=("float64", "int64", "bool"), limit=12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changes_in_place_are_pytorchs(name):
+    oracle.check_in_place(name, dtypes=("float64", "int64"), limit=4)
+
+
+@pytest.mark.parametrize("name", ["put", "scatter_reduce"])
+def test_tangents_are_pytorchs(name):
+    assert oracle.check_forward(name, limit=4) > 0
+
+
+ZEROS = {
+    "one": ([3.0], [2.0, 5.0, 0.0]),
+    "two": ([3.0], [0.0, 5.0, 0.0]),
+    "its own": ([0.0], [2.0, 5.0, 7.0]),
+    "its own and one": ([0.0], [2.0, 5.0, 0.0]),
+    "three": ([3.0], [0.0, 0.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_second_derivatives_of_products_with_zeros_are_exact(name):
+    """PyTorch refuses those of two zeros in one place."""
+    first, factors = ZEROS[name]
+    weights = ag.tensor([1.0, 2.0, 3.0], dtype=ag.float64)
+    results = []
+    for way in ("scattered", "multiplied"):
+        x = ag.tensor(first, dtype=ag.float64, requires_grad=True)
+        y = ag.tensor(factors, dtype=ag.float64, requires_grad=True)
+        if way == "scattered":
+            out = ag.scatter_reduce(x, 0, ag.zeros(3, dtype=ag.int64), y, "prod")
+        else:
+            out = x * y[0] * y[1] * y[2]
+        by_x, by_y = ag.grad(out.sum(), (x, y), create_graph=True)
+        second = ag.grad((by_y * weights).sum() + by_x.sum(), (x, y))
+        results.append([t.tolist() for t in (by_x, by_y, *second)])
+    assert results[0] == results[1]
+
+
+INDEX = [[2, 0], [0, 2], [2, 2]]
+CALLS = {
+    **{
+        f"scatter_reduce {reduce}": lambda x, i, y, reduce=reduce: ag.scatter_reduce(
+            x, 0, i, y, reduce, include_self=False
+        )
+        for reduce in ("sum", "prod", "mean", "amax", "amin")
+    },
+    "index_reduce": lambda x, i, y: ag.index_reduce(x, 0, i[0], y[:2], "amax"),
+    "put": lambda x, i, y: ag.put(x, i, y, True),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("batched", [(0,), (1,), (2,), (0, 1, 2)])
+def test_examples_are_reduced_alone(name, batched):
+    rng = np.random.default_rng(0)
+    x, y = (ag.tensor(rng.standard_normal((2, *s))) for s in ((4, 2), (3, 2)))
+    i = ag.tensor([INDEX, INDEX[::-1]])
+    arguments = [t if place in batched else t[0] for place, t in enumerate((x, i, y))]
+    dims = tuple(0 if place in batched else None for place in range(3))
+    found = ag.func.vmap(CALLS[name], dims)(*arguments)
+    for k in range(2):
+        alone = [t[k] if place in batched else t for place, t in enumerate(arguments)]
+        np.testing.assert_allclose(found[k].numpy(), CALLS[name](*alone).numpy(), rtol=1e-12)
+
+
+def test_an_index_that_changes_before_the_pass_is_noticed():
+    for reduce in ("sum", "prod", "mean", "amax"):
+        x = ag.ones(3, requires_grad=True)
+        index = ag.tensor([0, 0])
+        y = ag.scatter_reduce(x, 0, index, x[:2], reduce)
+        index.fill_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_devices_have_them_too():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((4, 2)), requires_grad=True)
+    z = x.detach().to("sim:0").requires_grad_()
+    for reduce in ("sum", "prod", "mean", "amax", "amin"):
+        results = []
+        for t in (x, z):
+            index = ag.tensor(INDEX).to(t.device)
+            out = ag.scatter_reduce(t, 0, index, t[:3] * 2, reduce, include_self=False)
+            results.append((out, *ag.grad(out.sum(), t)))
+        for expected, found in zip(*results, strict=True):
+            np.testing.assert_allclose(
+                found.detach().cpu().numpy(), expected.detach().numpy(), rtol=1e-12
+            )
+
+
+def _index(T, *numbers):
+    return T.tensor(numbers)
+
+
+BAD = {
+    "a row that there is not": lambda T, x, y: x.index_reduce(0, _index(T, 5), y, "prod"),
+    "a row below 0": lambda T, x, y: x.index_reduce(0, _index(T, -1), y, "prod"),
+    "rows in two axes": lambda T, x, y: x.index_reduce(0, _index(T, [0]), y, "prod"),
+    "rows of floats": lambda T, x, y: x.index_reduce(0, _index(T, 0.0), y, "prod"),
+    "wide rows": lambda T, x, y: x.index_reduce(0, _index(T, 0), T.ones(1, 5), "prod"),
+    "too many rows": lambda T, x, y: x.index_reduce(0, _index(T, 0, 1), y, "prod"),
+    "rows that are summed": lambda T, x, y: x.index_reduce(0, _index(T, 0), y, "sum"),
+    "other rows": lambda T, x, y: x.index_reduce(0, _index(T, 0), y.double(), "prod"),
+    "no axis": lambda T, x, y: x.index_reduce(3, _index(T, 0), y, "prod"),
+    "a place that there is not": lambda T, x, y: x.scatter_reduce(0, _index(T, [5]), y, "prod"),
+    "add": lambda T, x, y: x.scatter_reduce(0, _index(T, [0]), y, "add"),
+    "a number": lambda T, x, y: x.scatter_reduce(0, _index(T, [0]), 2.0, "sum"),
+    "the mean of truths": lambda T, x, y: x.bool().scatter_reduce(
+        0, _index(T, [0]), y.bool(), "mean"
+    ),
+    "the greatest of complex": lambda T, x, y: (x * 1j).scatter_reduce(
+        0, _index(T, [0]), y * 1j, "amax"
+    ),
+    "no bool": lambda T, x, y: x.scatter_reduce(0, _index(T, [0]), y, "sum", include_self=1),
+    "put outside": lambda T, x, y: x.put(_index(T, 20), T.ones(1)),
+    "put too few": lambda T, x, y: x.put(_index(T, -1, 0), T.ones(1)),
+    "put at floats": lambda T, x, y: x.put(_index(T, 0.0), T.ones(1)),
+    "put at int32": lambda T, x, y: x.put(_index(T, 0).int(), T.ones(1)),
+    "put integers": lambda T, x, y: x.put(_index(T, 0), T.tensor([1])),
+    "put into nothing": lambda T, x, y: T.ones(0).put(_index(T, 0), T.ones(1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("name", BAD)
+def test_what_pytorch_refuses_is_refused(name):
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  the class is compared
+        BAD[name](torch, torch.ones(3, 4), torch.ones(1, 4))
+    with pytest.raises(oracle.error_class(theirs.value)):
+        BAD[name](ag, ag.ones(3, 4), ag.ones(1, 4))
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_no_axes_and_nothing_are_as_in_pytorch():
+    for T in (torch, ag):
+        two, three, zero = T.tensor(2.0), T.tensor(3.0), T.tensor(0)
+        assert two.index_reduce(0, zero, three, "prod").item() == 6
+        assert two.scatter_reduce(0, zero, three, "mean").item() == 2.5
+        assert two.put(zero, three, True).item() == 5
+        none = T.zeros(0, 4, dtype=T.int64)
+        assert T.ones(3, 4).scatter_reduce(0, none, T.ones(1, 4), "prod").sum().item() == 12
+        assert T.ones(0).put(none.reshape(-1), T.ones(0)).tolist() == []
