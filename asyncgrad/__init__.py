@@ -48,6 +48,7 @@ from asyncgrad.ops.functions import compared as _compared
 from asyncgrad.ops.functions import convolution as _convolutions
 from asyncgrad.ops.functions import creation as _creation
 from asyncgrad.ops.functions import data as _data
+from asyncgrad.ops.functions import distances as _distances
 from asyncgrad.ops.functions import dlpack as _dlpack
 from asyncgrad.ops.functions import dtypes as _dtypes
 from asyncgrad.ops.functions import factored as _factored
@@ -69,6 +70,7 @@ from asyncgrad.ops.functions.compared import *  # noqa: F403  the chapters say w
 from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.creation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.distances import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.dlpack import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
@@ -251,6 +253,7 @@ __all__ += _placed.__all__
 __all__ += _creation.__all__
 __all__ += _data.__all__
 __all__ += _draws.__all__
+__all__ += _distances.__all__
 __all__ += _dtypes.__all__
 __all__ += _parts.__all__
 __all__ += _dlpack.__all__

@@ -38,6 +38,7 @@ from asyncgrad.ops.functions.curves import (
     tanhshrink,
     threshold,
 )
+from asyncgrad.ops.functions.distances import pdist
 from asyncgrad.ops.functions.dropout import (
     alpha_dropout,
     dropout,
@@ -185,6 +186,7 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",

@@ -246,6 +246,10 @@ def _bmm(call: Call, x: Any, y: Any) -> Any:
     return _parted(R.bmm(_merged(x), _merged(y)), call.size)
 
 
+def _distances(call: Call, x: Any, y: Any) -> Any:
+    return R.euclidean_distances(*_full(call, (x, y)))
+
+
 def _linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     flags = call.flags
     if not flags[1]:
@@ -455,6 +459,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "dot": _dot,
     "outer": _outer,
     "bmm": _bmm,
+    "euclidean_distances": _distances,
     "addmm": _addmm,
     "contract": _contract,
     "attention": _attention,

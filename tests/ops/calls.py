@@ -70,6 +70,7 @@ FURTHER = (
     lambda x: (ag.erfc(x), ag.erfinv(x / 9), ag.xlogy(x, x + 1), ag.hypot(x, x + 1)),
     lambda x: (ag.copysign(x, -x), ag.nextafter(x, x + 1)),
     lambda x: ag.logcumsumexp(x, 1),
+    lambda x: ag.cdist(x, x.detach() + 1, compute_mode="use_mm_for_euclid_dist"),
     lambda x: ag.scatter_reduce(x, 0, _I[:2], x[1:], "amax"),
     lambda x: (_I ^ _I, _I << _I, _I >> _I),
     lambda x: ag.scatter(x, 0, _I[:1], 2.0, reduce="multiply"),

@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from asyncgrad.devices.quiet import quiet
 from asyncgrad.ops.entry import linear, operation
 from asyncgrad.ops.fused import fused
 
@@ -152,6 +153,34 @@ def _products(xp: Any, x: Any, y: Any) -> Any:
     return out if out.dtype == x.dtype else out.astype(x.dtype)
 
 
+# -- distances ------------------------------------------------------------------------------------
+
+
+def _euclidean_distances(xp: Any, x: Any, y: Any) -> Any:
+    """Of all rows of one matrix from all rows of another."""
+    sizes = xp.sum(x * x, -1)[..., None] + xp.sum(y * y, -1)[..., None, :]
+    return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, _adjoint(xp, y)), 0))
+
+
+def _over_distance(F: Any, g: Any, out: Any) -> Any:
+    """Divided by the distance, and 0 where there is none."""
+    nothing = F.zeros_of(out)
+    none = F.eq(out, nothing)
+    return F.where(none, nothing, F.div(g, F.where(none, F.add_scalar(nothing, 1), out)))
+
+
+def _apart(F: Any, shares: Any, x: Any, y: Any) -> Any:
+    """How the rows of `x` are drawn from those of `y`, each by its share."""
+    last = len(shares.shape) - 1
+    return F.sub(F.mul(x, F.sum(shares, (last,), True)), F.bmm(shares, y))
+
+
+def _lengthened(F: Any, t: Any, x: Any, y: Any) -> Any:
+    """For all pairs of rows the product of a row's tangent and what lies between the two."""
+    last = len(t.shape) - 1
+    return F.sub(F.sum(F.mul(t, x), (last,), True), F.bmm(t, F.adjoint(y)))
+
+
 ENTRIES = (
     linear("adjoint", _adjoint, lambda F, g: F.adjoint(g), fresh=False, passes=True, view=True),
     operation(
@@ -279,5 +308,20 @@ ENTRIES = (
         },
         node="BmmBackward0",
         cost=_contract_cost,
+    ),
+    operation(
+        "euclidean_distances",
+        quiet(_euclidean_distances),
+        "x y",
+        pulls={
+            "x": lambda F, g, x, y, out: _apart(F, _over_distance(F, g, out), x, y),
+            "y": lambda F, g, x, y, out: _apart(F, F.adjoint(_over_distance(F, g, out)), y, x),
+        },
+        pushes={
+            "x": lambda F, t, x, y, out: _over_distance(F, _lengthened(F, t, x, y), out),
+            "y": lambda F, t, x, y, out: _over_distance(F, F.adjoint(_lengthened(F, t, y, x)), out),
+        },
+        node="CdistBackward0",
+        cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),
     ),
 )

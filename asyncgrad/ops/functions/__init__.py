@@ -9,6 +9,7 @@ from asyncgrad.ops.functions import (
     conversion,
     creation,
     data,
+    distances,
     dlpack,
     dtypes,
     elementwise,
@@ -60,5 +61,6 @@ CHAPTERS = (
     combined,
     compared,
     placed,
+    distances,
     transcendental,
 )
