@@ -15,6 +15,7 @@ from asyncgrad import (
     nn,
     optim,
     random,
+    special,
     sync,
     utils,
 )
@@ -235,6 +236,7 @@ __all__ = [
     "set_printoptions",
     "set_rng_state",
     "short",
+    "special",
     "strided",
     "sync",
     "trace",

@@ -33,8 +33,8 @@ date.
   or no number.
 - **Modes**: `b` backward, `bb` double backward of any order, `f` forward mode.
 - **Forms**: `ag` the function `asyncgrad.name`, `F` the one of `asyncgrad.nn.functional`, `linalg`
-  of `asyncgrad.linalg`, `fft` of `asyncgrad.fft`, `m` the method of `Tensor`, `_` the method that
-  works in place.
+  of `asyncgrad.linalg`, `special` of `asyncgrad.special`, `fft` of `asyncgrad.fft`, `m` the method
+  of `Tensor`, `_` the method that works in place.
 
 What holds for all: names, arguments, results, dtypes and classes of errors are PyTorch's, gradients
 of complex numbers follow its convention, and so do kinks. Differences, for all functions: memory
@@ -48,7 +48,33 @@ DIFFERENCES = {
     "as_strided_scatter": "PyTorch's gradient by `input` is that of what is overwritten",
     "argsort": "equal elements keep their order",
     "bfloat16": "needs ml_dtypes",
-    "erf": "needs SciPy",
+    **dict.fromkeys(
+        (
+            "digamma",
+            "entr",
+            "erf",
+            "erfc",
+            "erfcx",
+            "erfinv",
+            "gammaln",
+            "i0",
+            "i0e",
+            "i1",
+            "i1e",
+            "lgamma",
+            "log_ndtr",
+            "multigammaln",
+            "mvlgamma",
+            "ndtr",
+            "ndtri",
+            "polygamma",
+            "psi",
+            "zeta",
+        ),
+        "needs SciPy",
+    ),
+    "cdist": "has second derivatives and tangents",
+    "pdist": "has second derivatives and tangents",
     "floor_divide": "the gradient is 0, in PyTorch an error",
     "flip": "one axis may be a number",
     "gelu": "needs SciPy in double precision",
@@ -158,6 +184,7 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
             rows[name] = (" ".join(forms), function)
     for title, module, form in (("nn.functional", ag.nn.functional, "F"),
                                 ("linalg", ag.linalg, "linalg"),
+                                ("special", ag.special, "special"),
                                 ("fft", ag.fft, "fft")):  # fmt: skip
         rows = pages.setdefault(title, {})
         for name in sorted(module.__all__):

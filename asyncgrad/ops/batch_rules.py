@@ -397,13 +397,16 @@ _SAME = (
     "tril", "triu", "leaky_relu", "leaky_slope", "elu",
     "elu_slope", "silu", "softplus", "softplus_slope", "logsigmoid",
     "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
-    "imag", "view_as_real", "view_as_complex",
+    "imag", "view_as_real", "view_as_complex", "asinh", "acosh", "atanh", "erfc", "erfinv",
+    "lgamma", "digamma", "polygamma", "entr", "ndtr", "ndtri", "log_ndtr", "erfcx", "i0", "i0e",
+    "i1", "i1e",
 )  # fmt: skip
 _BROADCAST = (
     "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "fmod", "remainder", "atan2",
     "maximum", "minimum", "clamp_low", "clamp_high", "clamp_between", "where", "masked_fill",
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits", "complex",
+    "hypot", "copysign", "xlogy", "xlog1py", "nextafter", "zeta",
 )  # fmt: skip
 _ALIKE = ("mask", "shared", "scale_gradient", "overwrite", "polar_tangent")
 _REDUCTIONS = (

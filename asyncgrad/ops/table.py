@@ -101,7 +101,8 @@ _TENSORS_ONLY = frozenset({
 #: Functions that take a number before a tensor, and those that take nothing but numbers.
 _NUMBERS_FIRST = frozenset({
     "add", "sub", "mul", "div", "pow", "remainder", "div_floor", "div_trunc", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "xlog1py", "xlogy",
+    "zeta",
 })  # fmt: skip
 _ALONE = frozenset({"add", "sub", "mul", "div", "div_floor", "div_trunc"})
 #: What Python's operators call: the functions of the table that leave foreign types to others.

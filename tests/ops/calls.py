@@ -70,6 +70,11 @@ FURTHER = (
     lambda x: (ag.erfc(x), ag.erfinv(x / 9), ag.xlogy(x, x + 1), ag.hypot(x, x + 1)),
     lambda x: (ag.copysign(x, -x), ag.nextafter(x, x + 1)),
     lambda x: ag.logcumsumexp(x, 1),
+    *[
+        getattr(ag.special, name)
+        for name in ("entr", "ndtr", "log_ndtr", "erfcx", "i0", "i0e", "i1", "i1e")
+    ],
+    lambda x: (ag.special.ndtri(x / 9), ag.special.xlog1py(x, x), ag.special.zeta(2.0, x)),
     lambda x: ag.cdist(x, x.detach() + 1, compute_mode="use_mm_for_euclid_dist"),
     lambda x: ag.scatter_reduce(x, 0, _I[:2], x[1:], "amax"),
     lambda x: (_I ^ _I, _I << _I, _I >> _I),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+_ROOT_HALF = math.sqrt(0.5)
 
 
 def _of_scipy(name: str, function: str = "") -> Callable[..., Any]:
@@ -71,6 +72,43 @@ def _xlogy_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
     return F.mul(g, F.div(x, y))
 
 
+@quiet
+def _xlog1py(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "c":
+        refuse("xlog1py", x.dtype)
+    product = x * xp.log1p(y)
+    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
+
+
+def _xlog1py_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mask(F.mul(g, F.log1p(y)), ~((x == 0) & (y <= -1)))
+
+
+def _xlog1py_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mul(g, F.div(x, y + 1))
+
+
+@quiet
+def _zeta(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "fV":
+        refuse("zeta", x.dtype)
+    wide = x.dtype if x.dtype.itemsize > 2 else xp.float32
+    out = needs_scipy("zeta").zeta(x.astype(wide), y.astype(wide))
+    return out.astype(x.dtype, copy=False)
+
+
+def _zeta_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mul(g, -(x * F.zeta(x + 1, y)))
+
+
+def _over_itself(F: Any, x: Any, out: Any) -> Any:
+    """The values of an odd function of slope 0.5 at 0, divided by where they are taken."""
+    nothing = F.zeros_of(x)
+    at_zero = F.eq(x, nothing)
+    half = F.add_scalar(nothing, 0.5)
+    return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
+
+
 def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
     """Forwards or backwards, depending on whether the sign was changed."""
     return F.mul(g, F.mul(F.sgn(x), F.sgn(out)))
@@ -91,6 +129,60 @@ ENTRIES = (
         "n",
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         pushes={"x": lambda F, t, x, n: F.mul(t, F.polygamma(x, n + 1))},
+    ),
+    unary("entr", lambda F, x: -1 - F.log(x), _of_scipy("entr"), node="SpecialEntrBackward0"),
+    unary("ndtr", lambda F, x: F.normal_pdf(x), _of_scipy("ndtr"), node="SpecialNdtrBackward0"),
+    unary(
+        "ndtri",
+        lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
+        _of_scipy("ndtri"),
+        node="SpecialNdtriBackward0",
+    ),
+    unary(
+        "log_ndtr",
+        lambda F, x: F.reciprocal(F.erfcx(x * -_ROOT_HALF)) * (_TWO_OVER_ROOT_PI * _ROOT_HALF),
+        _of_scipy("log_ndtr"),
+        node="SpecialLogNdtrBackward0",
+    ),
+    unary(
+        "erfcx",
+        lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
+        _of_scipy("erfcx"),
+        node="SpecialErfcxBackward0",
+    ),
+    unary("i0", lambda F, x: F.i1(x), _of_scipy("i0")),
+    unary(
+        "i0e",
+        lambda F, x, out: F.i1e(x) - F.sgn(x) * out,
+        _of_scipy("i0e"),
+        node="SpecialI0EBackward0",
+    ),
+    unary(
+        "i1",
+        lambda F, x, out: F.i0(x) - _over_itself(F, x, out),
+        _of_scipy("i1"),
+        node="SpecialI1Backward0",
+    ),
+    unary(
+        "i1e",
+        lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _over_itself(F, x, out),
+        _of_scipy("i1e"),
+        node="SpecialI1EBackward0",
+    ),
+    # By the first input there is none.
+    binary(
+        "zeta",
+        forward=_zeta,
+        pulls={"y": part(_zeta_by_y)},
+        pushes={"y": part(_zeta_by_y)},
+        node="SpecialZetaBackward0",
+    ),
+    binary(
+        "xlog1py",
+        forward=_xlog1py,
+        pulls={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
+        pushes={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
+        node="SpecialXlog1PyBackward0",
     ),
     binary(
         "hypot",

@@ -31,9 +31,11 @@ __all__ = [
     "fmin",
     "heaviside",
     "hypot",
+    "i0",
     "lgamma",
     "logaddexp2",
     "logit",
+    "mvlgamma",
     "nextafter",
     "polygamma",
     "rad2deg",
@@ -47,6 +49,7 @@ acosh = of_one("acosh", "The inverse hyperbolic cosine, NaN below 1.")
 asinh = of_one("asinh", "The inverse hyperbolic sine.")
 atanh = of_one("atanh", "The inverse hyperbolic tangent, NaN beyond -1 and 1.")
 erfc = of_one("erfc", "One minus the error function.")
+i0 = of_one("i0", "The modified Bessel function of the first kind, of order 0.")
 erfinv = of_one("erfinv", "The inverse of the error function, NaN beyond -1 and 1.")
 lgamma = of_one("lgamma", "The logarithm of the absolute value of the gamma function.")
 digamma = of_one("digamma", "The derivative of the logarithm of the gamma function.")
@@ -54,6 +57,27 @@ hypot = of_two("hypot", "The length of the hypotenuse, `sqrt(input**2 + other**2
 copysign = of_two("copysign", "The absolute values of `input` with the signs of `other`.")
 xlogy = of_two("xlogy", "`input * log(other)`, and 0 where `input` is, broadcast.")
 nextafter = of_two("nextafter", "The next number after `input` in the direction of `other`.")
+
+
+@writes
+@one_node("MvlgammaBackward0")
+def mvlgamma(input: Any, p: int) -> Any:
+    """The logarithm of the multivariate gamma function of dimension `p`.
+
+    Args:
+        input: any real tensor, above `(p - 1) / 2`.
+        p: the dimension.
+
+    Raises:
+        RuntimeError: if the dimension is less than 1.
+    """
+    if p < 1:
+        raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
+    x = _floating(input, "mvlgamma")
+    out = R.lgamma(x)
+    for i in range(1, p):
+        out = R.add(out, R.lgamma(R.sub_scalar(x, i / 2)))
+    return R.add_scalar(out, p * (p - 1) / 4 * math.log(math.pi))
 
 
 def polygamma(n: int, input: Any) -> Any:
