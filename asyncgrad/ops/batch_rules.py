@@ -399,7 +399,7 @@ _SAME = (
     "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
     "imag", "view_as_real", "view_as_complex", "asinh", "acosh", "atanh", "erfc", "erfinv",
     "lgamma", "digamma", "polygamma", "entr", "ndtr", "ndtri", "log_ndtr", "erfcx", "i0", "i0e",
-    "i1", "i1e",
+    "i1", "i1e", "lu_packed", "matrix_exp",
 )  # fmt: skip
 _BROADCAST = (
     "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "fmod", "remainder", "atan2",

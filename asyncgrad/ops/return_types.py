@@ -142,6 +142,41 @@ class linalg_svd(NamedTuple):
     Vh: Any
 
 
+class _Triangles(NamedTuple):
+    """A permutation, a lower and an upper triangle."""
+
+    P: Any
+    L: Any
+    U: Any
+
+
+class linalg_lu(_Triangles):
+    """What `linalg.lu` returns."""
+
+    __slots__ = ()
+
+
+class lu_unpack(_Triangles):
+    """What `lu_unpack` returns."""
+
+    __slots__ = ()
+
+
+class linalg_lu_factor(NamedTuple):
+    """What `linalg.lu_factor` returns."""
+
+    LU: Any
+    pivots: Any
+
+
+class linalg_lu_factor_ex(NamedTuple):
+    """What `linalg.lu_factor_ex` returns."""
+
+    LU: Any
+    pivots: Any
+    info: Any
+
+
 class linalg_inv_ex(NamedTuple):
     """What `linalg.inv_ex` returns."""
 

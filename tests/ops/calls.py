@@ -108,6 +108,7 @@ FURTHER = (
     lambda x: (ag.linalg.pinv(x), ag.linalg.det(x[:, 1:]), tuple(ag.linalg.slogdet(x[:, 1:]))),
     lambda x: ag.linalg.cholesky(x @ x.mT + 0.1 * ag.eye(3, dtype=x.dtype)),
     lambda x: ag.linalg.solve(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype), x),
+    lambda x: (ag.linalg.lu(x), ag.linalg.lu(x.mT), ag.matrix_exp(x[:, :3])),
     lambda x: ag.linalg.inv(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype)),
 )
 #: Elements of the largest array of a call.

@@ -7,11 +7,12 @@ any order come out of the same few lines.
 
 from __future__ import annotations
 
+from math import factorial, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hush, quiet, unhush
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops.derivatives.linalg import conjugate
 from asyncgrad.ops.entry import operation
@@ -497,6 +498,155 @@ def _results(decompose: Any, node: str, names: tuple[str, ...], **rules: Any) ->
     return [one(place, name) for place, name in enumerate(names)]
 
 
+# -- elimination ----------------------------------------------------------------------------------
+
+
+def eliminate(xp: Any, x: Any) -> tuple[Any, Any]:
+    """The rows that pivots were found in, counted from 1 as LAPACK does, and the rows' new order.
+
+    Args:
+        xp: the array library.
+        x: of shape (..., m, n).
+
+    Returns:
+        Arrays of shapes (..., min(m, n)) and (..., m).
+    """
+    *lead, m, n = x.shape
+    left = x.reshape(prod(lead), m, n).copy()
+    each = xp.arange(len(left))
+    pivots = xp.zeros((len(left), min(m, n)), np.int32)
+    order = xp.zeros((len(left), m), np.int64) + xp.arange(m)
+    for i in range(min(m, n)):
+        column = left[:, i:, i]
+        size = xp.abs(column.real) + xp.abs(column.imag) if x.dtype.kind == "c" else abs(column)
+        found = size.argmax(1) + i
+        pivots[:, i] = found + 1
+        for part in (left, order):
+            row = part[each, found]
+            part[each, found] = part[:, i]
+            part[:, i] = row
+        _clear_below(xp, left, i)
+    return pivots.reshape(*lead, min(m, n)), order.reshape(*lead, m)
+
+
+def _clear_below(xp: Any, left: Any, i: int) -> None:
+    """One step: the factors below a pivot, and what they leave of the rows there."""
+    pivot = left[..., i, i, None]
+    left[..., i + 1 :, i] /= xp.where(pivot == 0, xp.ones_like(pivot), pivot)
+    left[..., i + 1 :, i + 1 :] -= left[..., i + 1 :, i, None] * left[..., i, None, i + 1 :]
+
+
+@quiet
+def _lu_packed(xp: Any, x: Any) -> Any:
+    """Both triangles in one matrix, without the ones of the lower; rows stay where they are."""
+    left = xp.array(x)
+    for i in range(min(x.shape[-2:])):
+        _clear_below(xp, left, i)
+    return left
+
+
+def _split(F: Any, x: Any) -> tuple[Any, Any, Any]:
+    """The square part of matrices, and what is beside and below it; None if nothing is."""
+    *lead, m, n = x.shape
+    last, side = len(lead) + 1, min(m, n)
+    square = F.narrow(F.narrow(x, last, 0, side), last - 1, 0, side)
+    beside = F.narrow(x, last, side, n - side) if n > side else None
+    below = F.narrow(x, last - 1, side, m - side) if m > side else None
+    return square, beside, below
+
+
+def _triangles(F: Any, square: Any) -> tuple[Any, Any]:
+    one = F.add_scalar(F.zeros_of(_diagonal(F, square)), 1)
+    return F.add(F.tril(square, -1), _on_diagonal(F, one)), F.triu(square, 0)
+
+
+def _joined(F: Any, square: Any, beside: Any, below: Any) -> Any:
+    last = len(square.shape) - 1
+    if beside is not None:
+        return F.cat([square, beside], last)
+    return square if below is None else F.cat([square, below], last - 1)
+
+
+def _lu_back(F: Any, g: Any, out: Any) -> Any:
+    square, beside, below = _split(F, out)
+    by_square, by_beside, by_below = _split(F, g)
+    lower, upper = _triangles(F, square)
+    by_lower = F.bmm(_adjoint(F, lower), F.tril(by_square, -1))
+    by_upper = F.bmm(F.triu(by_square, 0), _adjoint(F, upper))
+    if beside is not None:
+        by_lower = F.sub(by_lower, F.bmm(by_beside, _adjoint(F, beside)))
+        by_beside = F.solve(_adjoint(F, lower), by_beside)
+    if below is not None:
+        by_upper = F.sub(by_upper, F.bmm(_adjoint(F, below), by_below))
+        by_below = _solve_right(F, by_below, upper)
+    inner = F.add(F.tril(by_lower, -1), F.triu(by_upper, 0))
+    inner = _solve_right(F, F.solve(_adjoint(F, lower), inner), upper)
+    return _joined(F, inner, by_beside, by_below)
+
+
+def _lu_push(F: Any, t: Any, out: Any) -> Any:
+    square, beside, below = _split(F, out)
+    of_square, of_beside, of_below = _split(F, t)
+    lower, upper = _triangles(F, square)
+    turned = _adjoint(F, upper)
+    inner = _solve_right(F, F.solve(lower, of_square), turned)
+    of_lower, of_upper = F.bmm(lower, F.tril(inner, -1)), F.bmm(F.triu(inner, 0), upper)
+    if beside is not None:
+        of_beside = F.solve(lower, F.sub(of_beside, F.bmm(of_lower, beside)))
+    if below is not None:
+        of_below = _solve_right(F, F.sub(of_below, F.bmm(below, of_upper)), turned)
+    return _joined(F, F.add(of_lower, of_upper), of_beside, of_below)
+
+
+# -- exponentials ---------------------------------------------------------------------------------
+
+#: The coefficients of the Pade approximant of order 13, and up to which norm it is exact.
+#: Source: Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited" (2005).
+_PADE = tuple(
+    [factorial(26 - i) * factorial(13) / (factorial(26) * factorial(13 - i) * factorial(i))
+     for i in range(14)]
+)  # fmt: skip
+_PADE_REACH = 5.37
+
+
+@quiet
+def _matrix_exp(xp: Any, x: Any) -> Any:
+    if not x.size:
+        return x.copy()
+    if x.dtype.itemsize == 2:
+        return _matrix_exp(xp, x.astype(xp.float32)).astype(x.dtype)
+    norms = abs(x).sum(-2).max(-1)
+    known = xp.isfinite(norms) & (norms > 0)
+    halvings = xp.ceil(xp.log2(xp.where(known, norms, 1) / _PADE_REACH)).clip(0, None)[
+        ..., None, None
+    ]
+    x = (x * xp.exp2(-halvings)).astype(x.dtype, copy=False)
+    one = xp.eye(x.shape[-1], dtype=x.dtype)
+    square, power = x @ x, one
+    odd, even = one * _PADE[1], one * _PADE[0]
+    for i in range(2, 14, 2):
+        power = power @ square
+        even = even + power * _PADE[i]
+        odd = odd + power * _PADE[i + 1]
+    odd = x @ odd
+    out = xp.linalg.solve(even - odd, even + odd)
+    for i in range(int(halvings.max())):
+        out = xp.where(halvings > i, out @ out, out)
+    return out.astype(x.dtype, copy=False)
+
+
+def _exponential_moved(F: Any, t: Any, x: Any) -> Any:
+    """The derivative of the exponential along `t`: a block of that of a matrix twice as large.
+
+    Source: Mathias, "A Chain Rule for Matrix Functions" (1996).
+    """
+    last, n = len(x.shape) - 1, x.shape[-1]
+    first = F.cat([x, t], last)
+    second = F.cat([F.zeros_of(x), x], last)
+    out = F.matrix_exp(F.cat([first, second], last - 1))
+    return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
+
+
 ENTRIES = (
     operation(
         "solve",
@@ -617,5 +767,23 @@ ENTRIES = (
         ("eig_values", "eig_vectors"),
         values=(_eig_values_back, _eig_values_push),
         vectors=(_eig_vectors_back, _eig_vectors_push),
+    ),
+    operation(
+        "lu_packed",
+        _lu_packed,
+        "x",
+        pulls={"x": _lu_back},
+        pushes={"x": _lu_push},
+        node="LinalgLuFactorExBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "matrix_exp",
+        _matrix_exp,
+        "x",
+        pulls={"x": lambda F, g, x: _exponential_moved(F, g, _adjoint(F, x))},
+        pushes={"x": _exponential_moved},
+        node="LinalgMatrixExpBackward0",
+        cost=lambda x: 10 * _cost(x),
     ),
 )

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from asyncgrad.ops import return_types
-from asyncgrad.ops.functions import matrices, norms
+from asyncgrad.ops.functions import elimination, matrices, norms
 from asyncgrad.ops.functions.shape import tril
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
@@ -22,6 +22,10 @@ __all__ = [
     "inverse",
     "kron",
     "logdet",
+    "lu",
+    "lu_solve",
+    "lu_unpack",
+    "matrix_exp",
     "matrix_power",
     "pinverse",
     "qr",
@@ -29,7 +33,7 @@ __all__ = [
     "svd",
 ]
 #: Those that are methods of tensors, and those that have a form in place.
-METHODS = tuple(__all__)
+METHODS = tuple([name for name in __all__ if name != "lu_unpack"])
 IN_PLACE = ()
 
 
@@ -122,6 +126,49 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Any:
     metadata = x._metadata
     one = metadata.F.xp.eye(metadata.shape[-1], dtype=metadata.dtype)
     return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
+
+
+def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+    """Both triangles in one matrix, and which rows changed places; see `linalg.lu_factor`.
+
+    Args:
+        input: of shape (..., m, n).
+        pivot: rows change places; there is no other way.
+        get_infos: return where there is a first 0 on the diagonal of the upper triangle, too.
+    """
+    out = elimination.lu_factor_ex(input, pivot=pivot)
+    return out if get_infos else tuple(out[:2])
+
+
+@writes
+def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Any:
+    """The solutions of equations with matrices whose triangles are known; see `linalg.lu_solve`."""
+    return elimination.lu_solve(LU_data, LU_pivots, input)
+
+
+@writes
+def lu_unpack(
+    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Any:
+    """Permutations P, lower triangles L and upper triangles U from what `lu` returns.
+
+    Args:
+        LU_data: of shape (..., m, n).
+        LU_pivots: int32, of shape (..., min(m, n)).
+        unpack_data: make L and U, which are else empty.
+        unpack_pivots: make P, which is else empty.
+
+    Raises:
+        RuntimeError: if dtypes do not fit.
+    """
+    return return_types.lu_unpack(
+        *elimination.unpacked(LU_data, LU_pivots, unpack_data, unpack_pivots)
+    )
+
+
+def matrix_exp(input: Any) -> Any:
+    """The exponentials of square matrices; see `linalg.matrix_exp`."""
+    return elimination.matrix_exp(input)
 
 
 @writes

@@ -1,0 +1,118 @@
+"""Triangles by elimination, what is solved with them, and exponentials of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+NAMES = [
+    "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "linalg.lu_solve", "lu", "lu_solve",
+    "lu_unpack", "matrix_exp",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    # A pivot that is nearly as large as another is found in another row in single precision.
+    oracle.check(name, dtypes=("float64", "complex128"), limit=8)
+    assert oracle.check_forward(name, limit=4) > 0
+
+
+@pytest.mark.parametrize("size", [1e-9, 0.5, 5.3, 20.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_exponentials_are_exact_for_small_and_large_matrices(size, dtype):
+    values = (
+        np.random.default_rng(0).standard_normal((3, 5, 5)) * np.array([1, 0.1, 0])[:, None, None]
+    )
+    values = (values * size).astype(dtype)
+    expected = torch.matrix_exp(torch.tensor(values)).numpy()
+    found = ag.linalg.matrix_exp(ag.tensor(values)).numpy()
+    near = 1e-4 if dtype == "float32" else 1e-11
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=near, atol=near * abs(other).max())
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3)])
+def test_matrices_of_no_full_rank_have_triangles(shape):
+    results = []
+    for T in (torch, ag):
+        x = T.arange(float(np.prod(shape))).reshape(shape)
+        p, lower, upper = T.linalg.lu(x)
+        np.testing.assert_allclose((p @ lower @ upper).numpy(), x.numpy(), atol=1e-5)
+        results.append(p.tolist())
+        assert T.linalg.lu_factor_ex(T.zeros(2, 3, 2)).info.tolist() == [1, 1]
+    assert results[0] == results[1]
+
+
+CALLS = {
+    "lu": lambda x, y: ag.linalg.lu(x).U,
+    "lu_factor": lambda x, y: ag.linalg.lu_factor(x).LU,
+    "lu_solve": lambda x, y: ag.linalg.lu_solve(*ag.linalg.lu_factor(x), y),
+    "lu_unpack": lambda x, y: ag.lu_unpack(*ag.lu(x)).L,
+    "matrix_exp": lambda x, y: ag.matrix_exp(x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_examples_are_taken_apart_alone(name):
+    rng = np.random.default_rng(0)
+    x, y = ag.tensor(rng.standard_normal((3, 4, 4))), ag.tensor(rng.standard_normal((4, 2)))
+    found = ag.func.vmap(lambda x: CALLS[name](x, y))(x)
+    for one, alone in zip(found, x, strict=True):
+        np.testing.assert_allclose(one.numpy(), CALLS[name](alone, y).numpy(), rtol=1e-9)
+
+
+def test_devices_have_them_too():
+    rng = np.random.default_rng(0)
+    x, y = ag.tensor(rng.standard_normal((4, 4)), requires_grad=True), ag.ones(4, 2).double()
+    z = x.detach().to("sim:0").requires_grad_()
+    for name, call in CALLS.items():
+        expected, found = call(x, y), call(z, y.to("sim:0"))
+        assert found.device == z.device, name
+        by_x, by_z = ag.grad(expected.sum(), x)[0], ag.grad(found.sum(), z)[0]
+        np.testing.assert_allclose(found.detach().cpu().numpy(), expected.detach().numpy())
+        np.testing.assert_allclose(by_z.cpu().numpy(), by_x.numpy(), rtol=1e-9)
+
+
+def _solve(T, lu=None, pivots=None, b=None, **more):
+    found = T.linalg.lu_factor(T.eye(3))
+    return T.linalg.lu_solve(
+        found.LU if lu is None else lu,
+        found.pivots if pivots is None else pivots,
+        T.ones(3, 2) if b is None else b,
+        **more,
+    )
+
+
+BAD = {
+    "a vector": lambda T: T.linalg.lu(T.ones(2)),
+    "integers": lambda T: T.linalg.lu(T.ones(2, 2, dtype=T.int64)),
+    "no pivots": lambda T: T.linalg.lu(T.ones(2, 2), pivot=False),
+    "singular": lambda T: T.linalg.lu_factor(T.zeros(2, 2)),
+    "singular and checked": lambda T: T.linalg.lu_factor_ex(T.zeros(2, 2), check_errors=True),
+    "pivots of int64": lambda T: _solve(T, pivots=T.ones(3, dtype=T.int64)),
+    "two dtypes": lambda T: _solve(T, b=T.ones(3, 2).double()),
+    "one right side": lambda T: _solve(T, b=T.ones(3)),
+    "rows": lambda T: _solve(T, b=T.ones(2, 2)),
+    "columns": lambda T: _solve(T, b=T.ones(3, 2), left=False),
+    "no square": lambda T: _solve(T, lu=T.ones(2, 3)),
+    "too few pivots": lambda T: _solve(T, pivots=T.ones(2, dtype=T.int32)),
+    "exponential of a vector": lambda T: T.matrix_exp(T.ones(2)),
+    "exponential of no square": lambda T: T.matrix_exp(T.ones(2, 3)),
+    "exponential of integers": lambda T: T.matrix_exp(T.ones(2, 2, dtype=T.int64)),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_pytorch_refuses_is_refused(name):
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  the class is compared
+        BAD[name](torch)
+    with pytest.raises(oracle.error_class(theirs.value)):
+        BAD[name](ag)
