@@ -110,6 +110,7 @@ from asyncgrad.ops.functions.resized import (
     upsample_bilinear,
     upsample_nearest,
 )
+from asyncgrad.ops.functions.sampled import affine_grid, grid_sample
 from asyncgrad.ops.functions.sequences import ctc_loss
 from asyncgrad.ops.functions.shape import pad
 from asyncgrad.ops.in_place import assign
@@ -120,6 +121,7 @@ __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
+    "affine_grid",
     "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
@@ -152,6 +154,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
