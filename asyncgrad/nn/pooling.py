@@ -75,6 +75,68 @@ class MaxPool2d(_MaxPool):
     _function = F.max_pool2d
 
 
+class MaxPool3d(_MaxPool):
+    """The greatest element of each window of a volume. The arguments are those of `MaxPool1d`."""
+
+    _function = F.max_pool3d
+
+
+class _MaxUnpool(Module):
+    """Zeros with peaks where they were before they were pooled.
+
+    Args:
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moved; its size if None.
+        padding: how far windows reached beyond the sides.
+    """
+
+    _function: Callable[..., Any]
+    _ndim: int
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        self.kernel_size = for_each(kernel_size, self._ndim)
+        self.stride = for_each(kernel_size if stride is None else stride, self._ndim)
+        self.padding = for_each(padding, self._ndim)
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """The peaks of an input of shape (n, channels, *image), or without n, in larger images.
+
+        Args:
+            input: the peaks.
+            indices: where they were, as pooling returns it.
+            output_size: the size of the images; else the least that there could be.
+        """
+        return type(self)._function(
+            input, indices, self.kernel_size, self.stride, self.padding, output_size
+        )
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Zeros with the peaks of a line where they were before `MaxPool1d`."""
+
+    _function = F.max_unpool1d
+    _ndim = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Zeros with the peaks of an image where they were before `MaxPool2d`."""
+
+    _function = F.max_unpool2d
+    _ndim = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Zeros with the peaks of a volume where they were before `MaxPool3d`."""
+
+    _function = F.max_unpool3d
+    _ndim = 3
+
+
 class AvgPool1d(Module):
     """The mean of each window of a line.
 
@@ -117,17 +179,10 @@ class AvgPool1d(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool2d(Module):
-    """The mean of each window of an image.
+class _AvgPool(Module):
+    """The mean of each window of an image or a volume."""
 
-    Args:
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
-        divisor_override: divide the sums by this number.
-    """
+    _function: Callable[..., Any]
 
     def __init__(
         self,
@@ -147,8 +202,8 @@ class AvgPool2d(Module):
         self.divisor_override = divisor_override
 
     def forward(self, input: Any) -> Any:
-        """The means of an input of shape (n, channels, rows, columns), or without n."""
-        return F.avg_pool2d(
+        """The means of an input of shape (n, channels, *image), or without n."""
+        return type(self)._function(
             input,
             self.kernel_size,
             self.stride,
@@ -161,6 +216,27 @@ class AvgPool2d(Module):
     def extra_repr(self) -> str:
         """The options."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of an image.
+
+    Args:
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: the last windows may reach beyond the end.
+        count_include_pad: those zeros count.
+        divisor_override: divide the sums by this number.
+    """
+
+    _function = F.avg_pool2d
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window of a volume. The arguments are those of `AvgPool2d`."""
+
+    _function = F.avg_pool3d
 
 
 class _AdaptiveAvgPool(Module):
@@ -196,6 +272,17 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """
 
     _function = F.adaptive_avg_pool2d
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """The means of windows that divide a volume nearly evenly.
+
+    Args:
+        output_size: the number of windows, or one for each axis; None for as many as there are
+            elements.
+    """
+
+    _function = F.adaptive_avg_pool3d
 
 
 class _AdaptiveMaxPool(Module):
@@ -238,3 +325,15 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """
 
     _function = F.adaptive_max_pool2d
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """The greatest elements of windows that divide a volume nearly evenly.
+
+    Args:
+        output_size: the number of windows, or one for each axis; None for as many as there are
+            elements.
+        return_indices: give where the elements are in their volumes, too.
+    """
+
+    _function = F.adaptive_max_pool3d

@@ -233,7 +233,7 @@ def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
     """One number, or one for each window."""
     if counts.override is not None:
         return counts.override
-    lengths = _held(window, counts.include_pad)
+    lengths = held_elements(window, counts.include_pad)
     if lengths is None:
         return prod(window.kernel)
     rows, columns = (xp.asarray(held, dtype) for held in lengths)
@@ -241,7 +241,7 @@ def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
 
 
 @functools.lru_cache(1024)
-def _held(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
+def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
     """How many elements windows hold along each axis; None if all are full."""
     lengths = []
     uniform = True

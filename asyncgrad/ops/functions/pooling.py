@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +12,15 @@ import numpy as np
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
-from asyncgrad.ops.derivatives.pooling import Counts, Window, peak_indices
+from asyncgrad.ops.derivatives.pooling import Counts, Window, held_elements, peak_indices
 from asyncgrad.ops.functions.convolution import for_each
-from asyncgrad.ops.functions.index import gather
+from asyncgrad.ops.functions.index import check_range, gather
 from asyncgrad.ops.functions.reduction import mean
 from asyncgrad.ops.functions.shape import cat, flatten
+from asyncgrad.ops.leaves import from_host
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
 from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ __all__ = [
     "avg_pool1d",
     "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
 ]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ()
@@ -44,17 +48,18 @@ def _window(
     padding: Any,
     dilation: Any,
     ceil_mode: bool,
+    ndim: int = 2,
 ) -> Window:
-    """The windows of a pooling of two axes, checked."""
+    """The windows of a pooling of two or three axes, checked."""
     shape = x._metadata.shape
-    kernel = for_each(name, "kernel_size", kernel_size, 2)
+    kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = (
         kernel
         if stride is None or (isinstance(stride, (tuple, list)) and not stride)
-        else for_each(name, "stride", stride, 2)
+        else for_each(name, "stride", stride, ndim)
     )
-    pads = for_each(name, "padding", padding, 2)
-    dilations = for_each(name, "dilation", dilation, 2)
+    pads = for_each(name, "padding", padding, ndim)
+    dilations = for_each(name, "dilation", dilation, ndim)
     return _fitted(name, shape, kernel, strides, pads, dilations, bool(ceil_mode))
 
 
@@ -81,20 +86,21 @@ def _fitted(
             f"{name}: pad should be at most half of effective kernel size, but got pad={pads}, "
             f"kernel_size={kernel} and dilation={dilations}"
         )
-    if len(shape) not in {3, 4} or 0 in shape[-3:]:
+    ndim = len(kernel)
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
         raise RuntimeError(
-            f"{name}: Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for "
-            f"input, but got: {list(shape)}"
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor with optional 0 dim "
+            f"batch size for input, but got: {list(shape)}"
         )
-    image = shape[-2:]
+    image = shape[-ndim:]
     out = tuple(
         _pooled_length(*axis, ceil_mode)
         for axis in zip(image, kernel, strides, pads, dilations, strict=True)
     )
     if min(out) <= 0:
         raise RuntimeError(
-            f"{name}: Given input size: {list(shape[-3:])}. Calculated output size: {list(out)}. "
-            f"Output size is too small"
+            f"{name}: Given input size: {list(shape[-ndim - 1 :])}. Calculated output size: "
+            f"{list(out)}. Output size is too small"
         )
     return Window(kernel, strides, pads, dilations, image, out)
 
@@ -104,6 +110,21 @@ def _pooled_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> i
     free = n + 2 * p - d * (k - 1) - 1
     length = (free + (s - 1 if ceil_mode else 0)) // s + 1
     return length - 1 if ceil_mode and (length - 1) * s >= n + p else length
+
+
+def _layers(window: Window) -> tuple[Window, Window]:
+    """Windows of three axes as those within layers, and those across layers of their results."""
+    within = Window(*[axes[1:] for axes in window])
+    (depth, *_), places = window.image, prod(within.out)
+    first = [axes[0] for axes in window[:4]]
+    steps = [(one, other) for one, other in zip(first, (1, 1, 0, 1), strict=True)]
+    return within, Window(*steps, (depth, places), (window.out[0], places))
+
+
+def _flat_layers(x: Any) -> Any:
+    """The last two axes as one."""
+    *lead, rows, columns = x._metadata.shape
+    return R.reshape(x, (*lead, rows * columns))
 
 
 def _as_rows(name: str, x: Any) -> Any:
@@ -202,6 +223,8 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
     """The greatest elements of the windows, and where they are in their planes if asked for."""
     if x._metadata.dtype.kind in "bc":
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    if len(window.kernel) == 3:
+        return _peaks_of_layers(name, x, window, return_indices)
     out = R.max_pool(x, window)
     if not return_indices:
         return out, None
@@ -212,6 +235,52 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
     find = x._metadata.device.launching(peak_indices)
     indices = find(F.xp, x._array, out._array, window)
     return out, wrap(indices, F.metadata_of(indices))
+
+
+def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+    """The same of windows of three axes: the peaks within layers, and then those of these."""
+    within, across = _layers(window)
+    shape = (*x._metadata.shape[:-3], *window.out)
+    flat, places = _peaks(name, x, within, return_indices)
+    out, layers = _peaks(name, _flat_layers(flat), across, return_indices)
+    out = renamed(R.reshape(out, shape), "MaxPool3DWithIndicesBackward0")
+    if not return_indices:
+        return out, None
+    layers = _flat_layers(layers)
+    rows = gather(_flat_layers(_flat_layers(places)), -1, layers)
+    depth = R.div_floor(layers, across.image[1])
+    indices = R.add(rows, R.mul(depth, prod(within.image)))
+    return out, R.reshape(indices, shape)
+
+
+def max_pool3d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: how far apart a window's elements are.
+        ceil_mode: the last windows may reach beyond the end.
+        return_indices: return where the elements are in their volumes, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "max_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, 3)
+    out, indices = _peaks(name, x, window, return_indices)
+    return (out, indices) if return_indices else out
 
 
 def avg_pool1d(
@@ -281,10 +350,65 @@ def avg_pool2d(
     return _means(name, x, window, Counts(count_include_pad, divisor_override))
 
 
+@writes
+def avg_pool3d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """The mean of each window.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: the last windows may reach beyond the end.
+        count_include_pad: those zeros count.
+        divisor_override: divide the sums by this number.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "avg_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 3)
+    if divisor_override == 0:
+        raise RuntimeError(f"{name}: divisor must be not zero")
+    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+
+
 def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
     if category(x._metadata.dtype) == 0 or x._metadata.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
-    return R.avg_pool(x, window, counts)
+    if len(window.kernel) == 2:
+        return R.avg_pool(x, window, counts)
+    whole = x._metadata.dtype.kind in "iu"
+    within, across = _layers(window)
+    sums = counts._replace(override=1)
+    inner = counts if counts.override is None and not whole else sums
+    flat = _flat_layers(R.avg_pool(x, within, inner))
+    means = R.avg_pool(flat, across, sums if whole else counts)
+    means = R.reshape(means, (*x._metadata.shape[:-3], *window.out))
+    if whole:
+        # Towards zero, and that once.
+        return R.div_trunc(means, _divisors(x, window, counts))
+    return renamed(means, "AvgPool3DBackward0")
+
+
+def _divisors(x: Any, window: Window, counts: Counts) -> Any:
+    """What the sums of windows are divided by: a number, or a tensor of integers."""
+    if counts.override is not None:
+        return counts.override
+    lengths = held_elements(window, counts.include_pad)
+    if lengths is None:
+        return prod(window.kernel)
+    numbers = functools.reduce(np.multiply.outer, lengths)
+    return from_host("avg_pool3d", numbers.astype(x._metadata.dtype), x._metadata.device)
 
 
 # -- adaptive -------------------------------------------------------------------------------------
@@ -329,12 +453,13 @@ def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
-    """The windows over the last two axes if all are alike."""
-    image = x._metadata.shape[-2:]
+    """The windows over the last axes if all are alike."""
+    ndim = len(sizes)
+    image = x._metadata.shape[-ndim:]
     if not all(sizes) or any(n % size for n, size in zip(image, sizes, strict=True)):
         return None
     kernel = tuple(n // size for n, size in zip(image, sizes, strict=True))
-    return Window(kernel, kernel, (0, 0), (1, 1), image, sizes)
+    return Window(kernel, kernel, (0,) * ndim, (1,) * ndim, image, sizes)
 
 
 def _averaged(x: Any, axis: int, count: int) -> Any:
@@ -355,13 +480,14 @@ def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
     if window is not None:
         means = _means(name, x, window, Counts(True, None))
     else:
-        ndim = len(x._metadata.shape)
-        means = _averaged(_averaged(x, ndim - 2, sizes[0]), ndim - 1, sizes[1])
+        means = x
+        for axis, size in enumerate(sizes, len(x._metadata.shape) - len(sizes)):
+            means = _averaged(means, axis, size)
     if means is x:
         return x
-    if sizes == (1, 1):
+    if set(sizes) == {1}:
         return renamed(means, "MeanBackward1", saves=False)
-    return renamed(means, "AdaptiveAvgPool2DBackward0", saves=True)
+    return renamed(means, f"AdaptiveAvgPool{len(sizes)}DBackward0", saves=True)
 
 
 def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: bool) -> Any:
@@ -372,21 +498,28 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
         return mapped(lambda batch: _adaptive_peaks(name, batch, sizes, return_indices), x)
     F = x._metadata.F
     places = x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes)
-    *lead, _, _ = places.shape
+    lead = places.shape[: -len(sizes)]
     indices = wrap(places, F.metadata_of(places))
-    picked = gather(flatten(x, -2), -1, R.reshape(indices, (*lead, sizes[0] * sizes[1])))
+    flat = flatten(x, -len(sizes))
+    picked = gather(flat, -1, R.reshape(indices, (*lead, prod(sizes))))
     return R.reshape(picked, places.shape), indices
 
 
 def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     """Where in each image the greatest elements of the windows are."""
-    *lead, height, width = array.shape
+    ndim = len(sizes)
+    lead, image = array.shape[:-ndim], array.shape[-ndim:]
     places = xp.empty((*lead, *sizes), np.int64)
-    for i, (top, bottom) in enumerate(_bins(height, sizes[0])):
-        for j, (left, right) in enumerate(_bins(width, sizes[1])):
-            region = array[..., top:bottom, left:right].reshape(*lead, -1)
-            row, column = xp.divmod(region.argmax(axis=-1), right - left)
-            places[..., i, j] = (top + row) * width + left + column
+    lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
+    for bins in itertools.product(*lines):
+        region = array[(..., *(slice(*ends) for _, ends in bins))].reshape(*lead, -1)
+        rest = region.argmax(axis=-1)
+        place, step = 0, 1
+        for n, (_, (start, end)) in zip(reversed(image), reversed(bins), strict=True):
+            rest, along = xp.divmod(rest, end - start)
+            place = place + (start + along) * step
+            step *= n
+        places[(..., *(i for i, _ in bins))] = place
     return places
 
 
@@ -456,3 +589,172 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
     x = as_tensor_operand(input, name, 1)
     out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 2), return_indices)
     return (out, indices) if return_indices else out
+
+
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+    """The means of windows that divide the volume evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        output_size: the number of windows, or one for each axis; None for as many as there are
+            elements.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_avg_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    return _adaptive_means(name, x, _sizes(name, x, output_size, 3))
+
+
+def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The greatest elements of windows that divide the volume evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        output_size: the number of windows, or one for each axis; None for as many as there are
+            elements.
+        return_indices: return where the elements are in their volumes, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_max_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 3), return_indices)
+    out = renamed(out, "AdaptiveMaxPool3DBackward0")
+    return (out, indices) if return_indices else out
+
+
+# -- back to where peaks were ---------------------------------------------------------------------
+
+
+def _unpooled(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    output_size: Any,
+    ndim: int,
+) -> Any:
+    name = f"max_unpool{ndim}d"
+    x, at = as_tensor_operand(input, name, 1), as_tensor_operand(indices, name, 2)
+    shape = x._metadata.shape
+    kernel = for_each(name, "kernel_size", kernel_size, ndim)
+    strides = kernel if stride is None else for_each(name, "stride", stride, ndim)
+    pads = for_each(name, "padding", padding, ndim)
+    usual = [
+        (n - 1) * s + k - 2 * p
+        for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=False)
+    ]
+    out = _unpooled_size(name, usual, strides, output_size)
+    if at._metadata.dtype != np.int64:
+        raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {at.dtype}")
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the batch's are "
+            f"not empty, but got input of size {list(shape)}"
+        )
+    if at._metadata.shape != shape:
+        raise RuntimeError(
+            f"{name}: Expected shape of indices to be same as that of the input tensor "
+            f"({list(shape)}) but got indices tensor with shape: {list(at._metadata.shape)}"
+        )
+    if x._metadata.dtype.kind in "bc":
+        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
+    check_device(name, x, at)
+    if at._batched:
+        return by_parts(_unpooled, x, at, kernel_size, stride, padding, output_size, ndim)
+    lead = shape[:-ndim]
+    rows, volume = prod(lead), prod(out)
+    numbers = at._array.reshape(rows, prod(shape[-ndim:]))
+    check_range(name, numbers, volume, RuntimeError)
+    places = (np.arange(rows)[:, None], numbers)
+    values = R.reshape(x, numbers.shape)
+    node = f"MaxUnpool{max(ndim, 2)}DBackward0"
+    spread = R.zeros_put(values, (rows, volume), places)
+    renamed(spread, node, saves=True, watched=(at,))
+    return renamed(R.reshape(spread, (*lead, *out)), node if ndim > 1 else "SqueezeBackward1")
+
+
+def _unpooled_size(
+    name: str, usual: list[int], strides: tuple[int, ...], output_size: Any
+) -> tuple[int, ...]:
+    """What an unpooled image measures: as asked for, if that is near enough."""
+    if output_size is None:
+        return tuple(usual)
+    ndim, size = len(strides), list(output_size)
+    if len(size) == ndim + 2:
+        size = size[2:]
+    if len(size) != ndim:
+        raise ValueError(
+            f"{name}: output_size should be a sequence containing {ndim} or {ndim + 2} elements, "
+            f"but it has a length of '{len(size)}'"
+        )
+    for axis, (n, known, step) in enumerate(zip(size, usual, strides, strict=True)):
+        if not known - step < n < known + step:
+            raise ValueError(
+                f'{name}: invalid output_size "{size}" (dim {axis} must be between '
+                f"{known - step} and {known + step})"
+            )
+    return tuple(size)
+
+
+def max_unpool1d(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Any:
+    """Zeros with peaks where they were before `max_pool1d`.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        indices: int64, as `max_pool1d` returns them.
+        kernel_size: the length of the window.
+        stride: how far it moved; its length if None.
+        padding: how far windows reached beyond the sides.
+        output_size: the length of the result, or its shape; else the least that there could be.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 1)
+
+
+def max_unpool2d(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Any:
+    """Zeros with peaks where they were before `max_pool2d`; see `max_unpool1d`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 2)
+
+
+def max_unpool3d(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Any:
+    """Zeros with peaks where they were before `max_pool3d`; see `max_unpool1d`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 3)

@@ -1,0 +1,123 @@
+"""Pooling of volumes, and peaks put back to where they were."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+POOLS = ["max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d"]
+NAMES = [*POOLS, "max_unpool1d", "max_unpool2d", "max_unpool3d"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    oracle.check(f"nn.functional.{name}", dtypes=("float64", "int64"), limit=8)
+    oracle.check_errors(f"nn.functional.{name}")
+
+
+@pytest.mark.parametrize("name", [*POOLS[1:], "max_unpool2d"])
+def test_tangents_are_pytorchs(name):
+    assert oracle.check_forward(f"nn.functional.{name}", limit=4) > 0
+
+
+def _windows(T, x, name):
+    F = T.nn.functional
+    return {
+        "max": lambda: F.max_pool3d(x, 2, 1, 1, return_indices=True),
+        "max, dilated": lambda: F.max_pool3d(x, (2, 1, 2), 2, 0, 2, True, return_indices=True),
+        "avg": lambda: (F.avg_pool3d(x, 3, 2, 1, True, False),),
+        "avg, by 5": lambda: (F.avg_pool3d(x, 2, divisor_override=5),),
+        "adaptive max": lambda: F.adaptive_max_pool3d(x, (2, 3, None), return_indices=True),
+        "adaptive avg": lambda: (F.adaptive_avg_pool3d(x, (2, None, 3)),),
+        "one": lambda: (F.adaptive_avg_pool3d(x, 1),),
+    }[name]()
+
+
+@pytest.mark.parametrize(
+    "name", ["max", "max, dilated", "avg", "avg, by 5", "adaptive max", "adaptive avg", "one"]
+)
+def test_ties_indices_and_sides_are_pytorchs(name):
+    """The first of several greatest elements has the gradient."""
+    array = np.random.default_rng(0).integers(0, 3, (2, 2, 5, 4, 4)).astype("float64")
+    results = []
+    for T in (torch, ag):
+        x = T.tensor(array, requires_grad=True)
+        out = _windows(T, x, name)
+        (g,) = T.autograd.grad((out[0] * out[0]).sum(), x)
+        results.append([t.detach().numpy() for t in (*out, g)])
+        results[-1].append(out[0].grad_fn.name())
+    assert results[0].pop() == results[1].pop()
+    for found, expected in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["max", "avg", "adaptive max", "adaptive avg"])
+def test_examples_and_devices_have_their_own(name):
+    x = ag.tensor(np.random.default_rng(0).standard_normal((2, 1, 1, 4, 3, 4)))
+    found = ag.func.vmap(lambda x: _windows(ag, x, name)[0])(x)
+    away = _windows(ag, x[1].to("sim:0"), name)[0]
+    expected = _windows(ag, x[1], name)[0].numpy()
+    np.testing.assert_allclose(found[1].numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(away.cpu().numpy(), expected, rtol=1e-12)
+
+
+def test_pooled_volumes_may_change_in_place():
+    x = ag.tensor(np.arange(16.0).reshape(1, 2, 2, 2, 2) - 8, requires_grad=True)
+    y = ag.nn.functional.max_pool3d(x * 2, 2)
+    ag.nn.functional.relu_(y.sub_(1)).sum().backward()
+    assert x.grad.numpy().ravel().nonzero()[0].tolist() == [15]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_examples_are_put_back_alone(given):
+    rng = np.random.default_rng(0)
+    x = ag.tensor(rng.standard_normal((2, 1, 4, 4)))
+    peaks, indices = ag.nn.functional.max_pool2d(x, 2, return_indices=True)
+
+    def back(peaks, indices):
+        return ag.nn.functional.max_unpool2d(peaks, indices, 2)
+
+    if given:
+        found = ag.func.vmap(back, (0, None))(peaks, indices[1])
+    else:
+        found = ag.func.vmap(back)(peaks, indices)
+    np.testing.assert_array_equal(found[1].numpy(), back(peaks[1], indices[1]).numpy())
+
+
+def test_changed_indices_are_noticed():
+    x = ag.ones(1, 1, 4, requires_grad=True)
+    peaks, indices = ag.nn.functional.max_pool1d(x, 2, return_indices=True)
+    y = ag.nn.functional.max_unpool1d(peaks, indices, 2)
+    indices.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def _unpool(T, index, x=(1, 1, 2, 2), **more):
+    return T.nn.functional.max_unpool2d(T.ones(x), T.tensor(index), 2, **more)
+
+
+BAD = {
+    "beyond": lambda T: _unpool(T, [[[[0, 0], [20, 1]]]]),
+    "before": lambda T: _unpool(T, [[[[0, 0], [-1, 1]]]]),
+    "shapes": lambda T: _unpool(T, [[[[0, 0]]]]),
+    "floats": lambda T: _unpool(T, [[[[0.0, 0], [0, 1]]]]),
+    "far too large": lambda T: _unpool(T, [[[[0, 0], [0, 1]]]], output_size=(7, 7)),
+    "one length": lambda T: _unpool(T, [[[[0, 0], [0, 1]]]], output_size=(5,)),
+    "no channels": lambda T: _unpool(T, [[[[0, 0], [0, 1]]]], x=(2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_pytorch_refuses_is_refused(name):
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  the class is compared
+        BAD[name](torch)
+    with pytest.raises(oracle.error_class(theirs.value)):
+        BAD[name](ag)
