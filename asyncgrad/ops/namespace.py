@@ -228,9 +228,19 @@ def _launched(name: str, function: Any, device: Device) -> Any:
     return device.launching(in_one_place(name, function, device))
 
 
+#: Functions of real numbers that libraries have for complex ones, too.
+_OF_REAL = frozenset({"relu"})
+
+
+def _refused(name: str, x: Any) -> Any:
+    raise NotImplementedError(f'"{name}" not implemented for {x.dtype}. Take its real part.')
+
+
 def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     """A raw function of a library: the library's own of a name, or one that is given it."""
-    if isinstance(function, str):
+    if kind == "complex" and name in _OF_REAL:
+        bound = MethodType(_refused, name)
+    elif isinstance(function, str):
         bound = getattr(xp, function)
     elif isinstance(function, Quiet):
         bound = quiet(getattr(xp, function.name))

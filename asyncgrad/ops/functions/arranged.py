@@ -298,6 +298,8 @@ def repeat_interleave(
         counts = np.asarray(on_host(x))
         x, dim = x.new_tensor(np.arange(len(counts)), dtype="int64"), 0
     else:
+        if isinstance(repeats, bool):
+            repeats = one_int("repeat_interleave", "repeats", repeats)
         counts = np.asarray(on_host(repeats) if isinstance(repeats, Variable) else repeats)
     if dim is None:
         x, dim = reshape(x, (-1,)), 0
@@ -348,6 +350,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
         given = given.tolist()  # type: ignore[attr-defined]
     length = x.shape[axis]
     if isinstance(given, int):
+        given = one_int("tensor_split", "indices_or_sections", given)
         if given < 1:
             raise RuntimeError(
                 f"tensor_split: number of sections must be larger than 0, got {given}"

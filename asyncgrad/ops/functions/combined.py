@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.elementwise import add, isnan, where
 from asyncgrad.ops.functions.linalg import bmm, dot, mv, outer
@@ -336,7 +336,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     x = as_tensor_operand(input, "diff", 1)
     if not x._metadata.shape:
         raise RuntimeError("diff expects input to be at least one-dimensional")
-    if n < 0:
+    if one_int("diff", "n", n) < 0:
         raise RuntimeError(f"diff: order must be non-negative but got {n}")
     axis = one_dim("diff", dim, x.ndim)
     if n == 0:

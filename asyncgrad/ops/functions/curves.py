@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.activation import elu, softmax, softplus
 from asyncgrad.ops.functions.elementwise import where
 from asyncgrad.ops.functions.normalisation import layer_norm
@@ -251,7 +252,7 @@ def group_norm(
     if x.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {x.ndim}")
     batch, channels, *rest = x.shape
-    if num_groups <= 0 or channels % num_groups:
+    if one_int("group_norm", "num_groups", num_groups) <= 0 or channels % num_groups:
         raise RuntimeError(
             f"group_norm: Expected number of channels in input to be divisible by num_groups, but "
             f"got input of shape {list(x.shape)} and num_groups={num_groups}"
@@ -283,7 +284,8 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     Raises:
         RuntimeError: if the channels are not so many.
     """
-    x, r = as_tensor_operand(input, "pixel_shuffle", 1), upscale_factor
+    x = as_tensor_operand(input, "pixel_shuffle", 1)
+    r = one_int("pixel_shuffle", "upscale_factor", upscale_factor)
     if x.ndim < 3:
         raise RuntimeError(
             f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put, writes
@@ -286,7 +287,7 @@ def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
     """
     if out is not None:
         return put(out, "round", round(input, decimals=decimals))
-    if decimals == 0:
+    if one_int("round", "decimals", decimals) == 0:
         return R.round(input)
     return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
 

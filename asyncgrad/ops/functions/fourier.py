@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
 
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.functions.shape import roll
 from asyncgrad.ops.leaves import leaf, place_of
 from asyncgrad.ops.namespace import RECORDED as R
@@ -87,7 +86,9 @@ def _scale(name: str, norm: Any, size: int, forward: bool) -> float:
 def _axes(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
     """The axes to transform, and how many points along each."""
     shape = x._metadata.shape
-    sizes = None if s is None else [operator.index(n) for n in ([s] if _is_int(s) else s)]
+    sizes = (
+        None if s is None else [one_int(f"fft.{name}", "s", n) for n in ([s] if _is_int(s) else s)]
+    )
     if dim is None:
         count = len(shape) if sizes is None else len(sizes)
         if count > len(shape):
@@ -292,7 +293,7 @@ def _frequencies(
 ) -> Any:
     place = place_of(name, device)
     dtype = default_dtype() if dtype is None else as_dtype(name, dtype)
-    array = place.xp.asarray(numbers / (operator.index(n) * d), dtype=dtype)
+    array = place.xp.asarray(numbers / (one_int("fftfreq", "n", n) * d), dtype=dtype)
     return leaf(name, array, place, requires_grad)
 
 

@@ -933,7 +933,7 @@ def embedding(
     numbers = _numbers("embedding", index, RuntimeError, int32=True)
     check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
-        padding_idx = operator.index(padding_idx)
+        padding_idx = one_int("embedding", "padding_idx", padding_idx)
         # PyTorch asserts here.
         assert -shape[0] <= padding_idx < shape[0], "Padding_idx must be within num_embeddings"
         padding_idx %= shape[0]

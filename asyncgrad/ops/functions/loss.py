@@ -408,6 +408,13 @@ def binary_cross_entropy_with_logits(
     name = "binary_cross_entropy_with_logits"
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
+    if category(y._metadata.dtype) < 2 == category(x._metadata.dtype):
+        raise RuntimeError(
+            f"{name}: result type {x.dtype} can't be cast to {y.dtype}: targets are probabilities. "
+            f"Convert them with .to()."
+        )
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(f'"{name}" not implemented for logits of {x.dtype}.')
     x, y = _pair(name, x, y)
     if x._metadata.dtype.kind == "V":
         return in_float32(

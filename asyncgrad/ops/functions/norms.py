@@ -540,7 +540,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
         base = R.unsqueeze(base, 0)
     lengths = base._metadata.shape
     count = lengths[-1] if N is None else N
-    if N is not None and N <= 1:
+    if N is not None and one_int(name, "N", N) <= 1:
         raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
     if base._metadata.dtype.kind == "b":
         base = cast(base, _INT64)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.linalg import einsum
 from asyncgrad.ops.functions.pooling import avg_pool1d, avg_pool2d
@@ -163,7 +164,7 @@ def channel_shuffle(input: Any, groups: int) -> Any:
         raise RuntimeError(
             f"channel_shuffle expects input with > 2 dims, but got input with sizes {x.shape}"
         )
-    if groups <= 0:
+    if one_int("channel_shuffle", "groups", groups) <= 0:
         raise RuntimeError(
             f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
         )

@@ -6,7 +6,6 @@ Every function takes `generator=`, and else draws from the default generator, or
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from math import prod
 from typing import Any
@@ -160,7 +159,7 @@ def _integers(
 ) -> Any:
     """Integers in [low, high) that a dtype can hold."""
     try:
-        first, beyond = operator.index(0 if low is None else low), operator.index(high)
+        first, beyond = (one_int(name, "high", n) for n in (0 if low is None else low, high))
     except TypeError:
         raise TypeError(
             f"{name}() received an invalid combination of arguments: the bounds {low!r} and "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.core.variable import wrap
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
@@ -111,7 +112,8 @@ def _sizes(
     if scale_factor is None:
         if recompute:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
-        return tuple(map(int, values)), [None] * len(old)
+        new = tuple([one_int("interpolate", "size", value) for value in values])
+        return new, [None] * len(old)
     new = tuple(math.floor(n * float(factor)) for n, factor in zip(old, values, strict=True))
     return new, [None if recompute else float(factor) for factor in values]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.combined import logaddexp
 from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
 from asyncgrad.ops.namespace import RECORDED as R
@@ -71,7 +72,7 @@ def mvlgamma(input: Any, p: int) -> Any:
     Raises:
         RuntimeError: if the dimension is less than 1.
     """
-    if p < 1:
+    if one_int("mvlgamma", "p", p) < 1:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     x = _floating(input, "mvlgamma")
     out = R.lgamma(x)
@@ -86,7 +87,7 @@ def polygamma(n: int, input: Any) -> Any:
     Raises:
         RuntimeError: if the order is negative.
     """
-    if n < 0:
+    if one_int("polygamma", "n", n) < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
     x = _floating(input, "polygamma")
     return R.digamma(x) if n == 0 else R.polygamma(x, n)

@@ -129,6 +129,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     shape, strides = x._metadata.shape, x.stride()
     axis = one_dim("unfold", dimension, len(shape))
     length = shape[axis] if shape else 1
+    size, step = one_int("unfold", "size", size), one_int("unfold", "step", step)
     if not 0 <= size <= length:
         raise RuntimeError(
             f"unfold: maximum size for tensor at dimension {axis} is {length} but size is {size}"

@@ -1,0 +1,111 @@
+"""Bools are no sizes, and integers and complex numbers no operands, where PyTorch says so."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+
+def _x(T):
+    return T.arange(24.0).reshape(2, 3, 4)
+
+
+CALLS = {
+    "ones": lambda T: T.ones(True),
+    "ones of a sequence": lambda T: T.ones((True, 2)),
+    "zeros, the second": lambda T: T.zeros(2, True),
+    "full": lambda T: T.full((True,), 1.0),
+    "rand": lambda T: T.rand(True),
+    "randint": lambda T: T.randint(5, (True,)),
+    "randint, the bound": lambda T: T.randint(True, (2,)),
+    "new_zeros": lambda T: _x(T).new_zeros(True),
+    "reshape": lambda T: _x(T).reshape(True, -1),
+    "view": lambda T: _x(T).view((True, -1)),
+    "expand": lambda T: _x(T).expand(True, 2, 3, 4),
+    "repeat": lambda T: _x(T).repeat(True, 2, 3),
+    "tile": lambda T: _x(T).tile((True, 2)),
+    "resize_": lambda T: T.ones(3).resize_(True),
+    "as_strided": lambda T: _x(T).as_strided((True,), (1,)),
+    "unflatten": lambda T: _x(T).unflatten(2, (True, 4)),
+    "topk": lambda T: _x(T).topk(True),
+    "kthvalue": lambda T: _x(T).kthvalue(True),
+    "split": lambda T: _x(T).split(True),
+    "split at": lambda T: _x(T).split([True, 1]),
+    "chunk": lambda T: _x(T).chunk(True),
+    "tensor_split": lambda T: _x(T).tensor_split(True),
+    "narrow, length": lambda T: _x(T).narrow(0, 0, True),
+    "narrow, start": lambda T: _x(T).narrow(0, True, 1),
+    "select": lambda T: _x(T).select(0, True),
+    "roll": lambda T: _x(T).roll(True),
+    "flip": lambda T: _x(T).flip(True),
+    "permute": lambda T: _x(T).permute(True, 0, 2),
+    "rot90": lambda T: T.rot90(_x(T), True),
+    "tril": lambda T: _x(T).tril(True),
+    "diagonal": lambda T: _x(T).diagonal(True),
+    "diag": lambda T: T.diag(_x(T)[0, 0], True),
+    "diag_embed": lambda T: _x(T).diag_embed(True),
+    "unfold, size": lambda T: _x(T).unfold(0, True, 1),
+    "unfold, step": lambda T: _x(T).unfold(0, 1, True),
+    "eye": lambda T: T.eye(True),
+    "tril_indices": lambda T: T.tril_indices(True, 2),
+    "linspace": lambda T: T.linspace(0, 1, True),
+    "randperm": lambda T: T.randperm(True),
+    "multinomial": lambda T: T.multinomial(T.ones(3), True),
+    "repeat_interleave": lambda T: _x(T).repeat_interleave(True),
+    "diff": lambda T: _x(T).diff(True),
+    "round": lambda T: _x(T).round(decimals=True),
+    "matrix_power": lambda T: T.linalg.matrix_power(T.eye(2), True),
+    "vander": lambda T: T.linalg.vander(T.ones(3), N=True),
+    "fft": lambda T: T.fft.fft(_x(T), True),
+    "polygamma": lambda T: T.polygamma(True, _x(T)),
+    "mvlgamma": lambda T: T.mvlgamma(_x(T) + 9, True),
+    "one_hot": lambda T: T.nn.functional.one_hot(T.tensor([0]), True),
+    "embedding": lambda T: T.nn.functional.embedding(T.tensor([0]), T.ones(2, 2), True),
+    "stride": lambda T: T.nn.functional.conv1d(_x(T), T.ones(1, 3, 2), stride=True),
+    "padding": lambda T: T.nn.functional.conv1d(_x(T), T.ones(1, 3, 2), padding=True),
+    "max_pool1d": lambda T: T.nn.functional.max_pool1d(_x(T), True),
+    "avg_pool2d": lambda T: T.nn.functional.avg_pool2d(_x(T), 2, True),
+    "adaptive_avg_pool1d": lambda T: T.nn.functional.adaptive_avg_pool1d(_x(T), True),
+    "pad": lambda T: T.nn.functional.pad(_x(T), (True, 1)),
+    "pixel_shuffle": lambda T: T.nn.functional.pixel_shuffle(_x(T), True),
+    "channel_shuffle": lambda T: T.nn.functional.channel_shuffle(_x(T)[None], True),
+    "unfold of images": lambda T: T.nn.functional.unfold(_x(T)[None], True),
+    "interpolate": lambda T: T.nn.functional.interpolate(_x(T), True),
+    "group_norm": lambda T: T.nn.functional.group_norm(_x(T), True),
+    "relu of complex": lambda T: T.relu(_x(T) * 1j),
+    "relu of one complex": lambda T: T.relu(T.tensor(1j)),
+    "relu of complex, in place": lambda T: (_x(T) * 1j).relu_(),
+    "F.relu of complex": lambda T: T.nn.functional.relu(_x(T) * 1j),
+    **{
+        f"logits of {one}, targets of {other}": lambda T, one=one, other=other: (
+            T.nn.functional.binary_cross_entropy_with_logits(
+                T.ones(3, dtype=getattr(T, one)), T.ones(3, dtype=getattr(T, other))
+            )
+        )
+        for one in ("int64", "bool", "float32", "complex64")
+        for other in ("int64", "bool", "float32")
+    },
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_pytorch_refuses_is_refused(name):
+    try:
+        CALLS[name](torch)
+    except Exception as error:
+        with pytest.raises(oracle.error_class(error)):
+            CALLS[name](ag)
+    else:
+        CALLS[name](ag)
+
+
+def test_numbers_of_numpy_are_sizes():
+    numpy = pytest.importorskip("numpy")
+    assert ag.ones(numpy.int64(2), numpy.int32(1)).shape == (2, 1)
+    assert ag.arange(4.0).topk(numpy.int64(1)).values.tolist() == [3.0]
