@@ -73,6 +73,8 @@ DIFFERENCES = {
         ),
         "needs SciPy",
     ),
+    "rrelu": "other random numbers",
+    "rrelu_": "other random numbers",
     "cdist": "has second derivatives and tangents",
     "pdist": "has second derivatives and tangents",
     "floor_divide": "the gradient is 0, in PyTorch an error",

@@ -14,6 +14,7 @@ from asyncgrad.nn.activation import (
     Softplus,
     Tanh,
 )
+from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from asyncgrad.nn.containers import ModuleDict, ModuleList, Sequential
@@ -38,6 +39,7 @@ from asyncgrad.nn.curves import (
     PixelUnshuffle,
     PReLU,
     ReLU6,
+    RReLU,
     Softmax2d,
     Softmin,
     Softshrink,
@@ -174,6 +176,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -277,6 +280,7 @@ __all__ = [
     "PoissonNLLLoss",
     "RMSNorm",
     "RNNCell",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",

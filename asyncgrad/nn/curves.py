@@ -323,3 +323,26 @@ class Softshrink(_Shrink):
     def forward(self, input: Any) -> Any:
         """Elementwise."""
         return F.softshrink(input, self.lambd)
+
+
+class RReLU(_InPlace):
+    """The elements, in training the negative ones times slopes that are drawn at random.
+
+    Args:
+        lower: the least slope.
+        upper: the greatest; in evaluation all have the mean of both.
+        inplace: overwrite the input.
+    """
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.lower = lower
+        self.upper = upper
+
+    def forward(self, input: Any) -> Any:
+        """Elementwise."""
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        """The slopes, and whether the input is overwritten."""
+        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" * self.inplace)

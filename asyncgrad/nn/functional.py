@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from asyncgrad.ops.functions import activation, elementwise
+from asyncgrad.ops.functions import dropout as dropping
 from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
 from asyncgrad.ops.functions.bags import embedding_bag
 from asyncgrad.ops.functions.convolution import (
@@ -212,6 +213,8 @@ __all__ = [
     "relu6",
     "relu_",
     "rms_norm",
+    "rrelu",
+    "rrelu_",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
@@ -285,6 +288,38 @@ def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     """The logarithm of the softmax along `dim`."""
     return activation.log_softmax(input, _chosen_dim("log_softmax", input, dim), dtype)
+
+
+def rrelu(
+    input: Any,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Any:
+    """The elements, in training the negative ones times slopes that are drawn at random.
+
+    Args:
+        input: a tensor of a floating dtype.
+        lower: the least slope.
+        upper: the greatest; without training all have the mean of both.
+        training: draw the slopes.
+        inplace: overwrite the input.
+
+    Raises:
+        RuntimeError: if the least slope is greater than the greatest.
+        NotImplementedError: for another dtype.
+    """
+    if not inplace:
+        return dropping.rrelu(input, lower, upper, training)
+    return assign(input, dropping.rrelu(_kept(input), lower, upper, training), "rrelu_")
+
+
+def rrelu_(
+    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Any:
+    """`rrelu`, in place."""
+    return rrelu(input, lower, upper, training, inplace=True)
 
 
 def _kept(input: Any) -> Any:

@@ -239,7 +239,7 @@ def _refused(name: str, x: Any) -> Any:
 def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     """A raw function of a library: the library's own of a name, or one that is given it."""
     if kind == "complex" and name in _OF_REAL:
-        bound = MethodType(_refused, name)
+        bound: Any = MethodType(_refused, name)
     elif isinstance(function, str):
         bound = getattr(xp, function)
     elif isinstance(function, Quiet):

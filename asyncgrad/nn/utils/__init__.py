@@ -7,6 +7,12 @@ from asyncgrad.nn.utils.clip import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from asyncgrad.nn.utils.old_norms import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
 from asyncgrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
 __all__ = [
@@ -17,6 +23,10 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
+    "spectral_norm",
     "vector_to_parameters",
+    "weight_norm",
 ]

@@ -12,10 +12,13 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import drawn_for
+from asyncgrad.ops.functions.elementwise import where
+from asyncgrad.ops.functions.random import rand_like
 from asyncgrad.ops.generator import source_of
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from asyncgrad.ops.generator import Generator
@@ -258,3 +261,23 @@ def _self_normalised(x: Any, mask: Any, p: float) -> Any:
 
 def _offset(mask: Any, scale: float, p: float, dtype: Any) -> Any:
     return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)
+
+
+def rrelu(
+    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Any:
+    """The elements, in training the negative ones times slopes that are drawn at random."""
+    x = as_tensor_operand(input, "rrelu", 1)
+    if x._metadata.dtype.kind not in "fV":
+        raise NotImplementedError(f'"rrelu" not implemented for {x.dtype}. Convert it with .to().')
+    if lower > upper:
+        raise RuntimeError(
+            f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "
+            f"{upper}"
+        )
+    if not training:
+        out = R.leaky_relu(x, (lower + upper) / 2)
+    else:
+        slopes = R.add_scalar(R.mul_scalar(rand_like(x.detach()), upper - lower), lower)
+        out = R.mul(x, where(R.le(x, 0), slopes, 1.0))
+    return renamed(out, "RreluWithNoiseBackward0", saves=True)

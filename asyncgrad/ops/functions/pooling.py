@@ -114,11 +114,11 @@ def _pooled_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> i
 
 def _layers(window: Window) -> tuple[Window, Window]:
     """Windows of three axes as those within layers, and those across layers of their results."""
-    within = Window(*[axes[1:] for axes in window])
+    within = Window._make(axes[1:] for axes in window)
     (depth, *_), places = window.image, prod(within.out)
     first = [axes[0] for axes in window[:4]]
     steps = [(one, other) for one, other in zip(first, (1, 1, 0, 1), strict=True)]
-    return within, Window(*steps, (depth, places), (window.out[0], places))
+    return within, Window._make([*steps, (depth, places), (window.out[0], places)])
 
 
 def _flat_layers(x: Any) -> Any:
@@ -407,7 +407,7 @@ def _divisors(x: Any, window: Window, counts: Counts) -> Any:
     lengths = held_elements(window, counts.include_pad)
     if lengths is None:
         return prod(window.kernel)
-    numbers = functools.reduce(np.multiply.outer, lengths)
+    numbers = np.prod(np.meshgrid(*lengths, indexing="ij"), axis=0)
     return from_host("avg_pool3d", numbers.astype(x._metadata.dtype), x._metadata.device)
 
 
