@@ -232,21 +232,30 @@ def _launched(name: str, function: Any, device: Device) -> Any:
 _OF_REAL = frozenset({"relu"})
 
 
-def _refused(name: str, x: Any) -> Any:
-    raise NotImplementedError(f'"{name}" not implemented for {x.dtype}. Take its real part.')
+def _of_real(name: str, function: Any) -> Any:
+    """The function, which refuses complex numbers."""
+
+    def call(x: Any) -> Any:
+        if x.dtype.kind == "c":
+            raise NotImplementedError(
+                f'"{name}" not implemented for {x.dtype}. Take its real part.'
+            )
+        return function(x)
+
+    return call
 
 
 def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     """A raw function of a library: the library's own of a name, or one that is given it."""
-    if kind == "complex" and name in _OF_REAL:
-        bound: Any = MethodType(_refused, name)
-    elif isinstance(function, str):
+    if isinstance(function, str):
         bound = getattr(xp, function)
     elif isinstance(function, Quiet):
         bound = quiet(getattr(xp, function.name))
     else:
         # As a method of the library: Python calls one in its own loop, and `partial` not.
         bound = MethodType(function, xp)
+    if kind == "complex" and name in _OF_REAL:
+        return _of_real(name, bound)
     return _narrowed(bound) if kind == "narrow" and name != "to" else bound
 
 

@@ -51,7 +51,12 @@ OTHERS = """
     nn.functional.cosine_embedding_loss nn.functional.gaussian_nll_loss
     nn.functional.hinge_embedding_loss nn.functional.poisson_nll_loss repeat_interleave
     nn.functional.pairwise_distance nn.functional.pixel_shuffle nn.functional.pixel_unshuffle
-    nn.functional.channel_shuffle
+    nn.functional.channel_shuffle logcumsumexp scatter_reduce index_reduce put cdist
+    nn.functional.pdist special.entr special.ndtri special.log_ndtr special.erfcx i0 special.i0e
+    special.i1 special.i1e special.xlog1py mvlgamma linalg.lu linalg.lu_factor linalg.lu_solve
+    matrix_exp nn.functional.grid_sample nn.functional.max_pool3d nn.functional.avg_pool3d
+    nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool3d nn.functional.max_unpool1d
+    nn.functional.max_unpool2d nn.functional.rrelu
 """.split()  # noqa: SIM905  150 lines less
 NAMES = [*DIFFERENTIABLE, *[pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]]
 

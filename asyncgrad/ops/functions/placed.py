@@ -308,9 +308,11 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     if not at._batched and _is_outside(at._array, length):
         raise IndexError(f"put(): out of range: tried to put into a tensor of {length} elements")
     if not at.numel():
-        return R.clone(x)
-    flat = index_put(reshape(x, (-1,)), (reshape(at, (-1,)),), reshape(y, (-1,)), accumulate)
-    return reshape(flat, x.shape)
+        out = R.clone(x)
+    else:
+        flat = index_put(reshape(x, (-1,)), (reshape(at, (-1,)),), reshape(y, (-1,)), accumulate)
+        out = reshape(flat, x.shape)
+    return renamed(out, "PutBackward0", saves=True)
 
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
