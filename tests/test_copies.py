@@ -127,3 +127,11 @@ def test_files_are_written_and_read():
     other.load_state_dict(state)
     for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_a_copied_dtype_is_the_dtype_of_tensors():
+    """`x.dtype is ag.float32` holds whichever equal dtype the tensor was made with."""
+    for dtype in (ag.float64, ag.int64):
+        for other in (copy.deepcopy(dtype), pickled(dtype)):
+            made = ag.zeros(7, 3, dtype=other), ag.ones(7, 3).to(other)
+            assert all(x.dtype is dtype for x in made)

@@ -61,6 +61,9 @@ def load_own(
             missing.append(key)
             continue
         given = state_dict[key]
+        if isinstance(given, Variable) and not tensor._metadata.shape and given.ndim == 1:  # type: ignore[attr-defined]
+            # As PyTorch, whose numbers have had one dimension.
+            given = given[0]  # type: ignore[index]
         if not isinstance(given, Variable):
             errors.append(
                 f'While copying the parameter named "{key}", expected asyncgrad.Tensor from the '

@@ -109,6 +109,15 @@ class Generator:
         array = np.frombuffer(state, np.uint8).copy()
         return wrap(array, metadata_of(array, CPU))
 
+    def __getstate__(self) -> tuple[Any, Any]:
+        """What copies and pickles hold."""
+        return self.device, self.get_state()
+
+    def __setstate__(self, state: tuple[Any, Any]) -> None:
+        self.device, numbers = state
+        self._lock = Lock()
+        self.set_state(numbers)
+
     def set_state(self, new_state: Any) -> None:
         """Go on from where `get_state` was called.
 

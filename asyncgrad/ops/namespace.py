@@ -12,6 +12,8 @@ from operator import attrgetter, methodcaller
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet
@@ -292,7 +294,8 @@ def metadata_of(array: Any, device: Device) -> Metadata:
         size = int(array.size)
         record = _records[key] = Metadata(
             array.shape,
-            array.dtype,
+            # Copies of NumPy's dtypes are equal to them; tensors have the very same.
+            np.dtype(array.dtype.type),
             device,
             _space(device, space),
             size=size,

@@ -32,7 +32,8 @@ def as_dtype(name: str, dtype: Any) -> Any:
         TypeError: if it is none.
     """
     if isinstance(dtype, np.dtype):
-        found = dtype
+        # A copy of one, or one that a pickle has held, is equal and not the same.
+        found = np.dtype(dtype.type)
     else:
         try:
             found = np.dtype(dtype)

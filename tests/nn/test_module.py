@@ -169,6 +169,15 @@ def test_loading_names_every_difference():
     np.testing.assert_array_equal(model.gain.item(), before["gain"])
 
 
+def test_a_number_is_loaded_from_one_dimension():
+    """As in PyTorch, for the sake of its oldest files."""
+    model = Pair()
+    model.load_state_dict({"gain": ag.tensor([5.0])}, strict=False)
+    assert model.gain.item() == 5
+    with pytest.raises(RuntimeError, match="size mismatch for gain"):
+        model.load_state_dict({"gain": ag.ones(1, 1)}, strict=False)
+
+
 def test_loading_copies_and_assigns_when_asked():
     model, other = Pair(), Pair()
     state = {name: tensor.clone() for name, tensor in other.state_dict().items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
+import pickle
 import threading
 
 import numpy as np
@@ -537,3 +539,15 @@ def test_dropout_in_place_overwrites():
     x = ag.ones(100) * 1
     assert F.dropout(x, inplace=True) is x
     assert set(x.tolist()) == {0, 2}
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))])
+def test_copies_of_a_generator_go_on_from_its_state(duplicate):
+    generator = ag.Generator().manual_seed(3)
+    ag.rand(5, generator=generator)
+    copied = duplicate(generator)
+    assert copied.initial_seed() == 3
+    assert copied.device == generator.device
+    expected = ag.rand(4, generator=generator)
+    assert ag.rand(4, generator=copied).tolist() == expected.tolist()
+    assert ag.rand(4, generator=copied).tolist() != expected.tolist()
