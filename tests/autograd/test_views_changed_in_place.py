@@ -115,6 +115,19 @@ def test_a_view_that_is_turned_retains_the_gradient_of_what_it_has_become(record
     assert x.grad.tolist() == [[6.0, 6.0, 6.0], [0.0, 0.0, 0.0]]
 
 
+@pytest.mark.parametrize("turn", ["t_", "unsqueeze_", "squeeze_"])
+@pytest.mark.parametrize("mode", [ag.no_grad, ag.inference_mode])
+def test_what_was_computed_and_is_turned_without_a_record_has_the_right_gradient(mode, turn):
+    """PyTorch's function gets a gradient of the new shape, which it may refuse."""
+    x = ag.ones(1, 3, requires_grad=True)
+    y = x * 2
+    with mode():
+        getattr(y, turn)(*((0,) if turn == "unsqueeze_" else ()))
+    weights = ag.arange(3.0).reshape(y.shape)
+    ag.sync.backward((y * weights).sum())
+    assert x.grad.tolist() == [[0.0, 2.0, 4.0]]
+
+
 @plainly
 def test_a_base_is_changed_under_its_views(T, log):
     def program(view_of, change):

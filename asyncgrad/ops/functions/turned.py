@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.modes import current
+from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import (
     bump_version,
     counter_of,
@@ -37,7 +37,16 @@ IN_PLACE = ()
 
 def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def method(input: Any, *args: Any, **kwargs: Any) -> Any:
-        return _become(input, function(input, *args, **kwargs), name)
+        found = current()
+        if found.grad or input._edge is None or view_of(input) is not None:
+            return _become(input, function(input, *args, **kwargs), name)
+        # Unrecorded, the tensor goes on leading to its function, whose result has the old axes.
+        install(found.replace(grad=True, inference=False))
+        try:
+            out = function(input, *args, **kwargs)
+        finally:
+            install(found)
+        return _become(input, out, name)
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"`{name[:-1]}`, in place: the same tensor with other axes."
@@ -50,7 +59,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         # An example is turned; the batch that it is a part of stays as it is.
         tensor._value, tensor._metadata = out._value, out._metadata
         return tensor
-    recorded = current().grad and requires_grad(tensor)
+    recorded = out._edge is not None or (current().grad and requires_grad(tensor))
     in_place.check_history(tensor, name, recorded=recorded)
     if is_inference(tensor):
         tensor._array, tensor._metadata = out._array, out._metadata
