@@ -227,16 +227,19 @@ class Tensor(Variable):
     @property
     def grad_fn(self) -> Node | None:
         """The function that made the tensor, None for leaves."""
-        edge = self._edge
-        if edge is None and view_of(self) is not None:
-            gradient_edge(self)
-            edge = self._edge
+        edge = self._edge_now()
         return shown(edge.node if edge.__class__ is Edge else edge)
+
+    def _edge_now(self) -> Any:
+        """Where a computed tensor's gradient goes: a view whose base has changed is asked anew."""
+        if self._edge is None and view_of(self) is not None:
+            gradient_edge(self)
+        return self._edge
 
     @property
     def output_nr(self) -> int:
         """Which output of `grad_fn` the tensor is."""
-        edge = self._edge
+        edge = self._edge_now()
         return edge.input_nr if edge.__class__ is Edge else 0
 
     @property
@@ -254,7 +257,8 @@ class Tensor(Variable):
     def requires_grad(self, value: bool) -> None:
         if value is not True and value is not False:
             raise AutogradError(f"requires_grad must be a bool, not {type(value).__name__}")
-        self.requires_grad_(value)
+        # As PyTorch, whose method takes True for what was computed.
+        self.requires_grad_(value and self.is_leaf)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for a gradient of this leaf, or no longer.
@@ -267,7 +271,7 @@ class Tensor(Variable):
         check_bool("requires_grad_", "requires_grad", requires_grad)
         if requires_grad:
             refuse_in_transform("Tensor.requires_grad_()")
-        if self._edge is not None:
+        if self._edge_now() is not None:
             if requires_grad:
                 return self
             raise AutogradError(
@@ -521,7 +525,7 @@ class Tensor(Variable):
         Raises:
             RuntimeError: if the tensor is no leaf or needs no gradient.
         """
-        if self._edge is not None:
+        if self._edge_now() is not None:
             raise AutogradError(
                 "post accumulate grad hooks cannot be registered on non-leaf tensors"
             )

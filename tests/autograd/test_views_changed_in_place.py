@@ -181,3 +181,23 @@ def test_a_refused_change_leaves_the_view_as_it_was():
         view.mul_(2)
     assert base.tolist() == [[1.0, 1.0]] * 3
     assert view._version == base._version == 0
+
+
+@plainly
+def test_a_view_whose_base_has_changed_is_no_leaf_to_be_made_one(T, log):
+    def program(ask):
+        x = numbers(T, 3, 4).clone().requires_grad_()
+        base = x * 1
+        view = base[1:]
+        with T.no_grad():
+            base.mul_(2)
+        asked = attempted(log, "", ask, view)
+        return asked, view.is_leaf, T.autograd.grad((view * 3).sum(), x)
+
+    for ask in (
+        lambda view: view.requires_grad_(),
+        lambda view: view.requires_grad_(False),
+        lambda view: setattr(view, "requires_grad", True),
+        lambda view: view.output_nr,
+    ):
+        log(program(ask))
