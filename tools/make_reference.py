@@ -85,6 +85,8 @@ DIFFERENCES = {
     "sort": "always stable",
     "topk": "equal elements keep their order",
     "squeeze_": "refused while there are views of the tensor",
+    "swapaxes_": "refused while there are views of the tensor",
+    "swapdims_": "refused while there are views of the tensor",
     "t_": "refused while there are views of the tensor",
     "transpose_": "refused while there are views of the tensor",
     "unsqueeze_": "refused while there are views of the tensor",

@@ -39,6 +39,7 @@ class AutogradMeta:
         "post_accumulate",
         "requires_grad",
         "retains_grad",
+        "turned",
         "view",
     )
 
@@ -56,6 +57,8 @@ class AutogradMeta:
         self.extras: NodeExtras | None = None
         self.post_accumulate: Hooks | None = None
         self.retains_grad = False
+        #: The version that the last change of the tensor's own axes made, -1 before the first.
+        self.turned = -1
         #: How the tensor is a view of another, or None.
         self.view: Any = None
         #: The tensor was made in inference mode.
@@ -186,7 +189,7 @@ def _renewed_edge(variable: Variable, view: View) -> Any:
     counter = variable._counter
     if counter is None or counter.value == view.version or gradient_edge(view.base) is None:
         return None
-    if view.creation is not None:
+    if creation_of(view) is not None:
         refuse_change(view, indirect=True)
     edge = _replay[0](view)
     view.version = counter.value
@@ -202,6 +205,15 @@ def view_of(variable: Variable) -> View | None:
     """How a variable is a view of another, None if it is none."""
     meta = variable._autograd
     return None if meta is None else meta.view
+
+
+def creation_of(view: View) -> str | None:
+    """Why a view can't be changed in place while recording, or None."""
+    meta = view.base._autograd
+    if meta is not None and view.version < meta.turned and view.creation is None:
+        # The way from the base to the view began at axes that are no more.
+        view.creation = "turned"
+    return view.creation
 
 
 def note_view(
@@ -236,8 +248,9 @@ def note_view(
     if parent is None:
         view = View(source, (None, name, attributes), counter.value, creation)
     else:
+        known = creation_of(parent)
         path = None if parent.path is None else (parent.path, name, attributes)
-        view = View(parent.base, path, counter.value, parent.creation or creation)
+        view = View(parent.base, path, counter.value, known or creation)
     variable._autograd = view  # type: ignore[assignment]
     if variable._edge is not None:
         counter.register(variable)

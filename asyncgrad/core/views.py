@@ -37,6 +37,10 @@ _REMEDIES = {
         "associated with the custom Function, leading to incorrect gradients. This behavior is "
         "forbidden. You can fix this by cloning the output of the custom Function."
     ),
+    "turned": (
+        "The axes of its base have been changed in place since the view was taken, and the way to "
+        "it is not known any more. Take the view after that, or use the form that is not in place."
+    ),
     "inference": (
         "This view was created in inference mode. You can clarify your code by moving both the "
         "view and the inplace either both inside the inference_mode block or both outside."
@@ -140,6 +144,7 @@ class View:
     retains_grad = False
     inference = False
     name = None
+    turned = -1
 
     def __init__(self, base: Variable, path: Any, version: int, creation: str | None) -> None:
         """Describe a view.
@@ -182,7 +187,7 @@ def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
         edge: the view's stored edge, which says of what function it is an output.
     """
     what, mode = _MADE_IN.get(view.creation or "", ("The output of a function is a view", ""))
-    if edge is not None and not mode:
+    if edge is not None and view.creation not in _MADE_IN:
         node, number = edge if isinstance(edge, tuple) else (edge, 0)
         what = f"Output {number} of {node.name()} is a view"
     how = (
@@ -197,4 +202,5 @@ def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
 _MADE_IN = {
     "no_grad": ("A view was created in no_grad mode", " with grad mode enabled"),
     "inference": ("A view was created in inference mode", " in normal mode"),
+    "turned": ("A view was taken of other axes", ""),
 }

@@ -21,6 +21,7 @@ from asyncgrad.core.variable import (
     bind_replay,
     bump_version,
     counter_of,
+    creation_of,
     gradient_edge,
     rebase_history,
     requires_grad,
@@ -209,7 +210,7 @@ def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
         )
     if recorded and modes.grad:
         view = view_of(tensor)
-        if view is not None and view.creation is not None:
+        if view is not None and creation_of(view) is not None:
             refuse_change(view, indirect=False, edge=tensor._edge)
         if meta is not None and meta.requires_grad and tensor._edge is None:
             raise AutogradError(

@@ -201,3 +201,22 @@ def test_a_view_whose_base_has_changed_is_no_leaf_to_be_made_one(T, log):
         lambda view: view.output_nr,
     ):
         log(program(ask))
+
+
+def test_a_view_taken_before_its_base_was_turned_is_refused_and_not_misread():
+    """PyTorch finds its place in memory; what is kept here is the way from the base to it."""
+    refused = pytest.raises(RuntimeError, match="axes of its base have been changed in place")
+    base = ag.ones(2, 2)
+    before = base[0]
+    part = before[:1]
+    base.t_()
+    after = base[0]
+    w = ag.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    with refused:
+        before.mul_(w[0])
+    base.mul_(w)
+    ag.sync.backward((after * ag.tensor([1.0, 10.0])).sum())
+    assert w.grad.tolist() == [[1.0, 10.0], [0.0, 0.0]]
+    for view in (before, part):
+        with refused:
+            view * 1

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import (
+    autograd_meta,
     bump_version,
     counter_of,
     is_inference,
@@ -77,6 +78,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     tensor._array, tensor._metadata = out._array, out._metadata
     bump_version(tensor)
     if seen is None:
+        autograd_meta(tensor).turned = counter.value
         out._edge = None
         if recorded:
             rebase_history(tensor, edge)
