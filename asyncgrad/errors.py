@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 
 class AutogradError(RuntimeError):
     """What is wrong with a graph or a pass; PyTorch raises a plain RuntimeError here."""
@@ -66,6 +68,20 @@ class DeviceUnavailableError(RuntimeError, AssertionError):
 
 class RaceError(RuntimeError):
     """Streams of a simulated device read and write the same memory in no certain order."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error, unless it is of a class that takes none, a frozen one for example."""
+    with suppress(Exception):
+        error.add_note(note)
+
+
+def described(error: BaseException) -> str:
+    """The `repr` of an error, or the name of its class where that fails."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__name__
 
 
 def note_failure(error: BaseException, node: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.node import Node, extras_of
 from asyncgrad.core.origin import PACKAGE
 from asyncgrad.core.variable import Variable
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, add_note
 
 if TYPE_CHECKING:
     from asyncgrad.core.modes import Modes
@@ -58,7 +58,7 @@ def _namespace(node: Node) -> Any:
 def report(node: Node, error: BaseException) -> None:
     """Warn, and note on the error, where a node that failed was made."""
     text = "".join(_story(node))
-    error.add_note(text)
+    add_note(error, text)
     # Where warnings are errors the note says it all.
     with suppress(UserWarning):
         warnings.warn(text, UserWarning, stacklevel=2)

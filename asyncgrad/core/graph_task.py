@@ -43,7 +43,7 @@ from asyncgrad.core.origin import DEPTH
 from asyncgrad.core.sharing import share
 from asyncgrad.core.streams import PassStreams, stream_of
 from asyncgrad.core.variable import VersionCounter
-from asyncgrad.errors import note_failure
+from asyncgrad.errors import add_note, described, note_failure
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -865,7 +865,7 @@ class GraphTask:
         for error in self.later_errors:
             clear_frames(error)
             if self.error is not None:
-                self.error.add_note(f"later in the same pass: {error!r}")
+                add_note(self.error, f"later in the same pass: {described(error)}")
         if self.error is not None:
             clear_frames(self.error)
         self._forget()

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, described
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -52,7 +52,7 @@ def is_stop(error: BaseException | None) -> bool:
 
 def stopped_by(error: BaseException) -> AutogradError:
     """What passes end with when the program is being stopped."""
-    failure = AutogradError(f"the engine was stopped by {error!r}")
+    failure = AutogradError(f"the engine was stopped by {described(error)}")
     failure.__cause__ = error
     return failure
 
@@ -64,7 +64,7 @@ def as_failure(error: BaseException) -> BaseException:
     node's own CancelledError is the node's failure and no cancellation of who awaits the pass.
     """
     if isinstance(error, (StopIteration, GeneratorExit, asyncio.CancelledError)):
-        failure = AutogradError(f"a node raised {error!r}")
+        failure = AutogradError(f"a node raised {described(error)}")
         failure.__cause__ = error
         return failure
     return error

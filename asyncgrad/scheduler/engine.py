@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import DONE, DRAINING, FINISHED, MORE, RUNNING, Outcome
 from asyncgrad.devices.quiet import hush, unhush
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.admission import Admission
 from asyncgrad.scheduler.away import Away
@@ -404,7 +404,7 @@ class Engine:
             else:
                 error = as_failure(error)
                 if task.story is not None:
-                    error.add_note(str(task.story))
+                    add_note(error, str(task.story))
                 future.finish_failed(error)
         finally:
             # The traceback may hold this frame: it must hold neither the pass nor the future.

@@ -13,7 +13,7 @@ from asyncio import CancelledError, InvalidStateError
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.errors import AutogradError, WrongLoopError
+from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -126,7 +126,7 @@ class BackwardFuture(asyncio.Future[Any]):
             return super().result()
         except CancelledError as error:
             for note in self._notes:
-                error.add_note(note)
+                add_note(error, note)
             raise
         finally:
             # The error's traceback holds this frame: it must not hold the future.
@@ -196,7 +196,7 @@ class BackwardFuture(asyncio.Future[Any]):
                 errors lead to the pass.
         """
         self._task = None
-        self._notes = [f"after the pass was cancelled: {error!r}" for error in later]
+        self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]
         super().cancel(msg=self._cancel_text)
 
     def finish_failed(self, error: BaseException) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.core.modes import current, install
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, described
 from asyncgrad.scheduler.registry import engine
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
         if stop.wanted:
             raise
         # Neither can be raised into a coroutine without meaning something else there.
-        raise AutogradError(f"offload: the function raised {error!r}") from error
+        raise AutogradError(f"offload: the function raised {described(error)}") from error
 
 
 def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
