@@ -421,9 +421,13 @@ def _graph_task(
     if create_graph and not grad:
         _warn_of_cycle()
     keep_graph = create_graph if retain_graph is None else _is_set(retain_graph)
+    parent = modes.graph_task
+    if parent is not None:
+        # A hook's asyncio tasks may outlive the pass that they were started in.
+        parent = parent.running_parent()
     task = GraphTask(
         edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
-        modes.graph_task,
+        parent,
     )  # fmt: skip
     if modes is not DEFAULT and (modes.observer is not None or modes.anomaly):
         task.observer = modes.observer

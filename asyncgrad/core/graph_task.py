@@ -152,6 +152,7 @@ class GraphTask:
         "running",
         "staged",
         "state",
+        "stepping",
         "story",
         "streams",
         "suspended",
@@ -254,6 +255,10 @@ class GraphTask:
         self.timer: Any = None
         #: What has happened lately, where that was more than a first slice.
         self.story: Any = None
+        #: A hook or a node of the user's may be running now, and what it starts is nested in it.
+        #: Its context alone does not say so: tasks that it makes have a copy, and outlive it.
+        #: None as long as none has run.
+        self.stepping: bool | None = None
         self.result: Any = None
         #: The scheduler's notes: the pass waits in a queue, a slice of it is running, it was asked
         #: to end, its gradients are being committed, and how long it has run.
@@ -635,9 +640,11 @@ class GraphTask:
         streams = self.streams
         if streams is not None:
             step = partial(streams.step, self, node, step)
+        self.stepping = True
         try:
             waiting = step(result) if self.context is None else self.context.run(step, result)
         except StopIteration as stop:
+            self.stepping = False
             self.launched.pop(node, None)
             if stop.value is not None and self.state is RUNNING:
                 received, fresh = stop.value
@@ -652,11 +659,13 @@ class GraphTask:
                     # Sums of gradients are recorded as this pass records, not as its caller does.
                     self.context.run(self._deliver, node, following, received, fresh)
         except BaseException as error:
+            self.stepping = False
             self.launched.pop(node, None)
             self.fail(error, node)
             # The traceback holds this frame, which was given the error to throw.
             result = None
         else:
+            self.stepping = False
             self.launched[node] = node.sequence_nr
             self.suspended.append(Suspended(node, evaluation, waiting))
 
@@ -855,6 +864,15 @@ class GraphTask:
             self.result = self.collect(self, self._within)
         self.state = DONE
 
+    def let_go(self) -> None:
+        """Let go of the graph after a success: who keeps the pass must not keep it.
+
+        Tasks and timers that hooks start do, in their context.
+        """
+        self.root = _NO_ROOT
+        self.result = self.collect = self.exec_info = self.captures = None
+        self.captured = ()
+
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""
         self.error = error
@@ -881,6 +899,13 @@ class GraphTask:
         self.error = None
         self.later_errors = ()
         self.inbox.clear()
+
+    def running_parent(self) -> GraphTask | None:
+        """This pass or, if it has ended, the nearest one around it that has not."""
+        task: GraphTask | None = self
+        while task is not None and task.state in _ENDED:
+            task = task.parent
+        return task
 
     def validate(self) -> None:
         """Raise AssertionError where an invariant is broken."""

@@ -54,7 +54,8 @@ class Modes:
     streams: Any = None
     #: The pass that is running the present node, or None.
     graph_task: Any = None
-    #: The node is a synchronous one: what it starts has to end before it returns.
+    #: The node is a synchronous one: what it starts has to end before it returns, as long as the
+    #: pass says that it is `stepping`.
     in_node: bool = False
     #: That node, in anomaly mode.
     node: Any = None

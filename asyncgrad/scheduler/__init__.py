@@ -53,7 +53,7 @@ def start(task: GraphTask) -> Any:
     loop = _get_running_loop()
     if loop is not None:
         modes = current()
-        if not modes.blocking and not modes.in_node:
+        if not modes.blocking and not (modes.in_node and modes.graph_task.stepping):
             return engine_of(loop).submit(task, loop)
     return ended(run_inline(task))
 

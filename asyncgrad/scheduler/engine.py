@@ -389,6 +389,8 @@ class Engine:
             future._task = None
             resolve(future, task.result)
             task.context = None
+            if task.stepping is not None:
+                task.let_go()
             return
         error, later = task.error, task.later_errors
         task.release()

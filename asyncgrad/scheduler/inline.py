@@ -65,7 +65,10 @@ def _run(task: GraphTask) -> Any:
     error = task.error
     if error is None:
         task.context = None
-        return task.result
+        result = task.result
+        if task.stepping is not None:
+            task.let_go()
+        return result
     task.release()
     try:
         raise as_failure(error)
