@@ -21,16 +21,29 @@ ROW, IMAGE, SIGNAL, VOLUME = X((4, 3)), X((2, 4, 6, 6)), X((2, 4, 7)), X((1, 2, 
 STEPS = X((3, 2, 4))
 CLASSES, CHANCES = np.array([0, 2, 1, 1]), np.random.default_rng(1).uniform(0.1, 0.9, (4, 3))
 SIGNS, PLACES = np.array([1, -1, 1, -1]), np.array([[0, 2, -1], [1, -1, 0], [-1, 0, 0], [2, 1, 0]])
-PATCHES = X((2, 8, 2))
+PATCHES, RARE = X((2, 8, 2)), np.array([0, 3, 1, 2])
+
+
+def apart(x):
+    """A place for each element of each channel, in a space with room for twice as many an axis."""
+    return np.broadcast_to(2 * np.arange(x[0, 0].size).reshape(x[0, 0].shape), x.shape).copy()
+
+
 #: A layer of every class, and what it is called with.
 LAYERS = {
     "AdaptiveAvgPool1d": (lambda: nn.AdaptiveAvgPool1d(3), SIGNAL),
     "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d((2, 3)), IMAGE),
     "AdaptiveMaxPool1d": (lambda: nn.AdaptiveMaxPool1d(3), SIGNAL),
     "AdaptiveMaxPool2d": (lambda: nn.AdaptiveMaxPool2d((2, 3)), IMAGE),
+    "AdaptiveAvgPool3d": (lambda: nn.AdaptiveAvgPool3d((2, 3, 1)), VOLUME),
+    "AdaptiveLogSoftmaxWithLoss": (
+        lambda: nn.AdaptiveLogSoftmaxWithLoss(3, 4, [2], div_value=1.5), ROW, RARE,
+    ),
+    "AdaptiveMaxPool3d": (lambda: nn.AdaptiveMaxPool3d((2, 3, 1)), VOLUME),
     "AlphaDropout": (lambda: nn.AlphaDropout(0.4), ROW),
     "AvgPool1d": (lambda: nn.AvgPool1d(3, 2, 1), SIGNAL),
     "AvgPool2d": (lambda: nn.AvgPool2d(2), IMAGE),
+    "AvgPool3d": (lambda: nn.AvgPool3d(3, 2, 1), VOLUME),
     "BCELoss": (nn.BCELoss, CHANCES, CHANCES[::-1].copy()),
     "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, ROW, CHANCES),
     "BatchNorm1d": (lambda: nn.BatchNorm1d(4), SIGNAL),
@@ -75,6 +88,10 @@ LAYERS = {
     "MSELoss": (nn.MSELoss, ROW, CHANCES),
     "MaxPool1d": (lambda: nn.MaxPool1d(2), SIGNAL),
     "MaxPool2d": (lambda: nn.MaxPool2d(3, 2, 1), IMAGE),
+    "MaxPool3d": (lambda: nn.MaxPool3d(2), VOLUME),
+    "MaxUnpool1d": (lambda: nn.MaxUnpool1d(2), SIGNAL, apart(SIGNAL)),
+    "MaxUnpool2d": (lambda: nn.MaxUnpool2d(2), IMAGE, apart(IMAGE)),
+    "MaxUnpool3d": (lambda: nn.MaxUnpool3d(2), VOLUME, apart(VOLUME)),
     "Mish": (nn.Mish, ROW),
     "ModuleDict": None,
     "ModuleList": None,
@@ -88,6 +105,7 @@ LAYERS = {
     "RMSNorm": (lambda: nn.RMSNorm(3), ROW),
     "RNN": (lambda: nn.RNN(4, 3, nonlinearity="relu"), STEPS),
     "RNNCell": (lambda: nn.RNNCell(3, 2), ROW),
+    "RReLU": (nn.RReLU, ROW),
     "ReLU": (nn.ReLU, ROW),
     "ReLU6": (nn.ReLU6, ROW),
     "SELU": (nn.SELU, ROW),
@@ -197,8 +215,8 @@ def test_layers(name, accelerator):
     equal(stepped(make, arguments, accelerator), stepped(make, arguments, "cpu"))
 
 
-#: The host has to know how long bags and sequences are.
-WAITING = {"CTCLoss", "EmbeddingBag"}
+#: The host has to know how long bags and sequences are, and which classes are rare.
+WAITING = {"AdaptiveLogSoftmaxWithLoss", "CTCLoss", "EmbeddingBag"}
 
 
 @pytest.mark.asyncio
