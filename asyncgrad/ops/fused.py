@@ -27,24 +27,40 @@ _COLUMNS = 64
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
     """A pull that is `kernel(xp, g, ...)` on arrays of real dtypes and the rule on all else."""
+    choice = _CHOICES.get(rule.__code__.co_argcount - 2, _of_any)
+    return functools.wraps(rule)(choice(kernel, rule))
 
-    # Written out for the usual numbers of values: with `*` a call takes 0.1 us more.
-    pulls: dict[int, Callable[..., Any]] = {
-        1: lambda F, g, x: kernel(F.xp, g, x) if F.fused else rule(F, g, x),
-        2: lambda F, g, x, y: kernel(F.xp, g, x, y) if F.fused else rule(F, g, x, y),
-        3: lambda F, g, x, y, z: kernel(F.xp, g, x, y, z) if F.fused else rule(F, g, x, y, z),
-        4: lambda F, g, x, y, z, a: (
-            kernel(F.xp, g, x, y, z, a) if F.fused else rule(F, g, x, y, z, a)
-        ),
-        5: lambda F, g, x, y, z, a, b: (
-            kernel(F.xp, g, x, y, z, a, b) if F.fused else rule(F, g, x, y, z, a, b)
-        ),
-    }
 
-    def pull(F: Any, g: Any, *values: Any) -> Any:
-        return kernel(F.xp, g, *values) if F.fused else rule(F, g, *values)
+def _of_any(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda F, g, *all: kernel(F.xp, g, *all) if F.fused else rule(F, g, *all)
 
-    return functools.wraps(rule)(pulls.get(rule.__code__.co_argcount - 2, pull))
+
+def _of_one(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda F, g, x: kernel(F.xp, g, x) if F.fused else rule(F, g, x)
+
+
+def _of_two(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda F, g, x, y: kernel(F.xp, g, x, y) if F.fused else rule(F, g, x, y)
+
+
+def _of_three(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda F, g, x, y, z: kernel(F.xp, g, x, y, z) if F.fused else rule(F, g, x, y, z)
+
+
+def _of_four(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda F, g, w, x, y, z: (
+        kernel(F.xp, g, w, x, y, z) if F.fused else rule(F, g, w, x, y, z)
+    )
+
+
+def _of_five(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda F, g, v, w, x, y, z: (
+        kernel(F.xp, g, v, w, x, y, z) if F.fused else rule(F, g, v, w, x, y, z)
+    )
+
+
+#: Written out for the usual numbers of values: with `*` a call takes 0.1 us more.
+_CHOICES = {1: _of_one, 2: _of_two, 3: _of_three, 4: _of_four, 5: _of_five}
 
 
 def elementwise(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
