@@ -510,4 +510,5 @@ async def test_the_lag_is_by_how_much_the_loop_was_held_beyond_what_was_due():
         # One turn in which the timer is due, and one for who waits for it.
         for _ in range(3):
             await asyncio.sleep(0)
-        assert lag.worst >= 4 * INTERVAL
+        # A clock may count in milliseconds, and lose the last digit of a sum.
+        assert lag.worst > 3.9 * INTERVAL
