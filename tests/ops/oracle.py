@@ -633,6 +633,14 @@ def error_class(error: Exception) -> type[Exception]:
     return next(c for c in type(error).__mro__ if c.__module__ == "builtins")
 
 
+def check_refused(program: Callable[[Any], Any]) -> None:
+    """What PyTorch refuses to do is refused here, too, with the same class of error."""
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  the class is compared
+        program(torch)
+    with pytest.raises(error_class(theirs.value)):
+        program(ag)
+
+
 def check_errors(
     name: str,
     function: Callable[..., Any] | None = None,
