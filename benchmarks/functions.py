@@ -129,16 +129,17 @@ def _set(L: Any, x: Any, v: Any) -> None:
 
 
 def _recurrent(kind: str, **options: Any) -> Callable[..., Any]:
-    """A recurrent layer with weights of its own, made once for each library."""
+    """A recurrent layer with weights of its own, made once for each library and size."""
     layers: dict[Any, Any] = {}
 
     def call(L: Any, F: Any, x: Any, *more: Any) -> Any:
-        if L not in layers:
-            width = x.shape[-1]
-            layers[L] = getattr(L.nn, kind)(width, width, batch_first=True, **options)
-            for weight in layers[L].parameters():
+        width = x.shape[-1]
+        key = L, width
+        if key not in layers:
+            layers[key] = getattr(L.nn, kind)(width, width, batch_first=True, **options)
+            for weight in layers[key].parameters():
                 L.nn.init.constant_(weight, 0.001)
-        return layers[L](x.unsqueeze(0))[0]
+        return layers[key](x.unsqueeze(0))[0]
 
     return call
 

@@ -92,6 +92,7 @@ AT_LARGE: dict[str, str] = {
         _PLACES,
     ),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal (tensors)"), _ZIGGURAT),
+    "cumsum": "NumPy adds one element at a time, and for the gradient does so from the other end",
     "sgn": "PyTorch's gradient is a tensor of zeros without memory",
     "norm (nuclear)": "NumPy's singular values are computed with OpenBLAS, PyTorch's with MKL",
     **dict.fromkeys(
