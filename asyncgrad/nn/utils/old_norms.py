@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
-from asyncgrad.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from asyncgrad.nn.parameter import Parameter
-from asyncgrad.nn.utils.parametrizations import norm_except_dim
+from asyncgrad.nn.utils.parametrizations import check_iterations, norm_except_dim, rows_axis
 from asyncgrad.ops.functions.combined import vdot
 from asyncgrad.ops.functions.linalg import mv
 
@@ -43,11 +42,7 @@ class _SpectralNorm:
     kind = "spectral_norm"
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
-        if n_power_iterations <= 0:
-            raise ValueError(
-                f"Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
-            )
+        check_iterations(n_power_iterations)
         self.name = name
         self.dim = dim
         self.n_power_iterations = n_power_iterations
@@ -174,11 +169,8 @@ def spectral_norm(
         RuntimeError: if it is normalised so already.
         ValueError: if there is no such parameter, or no iteration.
     """
-    if dim is None:
-        transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
-        dim = 1 if isinstance(module, transposed) else 0
     weight = _parameter(module, "spectral_norm", name)
-    hook = _SpectralNorm(name, n_power_iterations, dim, eps)
+    hook = _SpectralNorm(name, n_power_iterations, rows_axis(module, dim), eps)
     matrix = hook.matrix(weight.detach())
     vectors = [
         F.normalize(init.normal_(matrix.new_empty(size)), dim=0, eps=eps) for size in matrix.shape

@@ -29,6 +29,23 @@ def norm_except_dim(v: Any, dim: int) -> Any:
     return vector_norm(v, 2, others, keepdim=True) if others else v.abs()
 
 
+def rows_axis(module: Module, dim: int | None) -> int:
+    """The axis of a weight's outputs, unless another is given."""
+    if dim is not None:
+        return dim
+    transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+    return 1 if isinstance(module, transposed) else 0
+
+
+def check_iterations(n_power_iterations: int) -> None:
+    """Raise ValueError where nothing would improve the estimate of a singular value."""
+    if n_power_iterations <= 0:
+        raise ValueError(
+            f"Expected n_power_iterations to be positive, but got "
+            f"n_power_iterations={n_power_iterations}"
+        )
+
+
 class _WeightNorm(Module):
     """A tensor as a direction and its lengths."""
 
@@ -92,11 +109,7 @@ class _SpectralNorm(Module):
                 f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}] but "
                 f"got {dim})"
             )
-        if n_power_iterations <= 0:
-            raise ValueError(
-                f"Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
-            )
+        check_iterations(n_power_iterations)
         self.dim = dim % ndim
         self.eps = eps
         if ndim > 1:
@@ -168,8 +181,5 @@ def spectral_norm(
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
-    if dim is None:
-        transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
-        dim = 1 if isinstance(module, transposed) else 0
-    function = _SpectralNorm(weight, n_power_iterations, dim, eps)
+    function = _SpectralNorm(weight, n_power_iterations, rows_axis(module, dim), eps)
     return register_parametrization(module, name, function)
