@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import asyncgrad as ag
+from asyncgrad.scheduler.engine import SLICE_NS
 from benchmarks.figures import Spread, percentile
 from benchmarks.graphs import Chain, Layers
 from benchmarks.harness import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Setting
 
 #: The time slice of a pass, in ms: what an urgent pass may have to wait for.
-SLICE = 0.5
+SLICE = SLICE_NS / 1e6
 
 #: How many tasks a turn of the loop starts where they come one after the other.
 GROUP = 50

@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask, Suspended
 
 #: How long a slice may last.
-SLICE_NS = 500_000
+SLICE_NS = 600_000
 #: By how much a caller's first slice may overdraw what is left of a turn.
 _OVERDRAFT_NS = 100_000
+#: What is left of a pass that is alone runs, too, if it is less than so much of what has just run:
+#: another turn would cost more than it brings.
+_REST = 3
 #: Elements that are added to leaves on the loop; more are in a thread.
 _COMMIT_SIZE = 50_000
 
@@ -235,11 +238,17 @@ class Engine:
             if nodes > LONG:
                 # What the end of the walk has left of this turn; some walks begin anew.
                 budget -= max(0, nodes - known) * WALK_NS
+            budget = int(budget * self.worker.speed)
         self.slices += 1
         task.running = True
         token = hush()
+        waiting = len(task.dependencies)
         try:
             outcome = task.run(budget)
+            if outcome is MORE and self.queue.empty():
+                left = len(task.dependencies)
+                if left * _REST < waiting - left:
+                    outcome = task.run(budget // _REST)
         except BaseException as error:
             # Nodes' errors are the pass's; this is an interrupt between two of them.
             task.fail(error)
