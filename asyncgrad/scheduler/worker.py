@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.scheduler.ending import is_stop
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SLOWEST, _FASTEST = 0.25, 4.0
 #: Turns of the loop between two slices: what a timer or a socket wakes gets done in the meantime,
 #: for that takes a turn to see the event, one for a future's callbacks, and one for their task.
+#: One is enough where it has shown that there is nothing else to do.
 _TURNS = 3
 #: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
 #: alike are fairer than few full ones. Likewise on a device, which has work for a while.
@@ -86,6 +87,8 @@ class Worker:
     async def _work(self, engine: Engine) -> None:
         """Give one pass after the other a slice until none waits."""
         queue = engine.queue
+        # What else the loop is about to do, where it lets that be seen.
+        ready: Any = getattr(engine.loop, "_ready", True)
         turns = 1
         while True:
             # Everything may have changed here: passes come, end and are cancelled. Cancelled here,
@@ -93,7 +96,7 @@ class Worker:
             start = engine.clock()
             for _ in range(turns):
                 await _next_turn()
-                if engine.clock() - start > engine.slice_ns:
+                if not ready or engine.clock() - start > engine.slice_ns:
                     break
             now = engine.clock()
             end = now + engine.slice_ns

@@ -155,6 +155,40 @@ async def test_the_loop_has_three_turns_between_slices(turn_ns: int, turns: int)
 
 
 @pytest.mark.asyncio
+async def test_a_loop_that_has_nothing_else_to_do_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and the third are for what the first has woken."""
+    loop = asyncio.get_running_loop()
+    run_once = getattr(loop, "_run_once", None)
+    if run_once is None:
+        pytest.skip("uvloop does not show what is ready")
+    engine = ag.engine()
+    engine.slice_ns = 120_000
+    engine.clock = lambda: 0
+    turn = 0
+    seen: list[int] = []
+    before: list[int] = []
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        run_once()
+
+    def node() -> None:
+        seen.append(turn)
+        if len(seen) == 3:
+            # Runs in the next turn, and wakes somebody for the one after that.
+            loop.call_soon(loop.call_soon, lambda: before.append(len(seen)))
+
+    monkeypatch.setattr(loop, "_run_once", count)
+    y = leaf()
+    for _ in range(6):
+        y = calls(y, node, cost=150_000)
+    await y.sum().backward()
+    assert [later - earlier for earlier, later in pairwise(seen)][1:] == [1, 2, 1, 1]
+    assert before == [3]
+
+
+@pytest.mark.asyncio
 async def test_who_is_alone_in_the_queue_is_compared_when_others_come() -> None:
     """The first in the queue waits without having been compared with anybody."""
     ended: list[str] = []
