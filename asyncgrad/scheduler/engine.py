@@ -228,21 +228,21 @@ class Engine:
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run a pass for one slice, and see to what comes next."""
+        waiting = len(task.dependencies)
         if task.walk is not None:
-            known = len(task.dependencies)
+            known = waiting
             if not task.start(steps_of(known, budget) if known else budget // WALK_NS + 1):
                 self.enqueue(task)
                 return
-            nodes = len(task.dependencies) + 1
-            self.node_count += nodes
-            if nodes > LONG:
+            waiting = len(task.dependencies)
+            self.node_count += waiting + 1
+            if waiting > LONG:
                 # What the end of the walk has left of this turn; some walks begin anew.
-                budget -= max(0, nodes - known) * WALK_NS
-            budget = int(budget * self.worker.speed)
+                budget -= max(0, waiting - known) * WALK_NS
+                budget = int(budget * self.worker.speed)
         self.slices += 1
         task.running = True
         token = hush()
-        waiting = len(task.dependencies)
         try:
             outcome = task.run(budget)
             if outcome is MORE and self.queue.empty():
