@@ -47,8 +47,10 @@ class Line:
         loop = engine.loop
         line = self.waiting
         others, self._admitted_at = self._start - self._admitted_at, engine.clock()
-        # However busy others are, half of a slice is for those who give way.
-        budget = engine.slice_ns - min(max(0, others), engine.slice_ns // 2)
+        # A timer's task waits for three of these turns. However busy others are, half of each is
+        # for those who give way.
+        budget = engine.slice_ns * 3 // 4
+        budget -= min(max(0, others), budget // 2)
         loop.call_soon(self._note_start, engine)
         count = 0
         # To the nearest: a turn may last half a visit longer, and is rarely half empty.
