@@ -146,6 +146,8 @@ def _await_nodes(task: GraphTask, started: deque[OnPortal]) -> None:
             # As it was told to.
             error = None
         task.resume(node, evaluation, result, error)
+        # The error's traceback leads to this frame.
+        del running, error
         _cancel_if_over(task, started)
 
 

@@ -67,8 +67,8 @@ class OnPortal:
             self._patience.cancel()
         self._task = None
         self._tell(result, error)
-        # The traceback holds this frame.
-        del error
+        # The traceback holds this frame: it must hold neither itself nor whom it was told.
+        del error, self
 
     def _tell(self, result: Any, error: BaseException | None) -> None:
         if not self._outcome.done():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -17,7 +19,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, lon
 
 import asyncgrad as ag
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler import inline
+from asyncgrad.scheduler import inline, portal
 
 
 class TestWithoutALoop:
@@ -155,6 +157,46 @@ class TestCoroutineNodesWithoutALoop:
             (good + bad).sum().backward()
         assert ended.wait(60)
         assert x.grad is None
+
+    @pytest.mark.parametrize("alone", [True, False])
+    def test_their_errors_are_part_of_no_cycle(self, alone: bool) -> None:
+        """Nor is the cancellation of the one that has not failed: all go without the collector."""
+        kept: list[weakref.ref[Any]] = []
+
+        class Stop(Exception):
+            def __init__(self) -> None:
+                kept.append(weakref.ref(self))
+
+        async def fail(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            raise Stop
+
+        async def wait(gradient: ag.Tensor) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise Stop from None
+
+        def run() -> None:
+            x = leaf()
+            good, bad = x * 2, x * 3
+            if not alone:
+                good.register_hook(wait)
+            bad.register_hook(fail)
+            kept.append(weakref.ref(good.grad_fn))
+            with pytest.raises(Stop):
+                (good + bad).sum().backward()
+
+        gc.collect()
+        gc.disable()
+        try:
+            run()
+            for _ in range(3):
+                # The portal's loop is done with its tasks.
+                portal().call(asyncio.sleep, 0)
+            assert [reference() for reference in kept] == [None] * len(kept)
+        finally:
+            gc.enable()
 
     def test_a_hook_that_raises_cancelled_error_has_failed(self) -> None:
         x = leaf()
