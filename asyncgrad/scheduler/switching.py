@@ -76,7 +76,8 @@ def _let_go() -> None:
 def _restore() -> None:
     global _usual
     if _usual is not None and abs(sys.getswitchinterval() - INTERVAL) < 1e-6:
-        sys.setswitchinterval(_usual)
+        # Python cuts what is less than a microsecond off, which may be an error of rounding.
+        sys.setswitchinterval(_usual + 5e-7)
     _usual = None
 
 

@@ -95,6 +95,18 @@ def test_a_shorter_one_of_the_users_is_kept() -> None:
     loop.close()
 
 
+def test_putting_it_back_again_and_again_does_not_wear_it_down() -> None:
+    """Python cuts microseconds off: 0.05 is read as less, which set again would be less still."""
+    sys.setswitchinterval(0.05)
+    mine = sys.getswitchinterval()
+    loop = Loop()
+    for _ in range(3):
+        loop.begin()
+        loop.end()
+        assert sys.getswitchinterval() == mine
+    loop.close()
+
+
 def test_one_that_the_user_sets_meanwhile_stays() -> None:
     loop = Loop()
     loop.begin()
