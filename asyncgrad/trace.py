@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Recorder:
     """Notes the nodes and waits of the passes it observes.
 
-    For every node: its name, thread, start, duration and the bytes of the gradient that came in.
+    For every node: its name, thread, start, duration and the bytes of the gradient that came in;
+    one that waits for a coroutine has a row of its own.
     For every turn that a pass has waited for: from when to when. And the bytes of memory that are
     kept for the next large arrays.
     """
@@ -36,23 +37,26 @@ class Recorder:
     def leave(self, task: Any, node: Any, start: int) -> None:
         """A node has ended."""
         now = perf_counter_ns()
-        self.events.append(
-            {
-                "name": node.name(),
-                "cat": "node",
-                "ph": "X",
-                "ts": (start - self._origin) / 1e3,
-                "dur": (now - start) / 1e3,
-                "pid": 1,
-                "tid": threading.get_native_id(),
-                "args": {
-                    "pass": id(task),
-                    "sequence_nr": node.sequence_nr,
-                    "output": repr(node.output_metadata),
-                    "bytes": _bytes_of(node.output_metadata),
-                },
-            }
-        )
+        about: dict[str, Any] = {
+            "name": node.name(),
+            "cat": "node",
+            "ts": (start - self._origin) / 1e3,
+            "pid": 1,
+            "tid": threading.get_native_id(),
+            "args": {
+                "pass": id(task),
+                "sequence_nr": node.sequence_nr,
+                "output": repr(node.output_metadata),
+                "bytes": _bytes_of(node.output_metadata),
+            },
+        }
+        if node in task.launched:
+            # It has waited, and others ran in between: in one thread's row they would overlap.
+            about["id"] = f"{id(task)}, {node.sequence_nr}"
+            self.events.append(about | {"ph": "b"})
+            self.events.append(about | {"ph": "e", "ts": (now - self._origin) / 1e3})
+        else:
+            self.events.append(about | {"ph": "X", "dur": (now - start) / 1e3})
         self.events.append(
             {
                 "name": "memory kept",

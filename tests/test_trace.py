@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,40 @@ async def test_waits_are_there_and_end_before_the_next_node(tmp_path: Path) -> N
     for begin, end in zip(begun, ended, strict=True):
         assert begin["ts"] <= end["ts"]
         assert not any(begin["ts"] < node["ts"] < end["ts"] for node in nodes)
+
+
+@pytest.mark.asyncio
+async def test_nodes_that_wait_have_rows_of_their_own(tmp_path: Path) -> None:
+    """Two that wait together, of which the first to begin is the first to end, would overlap."""
+    entered: list[asyncio.Event] = []
+
+    class Waits(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: ag.Tensor) -> ag.Tensor:
+            return x * 1.0
+
+        @staticmethod
+        async def backward(ctx: Any, gradient: ag.Tensor) -> ag.Tensor:
+            entered.append(asyncio.Event())
+            await entered[-1].wait()
+            return gradient
+
+    x = ag.ones(4, requires_grad=True)
+    with ag.trace(tmp_path / "pass.json") as recorder:
+        future = (Waits.apply(x) + Waits.apply(x)).sum().backward()
+        while len(entered) < 2:  # noqa: ASYNC110  turns are what is waited for
+            await asyncio.sleep(0)
+        for event in entered:
+            event.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        await future
+    assert "WaitsBackward" not in [node["name"] for node in of_kind(recorder.events, "X")]
+    nodes = [event for event in recorder.events if event["name"] == "WaitsBackward"]
+    assert [event["ph"] for event in nodes] == ["b", "e", "b", "e"]
+    first, its_end, second, end = nodes
+    assert first["ts"] < second["ts"] < its_end["ts"] < end["ts"]
+    assert first["id"] == its_end["id"] != second["id"] == end["id"]
 
 
 @pytest.mark.asyncio
