@@ -228,6 +228,7 @@ class Engine:
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
         """Run a pass for one slice, and see to what comes next."""
+        self.slices += 1
         waiting = len(task.dependencies)
         if task.walk is not None:
             known = waiting
@@ -240,7 +241,6 @@ class Engine:
                 # What the end of the walk has left of this turn; some walks begin anew.
                 budget -= max(0, waiting - known) * WALK_NS
                 budget = int(budget * self.worker.speed)
-        self.slices += 1
         task.running = True
         token = hush()
         try:

@@ -189,6 +189,14 @@ class TestStatistics:
         assert after.loop_held >= after.longest_hold > 0
         assert after.longest_turn > 0 or asyncio.get_running_loop().get_debug()
 
+    async def test_turns_in_which_a_graph_is_walked_are_counted(self) -> None:
+        engine = ag.engine()
+        loss = long_pass(leaf(), 30_000)
+        before = engine.statistics()
+        await loss.backward()
+        after = engine.statistics()
+        assert after.slices - before.slices >= after.queue_waits - before.queue_waits > 10
+
     async def test_segments_and_offloads_are_counted(self) -> None:
         engine = ag.engine()
         await chain(leaf(), 3, cost=HEAVY).sum().backward()
