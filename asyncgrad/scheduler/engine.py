@@ -90,7 +90,9 @@ class Engine:
         #: Done when no pass is left, while the engine shuts down.
         self.emptied: asyncio.Future[None] | None = None
         self.closed = False
-        self._closer: AsyncGenerator[None, None] | None = register(self)
+        self._closer: AsyncGenerator[None, None] | None = register(self, loop)
+        if self._closer is None:
+            self.close()
 
     # -- life ---------------------------------------------------------
 
@@ -117,6 +119,11 @@ class Engine:
         """In a forked child: the threads and the loop are the parent's."""
         self.closed = True
         self.collections.unwatch()
+
+    def is_abandoned(self) -> bool:
+        """Whether its loop was closed, or is gone."""
+        loop = self._loop()
+        return loop is None or loop.is_closed()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

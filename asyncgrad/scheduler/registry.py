@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING
 
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.engine import Engine
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     import asyncio
 
 _engines: dict[int, Engine] = {}
+#: Whoever adds or removes one.
+_changing = lasting_lock()
 #: In a forked child: the parent's. If they died, their loops, which are shared, would be told.
 _inherited: list[Engine] = []
 
@@ -21,11 +25,10 @@ def engine_of(loop: asyncio.AbstractEventLoop) -> Engine:
     """The engine of a loop, made on first use."""
     engine = _engines.get(id(loop))
     if engine is None or engine._loop() is not loop:
-        for key, other in list(_engines.items()):
-            gone = other._loop()
-            if (gone is None or gone.is_closed()) and _engines.pop(key, None) is other:
-                other.close()
-        engine = _engines[id(loop)] = Engine(loop, _forget)
+        _sweep()
+        engine = Engine(loop, _forget)
+        with _changing:
+            _engines[id(loop)] = engine
     return engine
 
 
@@ -41,11 +44,35 @@ def engine() -> Engine:
     return engine_of(loop)
 
 
+def _sweep() -> None:
+    """Close the engines of loops that have ended without telling them."""
+    with _changing:
+        abandoned = [key for key, engine in _engines.items() if engine.is_abandoned()]
+        engines = [_engines.pop(key) for key in abandoned]
+    for engine in engines:
+        engine.close()
+
+
+def _after_collection(phase: str, info: dict[str, int]) -> None:
+    """Nothing says that a loop was closed: look for those after runs of the collector.
+
+    What it has interrupted may hold the locks that closing takes: a thread of the engine does it.
+    """
+    if phase == "stop" and info["generation"]:
+        for engine in tuple(_engines.values()):
+            if engine.is_abandoned():
+                engine.away.threads.submit(_sweep)
+
+
+gc.callbacks.append(_after_collection)
+
+
 def _forget(engine: Engine) -> None:
     """Let go of a closed engine."""
-    for key, other in list(_engines.items()):
-        if other is engine:
-            del _engines[key]
+    with _changing:
+        for key, other in list(_engines.items()):
+            if other is engine:
+                del _engines[key]
 
 
 def _after_fork() -> None:

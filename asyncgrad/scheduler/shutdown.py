@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from asyncgrad.scheduler.engine import Engine
 
 
-def register(engine: Engine) -> AsyncGenerator[None, None]:
+def register(engine: Engine, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None] | None:
     """Be told when the loop shuts its asynchronous generators down, which every runner does.
 
     Returns:
-        What has to live as long as the engine is to be told.
+        What has to live as long as the engine is to be told; None if the loop has done so already.
     """
+    if getattr(loop, "_asyncgens_shutdown_called", False):
+        return None
     reference = weakref.ref(engine)
 
     async def until_shutdown() -> AsyncGenerator[None, None]:
@@ -33,7 +35,11 @@ def register(engine: Engine) -> AsyncGenerator[None, None]:
                 await engine.shut_down()
 
     closer = until_shutdown()
-    step = closer.__anext__()
+    try:
+        step = closer.__anext__()
+    except ResourceWarning:
+        # uvloop tells nobody but those who have made errors of its warnings.
+        return None
     with suppress(StopIteration):
         step.send(None)
     return closer

@@ -80,6 +80,9 @@ class StandIn:
         self._number = number
 
     def submit(self, job: Callable[[], None], urgency: Any = ORDINARY) -> None:
+        if self._loop.is_closed():
+            # There is no thread to do it.
+            return
         self._waiting += 1
         delay = self._loop.random.choice([0.0, 0.000_1, 0.01])
         self._loop.call_later(delay, self._run, job)

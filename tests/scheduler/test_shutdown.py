@@ -260,6 +260,69 @@ class TestEngines:
         asyncio.run(main())
         assert engine.closed
 
+    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+    @pytest.mark.parametrize("pending", [False, True])
+    def test_the_collector_finds_a_loop_that_was_closed_without_ceremony(
+        self, factory: Callable[[], asyncio.AbstractEventLoop], pending: bool
+    ) -> None:
+        """No other loop has to come for its threads and its passes to go."""
+        x = leaf()
+
+        async def main() -> Engine:
+            engine = ag.engine()
+            threads = engine.away.threads._members
+            present = threading.Barrier(len(threads))
+            await asyncio.gather(*(ag.offload(present.wait) for _ in threads))
+            future = long_pass(x, 20_000).backward()
+            if pending:
+                keep(future)
+            else:
+                await future
+            return engine
+
+        loop = factory()
+        engine = loop.run_until_complete(main())
+        loop.close()
+        gc.collect()
+        for thread in engine.away.threads._members:
+            thread.join()
+        assert engine.closed
+        assert engine not in _engines.values()
+        assert engine.collections._note not in gc.callbacks
+        references = weakref.ref(engine), weakref.ref(loop)
+        del engine, loop
+        gc.collect()
+        assert [reference() for reference in references] == [None, None]
+
+    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+    def test_one_made_after_the_generators_were_told_leaves_nothing(
+        self, factory: Callable[[], asyncio.AbstractEventLoop]
+    ) -> None:
+        """Nobody will tell it of the end: it serves passes, and is closed from the beginning.
+
+        uvloop says so by a warning alone, which is an error here.
+        """
+        x = leaf()
+        engines = []
+
+        async def values() -> Any:
+            try:
+                yield 1
+            finally:
+                await long_pass(x).backward()
+                await chain(x, 3, cost=HEAVY).sum().backward()
+                engines.append(ag.engine())
+
+        async def main() -> None:
+            main.generator = values()
+            await anext(main.generator)
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+        assert x.grad.tolist() == [2.0] * 3
+        assert engines[0].closed
+        assert engines[0].collections._note not in gc.callbacks
+
     @pytest.mark.parametrize("turns", [0, 1, 5])
     def test_a_loop_closed_with_passes_pending_takes_them_with_it(self, turns: int) -> None:
         """Nothing is committed, nobody complains, and another loop serves the next pass."""
