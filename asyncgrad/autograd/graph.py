@@ -153,9 +153,9 @@ def register_multi_grad_hook(
 
         return _Handles([t.register_hook(first) for t in tensors if t.requires_grad])
 
-    edges = [as_edge(gradient_edge(tensor)) for tensor in tensors]
-    if any(edge.node is None for edge in edges):
+    if any(gradient_edge(tensor) is None for tensor in tensors):
         raise AssertionError("Expected gradient function to be set")
+    finders = [_node_finder(tensor) for tensor in tensors]
     waiting: weakref.WeakKeyDictionary[GraphTask, _Gathered] = weakref.WeakKeyDictionary()
 
     def one_of_them(place: int) -> Callable[[Any], Any]:
@@ -163,7 +163,7 @@ def register_multi_grad_hook(
             task = current().graph_task
             gathered = waiting.get(task)
             if gathered is None:
-                gathered = waiting[task] = _Gathered(task, edges)
+                gathered = waiting[task] = _Gathered(task, [find() for find in finders])
             gathered.gradients[place] = gradient
             gathered.left -= 1
             if gathered.left:
@@ -181,15 +181,28 @@ class _Gathered:
 
     __slots__ = ("gradients", "left")
 
-    def __init__(self, task: GraphTask, edges: Sequence[Any]) -> None:
-        """Find out how many will come."""
-        self.gradients: list[Any] = [None] * len(edges)
-        nodes = [edge.node for edge in edges]
+    def __init__(self, task: GraphTask, nodes: Sequence[Node | None]) -> None:
+        """Find out how many will come from nodes, of which some may be no more."""
+        self.gradients: list[Any] = [None] * len(nodes)
         info = task.exec_info
-        reached = reachable(task.root, nodes)
+        reached = reachable(task.root, [node for node in nodes if node is not None])
         self.left = sum(
             node in reached and (info is None or info.should_execute(node)) for node in nodes
         )
+
+
+def _node_finder(tensor: Tensor) -> Callable[[], Node | None]:
+    """What gives the node where a tensor's hooks are; it holds neither, for they hold it."""
+    if not tensor.is_leaf:
+        return weakref.ref(as_edge(gradient_edge(tensor)).node)
+    leaf = weakref.ref(tensor)
+
+    def accumulator() -> Node | None:
+        # It lives no longer than the graphs that lead to it.
+        found = leaf()
+        return None if found is None else as_edge(gradient_edge(found)).node
+
+    return accumulator
 
 
 def _call(node: Node, gradients: tuple[Any, ...]) -> Any:

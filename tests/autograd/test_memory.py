@@ -189,6 +189,20 @@ def test_removed_hooks_are_gone():
     assert gone() is None
 
 
+@pytest.mark.parametrize("mode", ["all", "any"])
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_hook_on_several_tensors_keeps_none_of_them(mode, runs):
+    """Neither what is computed nor leaves: nothing here collects garbage."""
+    x, w = tensor(requires_grad=True), tensor(requires_grad=True)
+    y = x * 2
+    handle = ag.autograd.graph.register_multi_grad_hook((x, y, w), lambda g: None, mode=mode)
+    gone = [weakref.ref(x), weakref.ref(y), weakref.ref(w), weakref.ref(y.grad_fn)]
+    if runs:
+        (y * w).sum().backward()
+    del x, y, w, handle
+    assert [reference() for reference in gone] == [None] * 4
+
+
 def test_retain_grad_does_not_keep_the_tensor():
     x = tensor(requires_grad=True)
     y = x * 2
