@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,3 +136,14 @@ def test_import_brings_in_no_optional_package(tmp_path: Path) -> None:
     optional = {"cupy", "hypothesis", "matplotlib", "pytest", "rich", "torch", "uvloop"}
     assert "asyncgrad" in top_level
     assert top_level & optional == set()
+
+
+def test_an_environment_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    """Whoever interrupts `make test` while it sets up can call it again."""
+    there, mark = tmp_path / "venv", tmp_path / "venv" / "mark"
+    venv.create(there, with_pip=False)
+    for made_before in (False, True):
+        mark.touch()
+        subprocess.run(["sh", "tools/make_venv.sh", there, sys.executable], check=True, cwd=ROOT)
+        subprocess.run([there / "bin" / "python", "-c", "import pip"], check=True)
+        assert mark.exists() is made_before

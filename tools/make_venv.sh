@@ -13,7 +13,9 @@ python=
 if [ -n "$wanted" ]; then
     python=$(sh tools/find_python.sh "$wanted")
 fi
-if present=$(version "$directory/bin/python") && [ -f "$directory/pyvenv.cfg" ]; then
+# One whose making was cut short has no pip.
+if present=$(version "$directory/bin/python") && [ -f "$directory/pyvenv.cfg" ] &&
+    "$directory/bin/python" -c 'import pip' 2>/dev/null; then
     if [ -z "$python" ] || [ "$present" = "$(version "$python")" ]; then
         exit 0
     fi
