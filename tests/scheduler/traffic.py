@@ -119,7 +119,8 @@ class Traffic:
         machine = one.future._task
         healthy = machine is not None and machine.error is None
         if one.future.cancel() and healthy:
-            one.cancelled = True
+            # A thread's error may have come between the two; it is first then.
+            one.cancelled = machine.error is None
 
     def check(self) -> None:
         """Compare with the reference, and look into every machine that the loop owns."""
