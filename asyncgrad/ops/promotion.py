@@ -161,9 +161,14 @@ def as_number(value: Any) -> Any:
     """NumPy's scalars as Python numbers; None for what is no number."""
     if type(value) in _NUMBERS:
         return value
-    if isinstance(value, (np.generic, *_NUMBERS)):
-        return value.item() if isinstance(value, np.generic) else value
-    return None
+    if isinstance(value, np.generic):
+        kind = value.dtype.kind
+        number = None if kind == "m" else value.item()
+        if isinstance(number, np.generic):
+            # Of extended precision.
+            return complex(value) if kind == "c" else float(value)
+        value = number
+    return value if isinstance(value, _NUMBERS) else None
 
 
 def number_argument(name: str, argument: str, value: Any) -> Any:

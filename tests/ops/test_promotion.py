@@ -157,3 +157,50 @@ def test_shapes_that_do_not_fit_say_so(shapes):
     for function in (ag.add, ag.maximum, ag.eq, ag.atan2, lambda x, y: x.where(x > 0, y)):
         with pytest.raises(RuntimeError, match="must match the size of tensor b"):
             function(a, b)
+
+
+#: Scalars of NumPy, which are numbers here and in PyTorch.
+SCALARS = [np.int8(1), np.int64(1), np.float16(0.5), np.float32(0.5), np.float64(0.5)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("scalar", SCALARS, ids=lambda scalar: type(scalar).__name__)
+def test_scalars_of_numpy_are_numbers(scalar, dtype):
+    def dtypes(T):
+        x = T.ones(3, dtype=getattr(T, dtype))
+        results = [
+            x + scalar, scalar * x, x.clamp(scalar), x.clamp(max=scalar), x.clamp(scalar, 2),
+            T.clamp_min(x, scalar), T.where(x > 0, x, scalar), x.masked_fill(x > 0, scalar),
+        ]  # fmt: skip
+        if dtype != "int32":
+            results.append(T.nn.functional.leaky_relu(x, scalar))
+        return [str(result.dtype).rpartition(".")[2] for result in results]
+
+    assert dtypes(ag) == dtypes(torch)
+
+
+def test_extended_precision_is_a_number_like_any_other():
+    x = ag.ones(2)
+    for result in (
+        x * np.longdouble(2),
+        x.clamp(np.longdouble(2)),
+        ag.full_like(x, np.longdouble(2)),
+    ):
+        assert result.dtype == ag.float32
+        assert result.numpy().dtype == np.float32
+        assert result.tolist() == [2.0, 2.0]
+    assert (x * np.clongdouble(2j)).numpy().dtype == np.complex64
+
+
+@pytest.mark.parametrize("scalar", [np.datetime64("2020"), np.timedelta64(1), np.str_("1")])
+def test_scalars_of_numpy_that_are_no_numbers_are_refused(scalar):
+    x = ag.ones(2)
+    for operation in (lambda: x + scalar, lambda: x < scalar, lambda: x.clamp(scalar)):
+        with pytest.raises(TypeError):
+            operation()
+
+
+def test_a_tensor_without_dimensions_counts_in_kron():
+    for T in (ag, torch):
+        pair = T.ones(2), T.tensor(1.0, dtype=T.float64)
+        assert T.kron(*pair).dtype == T.kron(*pair[::-1]).dtype == T.float64

@@ -9,7 +9,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put
 from asyncgrad.ops.places import as_dtype
-from asyncgrad.ops.promotion import as_tensor_operand, cast, refusal
+from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, refusal
 from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
 
 def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
-    return R.leaky_relu(_floating(input, "leaky_relu"), negative_slope)
+    slope = number_argument("leaky_relu", "negative_slope", negative_slope)
+    return R.leaky_relu(_floating(input, "leaky_relu"), slope)
 
 
 def elu(input: Any, alpha: float = 1.0) -> Any:

@@ -426,15 +426,16 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
     if dtype.kind == "f" and min.__class__ in _PLAIN and max.__class__ in _PLAIN:
         return R.clamp(x, min, max)
     wanted = dtype
+    bounds = [None, None]
     for place, bound in enumerate((min, max)):
         if bound is not None:
-            number = as_number(bound)
+            number = bounds[place] = as_number(bound)
             if number is None:
                 raise refusal(bound, "clamp", place + 2)
             wanted = number_result(wanted, number)
     if wanted.kind == "c":
         raise NotImplementedError("clamp is not supported for complex types")
-    return R.clamp(x if wanted is dtype else cast(x, wanted), min, max)
+    return R.clamp(x if wanted is dtype else cast(x, wanted), *bounds)
 
 
 #: Bounds that leave a floating dtype as it is.

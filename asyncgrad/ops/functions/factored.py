@@ -11,7 +11,7 @@ from asyncgrad.ops.functions.shape import tril
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, cast, result_dtype
+from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
 
 __all__ = [
     "cholesky",
@@ -235,7 +235,8 @@ def kron(input: Any, other: Any) -> Any:
         other: a tensor.
     """
     x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)
-    dtype = result_dtype(x, y)
+    # A tensor without dimensions counts like any other.
+    dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
     x, y = cast(x, dtype), cast(y, dtype)
     a, b = x._metadata.shape, y._metadata.shape
     ndim = max(len(a), len(b))
