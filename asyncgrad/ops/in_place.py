@@ -73,7 +73,21 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
     given = tensor if modes.saved_hooks is None else _as_before(tensor)
     if since is not None and given._edge is not None:
         given = _without_hooks(tensor, given)
-    return assign(tensor, function(given, *args, **kwargs), name, since)
+    result = function(given, *args, **kwargs)
+    if since is not None and _given_again(tensor, args, kwargs):
+        # PyTorch copies what it saves of the changed operand, and of no other.
+        since = None
+    return assign(tensor, result, name, since)
+
+
+def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether what is changed, or what looks into its memory, is another operand, too."""
+    counter = tensor._counter
+    return any(
+        other is tensor
+        or (counter is not None and isinstance(other, Variable) and other._counter is counter)
+        for other in (*args, *kwargs.values())
+    )
 
 
 def _as_before(tensor: Any) -> Any:

@@ -22,8 +22,13 @@ _UNCHECKED = frozenset({
     "masked_scatter_",
 })  # fmt: skip
 
+#: Elements are written elsewhere than where they are read: not even all of them may be shared.
+_ELSEWHERE = frozenset({"index_copy_", "index_reduce_", "put_", "scatter_reduce_"})
 
-def refuse_overlap(tensor: Any, operands: Iterable[Any], name: str) -> None:
+
+def refuse_overlap(
+    tensor: Any, operands: Iterable[Any], name: str, *, elsewhere: bool = False
+) -> None:
     """Raise if a tensor that is to be changed shares some elements with an operand, but not all.
 
     As in PyTorch only tensors without gaps are looked at.
@@ -32,22 +37,26 @@ def refuse_overlap(tensor: Any, operands: Iterable[Any], name: str) -> None:
         tensor: what is to be changed.
         operands: tensors, and other arguments.
         name: the operation.
+        elsewhere: what is written where comes from numbers, and not from the operands' shapes.
     """
     if tensor._batched:
         return
+    elsewhere = elsewhere or name in _ELSEWHERE
     array = tensor._array
     for operand in operands:
-        if isinstance(operand, Variable) and operand is not tensor and not operand._batched:
+        if not isinstance(operand, Variable) or operand._batched:
+            continue
+        if elsewhere or operand is not tensor:
             other = operand._array
             # Arrays that own their memory share it with none but their views.
             if (
                 array.__class__ is other.__class__ is np.ndarray
-                and (array.base is not None or other.base is not None)
+                and (array.base is not None or other.base is not None or array is other)
                 and np.may_share_memory(array, other)
                 and name not in _UNCHECKED
                 and _has_no_gaps(array)
                 and _has_no_gaps(other)
-                and _region(array) != _region(other)
+                and (elsewhere or _region(array) != _region(other))
             ):
                 raise AutogradError(
                     f"{name}: unsupported operation: some elements of the input tensor and the "

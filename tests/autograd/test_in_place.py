@@ -231,6 +231,39 @@ def test_what_is_overwritten_has_no_gradient(T, log):
 
 
 @both
+def test_a_tensor_that_is_its_own_operand(T, log):
+    """Of the changed operand alone the values that a node saves are copied."""
+
+    def run(change):
+        x = leaf(T, 0.25, 0.5)
+        y = x * 1
+        log(change(y))
+        return y.sum().backward()
+
+    for change in (
+        lambda y: y.mul_(y),
+        lambda y: y.div_(y),
+        lambda y: y.pow_(y),
+        lambda y: y.atan2_(y),
+        lambda y: y.addcmul_(y, y),
+        lambda y: y.mul_(y[:]),
+        lambda y: y.mul_(other=y),
+        lambda y: y.__imul__(y),
+    ):
+        try:
+            yield run(change)
+        except RuntimeError as error:
+            log(error, "modified by an inplace operation" in str(error))
+    for change in (
+        lambda y: y.add_(y),
+        lambda y: y.sub_(y),
+        lambda y: y.mul_(y.clone()),
+        lambda y: y.copy_(y),
+    ):
+        yield run(change)
+
+
+@both
 def test_a_result_may_be_changed_where_nothing_was_saved_of_it(T, log):
     x = leaf(T, 1.0, 2.0)
     y = x + 1

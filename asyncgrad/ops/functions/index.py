@@ -405,7 +405,7 @@ def _put_into(
         value = beside(name, tensor, value)[1]
     if region is None:
         region = metadata.device.launching(_region)(metadata.shape, arrays)
-    refuse_overlap(tensor, (value,), name)
+    refuse_overlap(tensor, (value,), name, elsewhere=True)
     value = _fitted(value, region)
     if tensor._batched or value._batched:
         put = R.put_add if accumulate else R.put
