@@ -411,8 +411,10 @@ class Engine:
         error, later = task.error, task.later_errors
         task.release()
         try:
-            if error is None:
-                future.finish_cancelled(later)
+            if error is None or (task.cancelling and not is_stop(error)):
+                # Whoever was told that the pass can be cancelled relies on it, whatever a thread or
+                # a deadline had reported by then.
+                future.finish_cancelled(later, error)
             elif is_stop(error):
                 # Raised from here, and not again from the future.
                 future.finish_failed(stopped_by(error))

@@ -1,8 +1,8 @@
 """The future of a pass.
 
 Cancelling it asks the pass to drain; it ends as cancelled only when nothing of the pass runs any
-more. Once the commit has begun it can't be cancelled: asyncio then delivers its CancelledError
-after the result.
+more. Once the commit has begun or a node has failed it can't be cancelled: asyncio then delivers
+its CancelledError after the result, or in the place of the error.
 """
 
 from __future__ import annotations
@@ -165,9 +165,10 @@ class BackwardFuture(asyncio.Future[Any]):
         super().add_done_callback(callback, context=context)
 
     def cancel(self, msg: Any = None) -> bool:
-        """Ask the pass to end; False if it has ended or its gradients are being committed."""
+        """Ask the pass to end; False if it has ended, has failed, or is being committed."""
         task = self._task
-        if task is None or task.ending:
+        # False has asyncio cancel the task that awaits once the pass has ended as it will.
+        if task is None or task.ending or task.error is not None:
             return False
         self._cancel_text = msg
         loop = self._loop
@@ -188,15 +189,21 @@ class BackwardFuture(asyncio.Future[Any]):
         """Refuse likewise."""
         self.set_result(exception)
 
-    def finish_cancelled(self, later: Sequence[BaseException]) -> None:
+    def finish_cancelled(
+        self, later: Sequence[BaseException], failure: BaseException | None = None
+    ) -> None:
         """End as cancelled, now that nothing of the pass runs.
 
         Args:
             later: what nodes have raised after the cancellation; becomes notes on it, as texts:
                 errors lead to the pass.
+            failure: likewise, what the pass was ending with when it was cancelled, unknown to
+                who did.
         """
         self._task = None
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]
+        if failure is not None:
+            self._notes.insert(0, f"the pass had failed before: {described(failure)}")
         super().cancel(msg=self._cancel_text)
 
     def finish_failed(self, error: BaseException) -> None:

@@ -507,11 +507,76 @@ class TestCancel:
         bad.register_hook(fail)
         future = (bad + held).sum().backward()
         await until(lambda: future._task.error is not None)
-        assert future.cancel()
+        assert not future.cancel()
         may_end.set()
         with pytest.raises(ValueError, match="first"):
             await future
         assert not future.cancelled()
+
+    async def test_one_that_comes_after_an_error_is_not_lost(self) -> None:
+        """The awaiting task is cancelled when the pass, which cleans up, has failed."""
+        x = leaf()
+        cleans, may_end = asyncio.Event(), asyncio.Event()
+
+        async def hold(gradient: ag.Tensor) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleans.set()
+                await may_end.wait()
+
+        async def fail(gradient: ag.Tensor) -> None:
+            await asyncio.sleep(0)
+            raise ValueError("first")
+
+        bad, held = x * 2, x * 3
+        held.register_hook(hold)
+        bad.register_hook(fail)
+        future = (bad + held).sum().backward()
+
+        async def wait() -> None:
+            with suppress(ValueError):
+                await future
+            await asyncio.sleep(0)
+
+        waiting = asyncio.create_task(wait())
+        await cleans.wait()
+        waiting.cancel("mine")
+        await settle()
+        assert not waiting.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError, match="mine"):
+            await waiting
+        assert repr(future.exception()) == "ValueError('first')"
+
+    async def test_one_that_comes_in_the_moment_of_an_error_is_not_lost(self) -> None:
+        """Who cancels finds no error yet, and the thread that has one no cancellation."""
+        x = leaf()
+        answers = []
+
+        class Inbox(list[Any]):
+            """In which the cancellation comes just after it was found empty."""
+
+            def __bool__(self) -> bool:
+                if not answers:
+                    answers.append(future.cancel())
+                    return False
+                return len(self) > 0
+
+        def node() -> None:
+            begun.wait()
+            future._task.inbox = Inbox()
+            raise ValueError("first")
+
+        begun = threading.Event()
+        future = calls(x, node, HEAVY).sum().backward()
+        begun.set()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await future
+        assert answers == [True]
+        assert caught.value.__notes__ == ["the pass had failed before: ValueError('first')"]
+        assert x.grad is None
+        await assert_nothing_runs()
 
     async def test_an_error_after_the_cancel_does_not(self) -> None:
         x = leaf()
