@@ -1,24 +1,27 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
-import numpy as _np
+from asyncgrad.collector import paused as _paused
 
-from asyncgrad import (
-    accelerator,
-    autograd,
-    cpu,
-    cuda,
-    devices,
-    errors,
-    fft,
-    func,
-    linalg,
-    nn,
-    optim,
-    random,
-    special,
-    sync,
-    utils,
-)
+with _paused():
+    import numpy as _np
+
+    from asyncgrad import (
+        accelerator,
+        autograd,
+        cpu,
+        cuda,
+        devices,
+        errors,
+        fft,
+        func,
+        linalg,
+        nn,
+        optim,
+        random,
+        special,
+        sync,
+        utils,
+    )
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,

@@ -138,6 +138,26 @@ def test_import_brings_in_no_optional_package(tmp_path: Path) -> None:
     assert top_level & optional == set()
 
 
+@pytest.mark.parametrize(
+    ("before", "wanted"), [("gc.enable()", "True"), ("gc.disable()", "False")]
+)
+@pytest.mark.parametrize("broken", [False, True])
+def test_import_leaves_the_collector_as_it_was(
+    before: str, wanted: str, broken: bool, tmp_path: Path
+) -> None:
+    """Also where it fails."""
+    code = f"""if True:
+        import contextlib, gc, sys
+        {before}
+        if {broken}:
+            sys.modules["numpy"] = None
+        with contextlib.suppress(ImportError):
+            import asyncgrad
+        print(gc.isenabled(), "asyncgrad.tensor" not in sys.modules)
+        """
+    assert run_python(code, cwd=tmp_path, path=ROOT) == f"{wanted} {broken}"
+
+
 def test_an_environment_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     """Whoever interrupts `make test` while it sets up can call it again."""
     there, mark = tmp_path / "venv", tmp_path / "venv" / "mark"
