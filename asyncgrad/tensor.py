@@ -52,7 +52,18 @@ from asyncgrad.ops.table import OPERATORS, REFLECTED
 from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+    from typing import Protocol
+
+    #: What one element is; complex numbers are left out, as in PyTorch's annotations.
+    Number = int | float | bool
+
+    class _Unary(Protocol):
+        def __call__(self) -> Tensor: ...
+
+    class _Binary(Protocol):
+        def __call__(self, other: Any, /) -> Tensor: ...
+
 
 __all__ = ["Tensor"]
 
@@ -78,9 +89,54 @@ class Tensor(Variable):
     __array_ufunc__ = None
 
     if TYPE_CHECKING:
+        # The methods that `_attach_functions` adds give a tensor, but for these.
+        allclose: Callable[..., bool]
+        equal: Callable[..., bool]
+        is_coalesced: Callable[..., bool]
+        is_conj: Callable[..., bool]
+        is_neg: Callable[..., bool]
+        is_nonzero: Callable[..., bool]
+        is_pinned: Callable[..., bool]
+        is_same_size: Callable[..., bool]
+        dense_dim: Callable[..., int]
+        get_device: Callable[..., int]
+        sparse_dim: Callable[..., int]
+        chunk: Callable[..., tuple[Tensor, ...]]
+        dsplit: Callable[..., tuple[Tensor, ...]]
+        hsplit: Callable[..., tuple[Tensor, ...]]
+        split: Callable[..., tuple[Tensor, ...]]
+        split_with_sizes: Callable[..., tuple[Tensor, ...]]
+        tensor_split: Callable[..., tuple[Tensor, ...]]
+        unbind: Callable[..., tuple[Tensor, ...]]
+        unsafe_chunk: Callable[..., tuple[Tensor, ...]]
+        unsafe_split: Callable[..., tuple[Tensor, ...]]
+        unsafe_split_with_sizes: Callable[..., tuple[Tensor, ...]]
+        vsplit: Callable[..., tuple[Tensor, ...]]
+        aminmax: Callable[..., Any]
+        cummax: Callable[..., Any]
+        cummin: Callable[..., Any]
+        cupy: Callable[..., Any]
+        kthvalue: Callable[..., Any]
+        lu: Callable[..., Any]
+        max: Callable[..., Any]
+        median: Callable[..., Any]
+        min: Callable[..., Any]
+        mode: Callable[..., Any]
+        nanmedian: Callable[..., Any]
+        nonzero: Callable[..., Any]
+        qr: Callable[..., Any]
+        slogdet: Callable[..., Any]
+        sort: Callable[..., Any]
+        svd: Callable[..., Any]
+        topk: Callable[..., Any]
+        unique: Callable[..., Any]
+        unique_consecutive: Callable[..., Any]
+        item_async: Callable[..., Coroutine[Any, Any, Any]]
+        to_async: Callable[..., Coroutine[Any, Any, Any]]
+        record_stream: Callable[..., None]
 
-        def __getattr__(self, name: str) -> Any:
-            """The methods that `_attach_functions` adds."""
+        def __getattr__(self, name: str) -> Callable[..., Tensor]:
+            """Any other of them."""
 
     # -- facts ------------------------------------------------------------------------------------
 
@@ -462,7 +518,7 @@ class Tensor(Variable):
         out = wrap(array, self._metadata)
         if is_inference(self):
             autograd_meta(out).inference = True
-        return out  # type: ignore[no-any-return]
+        return out
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -568,7 +624,7 @@ class Tensor(Variable):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def item(self) -> Any:
+    def item(self) -> Number:
         """The one element as a Python number.
 
         Raises:
@@ -713,48 +769,49 @@ class Tensor(Variable):
 
     # -- operators --------------------------------------------------------------------------------
 
-    __add__ = OPERATORS.add
-    __sub__ = OPERATORS.sub
-    __mul__ = OPERATORS.mul
-    __truediv__ = OPERATORS.div
-    __floordiv__ = OPERATORS.div_floor
-    __mod__ = OPERATORS.remainder
-    __pow__ = OPERATORS.pow
+    __add__: _Binary = OPERATORS.add
+    __sub__: _Binary = OPERATORS.sub
+    __mul__: _Binary = OPERATORS.mul
+    __truediv__: _Binary = OPERATORS.div
+    __floordiv__: _Binary = OPERATORS.div_floor
+    __mod__: _Binary = OPERATORS.remainder
+    __pow__: _Binary = OPERATORS.pow
     __matmul__ = linalg.operator_product
-    __neg__ = R.neg
+    __neg__: _Unary = R.neg
     __pos__ = elementwise.positive
-    __abs__ = R.abs
-    __eq__ = OPERATORS.eq
-    __ne__ = OPERATORS.ne
-    __lt__ = OPERATORS.lt
-    __le__ = OPERATORS.le
-    __gt__ = OPERATORS.gt
-    __ge__ = OPERATORS.ge
-    __and__ = OPERATORS.bitwise_and
-    __or__ = OPERATORS.bitwise_or
-    __xor__ = OPERATORS.bitwise_xor
-    __lshift__ = OPERATORS.bitwise_left_shift
-    __rshift__ = OPERATORS.bitwise_right_shift
-    __radd__ = REFLECTED.add
-    __rsub__ = REFLECTED.sub
-    __rmul__ = REFLECTED.mul
-    __rtruediv__ = __rdiv__ = REFLECTED.div
-    __rfloordiv__ = REFLECTED.div_floor
-    __rmod__ = REFLECTED.remainder
-    __rpow__ = REFLECTED.pow
-    __rand__ = REFLECTED.bitwise_and
-    __ror__ = REFLECTED.bitwise_or
-    __rxor__ = REFLECTED.bitwise_xor
-    __rlshift__ = REFLECTED.bitwise_left_shift
-    __rrshift__ = REFLECTED.bitwise_right_shift
+    __abs__: _Unary = R.abs
+    __eq__: _Binary = OPERATORS.eq  # type: ignore[assignment]
+    __ne__: _Binary = OPERATORS.ne  # type: ignore[assignment]
+    __lt__: _Binary = OPERATORS.lt
+    __le__: _Binary = OPERATORS.le
+    __gt__: _Binary = OPERATORS.gt
+    __ge__: _Binary = OPERATORS.ge
+    __and__: _Binary = OPERATORS.bitwise_and
+    __or__: _Binary = OPERATORS.bitwise_or
+    __xor__: _Binary = OPERATORS.bitwise_xor
+    __lshift__: _Binary = OPERATORS.bitwise_left_shift
+    __rshift__: _Binary = OPERATORS.bitwise_right_shift
+    __radd__: _Binary = REFLECTED.add
+    __rsub__: _Binary = REFLECTED.sub
+    __rmul__: _Binary = REFLECTED.mul
+    __rtruediv__: _Binary = REFLECTED.div
+    __rdiv__: _Binary = __rtruediv__
+    __rfloordiv__: _Binary = REFLECTED.div_floor
+    __rmod__: _Binary = REFLECTED.remainder
+    __rpow__: _Binary = REFLECTED.pow
+    __rand__: _Binary = REFLECTED.bitwise_and
+    __ror__: _Binary = REFLECTED.bitwise_or
+    __rxor__: _Binary = REFLECTED.bitwise_xor
+    __rlshift__: _Binary = REFLECTED.bitwise_left_shift
+    __rrshift__: _Binary = REFLECTED.bitwise_right_shift
     __getitem__ = indexing.getitem
     __setitem__ = indexing.setitem
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: Any) -> Tensor:
         """`other @ self`."""
         return linalg.operator_product(other, self)
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> Tensor:
         """Booleans or the bits of integers inverted."""
         if category(self._metadata.dtype) > 1:
             raise TypeError(
@@ -763,7 +820,7 @@ class Tensor(Variable):
             )
         return R.bitwise_not(self)
 
-    def where(self, condition: Any, other: Any) -> Any:
+    def where(self, condition: Any, other: Any) -> Tensor:
         """The elements where the condition holds, those of `other` elsewhere."""
         return elementwise.where(condition, self, other)
 
@@ -771,51 +828,51 @@ class Tensor(Variable):
 
     def __iadd__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Add in place."""
-        return in_place.change(self, "add_", R.add, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "add_", R.add, other)
 
     def __isub__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Subtract in place."""
-        return in_place.change(self, "sub_", R.sub, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "sub_", R.sub, other)
 
     def __imul__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Multiply in place."""
-        return in_place.change(self, "mul_", R.mul, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "mul_", R.mul, other)
 
     def __itruediv__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Divide in place."""
-        return in_place.change(self, "div_", R.div, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "div_", R.div, other)
 
     def __ifloordiv__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Divide and round down in place."""
-        return in_place.change(self, "floor_divide_", R.div_floor, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "floor_divide_", R.div_floor, other)
 
     def __imod__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Take the remainder in place."""
-        return in_place.change(self, "remainder_", R.remainder, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "remainder_", R.remainder, other)
 
     def __ipow__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Take the power in place."""
-        return in_place.change(self, "pow_", R.pow, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "pow_", R.pow, other)
 
     def __iand__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Bitwise and in place."""
-        return in_place.change(self, "bitwise_and_", R.bitwise_and, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "bitwise_and_", R.bitwise_and, other)
 
     def __ior__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Bitwise or in place."""
-        return in_place.change(self, "bitwise_or_", R.bitwise_or, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "bitwise_or_", R.bitwise_or, other)
 
     def __ixor__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Bitwise exclusive or in place."""
-        return in_place.change(self, "bitwise_xor_", R.bitwise_xor, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "bitwise_xor_", R.bitwise_xor, other)
 
     def __ilshift__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Shift bits to the left in place."""
-        return in_place.change(self, "bitwise_left_shift_", R.bitwise_left_shift, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "bitwise_left_shift_", R.bitwise_left_shift, other)
 
     def __irshift__(self, other: Any) -> Tensor:  # type: ignore[misc]
         """Shift bits to the right in place."""
-        return in_place.change(self, "bitwise_right_shift_", R.bitwise_right_shift, other)  # type: ignore[no-any-return]
+        return in_place.change(self, "bitwise_right_shift_", R.bitwise_right_shift, other)
 
     def abs_(self) -> Tensor:
         """Absolute values in place.
@@ -825,7 +882,7 @@ class Tensor(Variable):
         """
         if self._metadata.is_complex:
             raise AutogradError("In-place abs is not supported for complex tensors. Use abs().")
-        return in_place.change(self, "abs_", elementwise.abs)  # type: ignore[no-any-return]
+        return in_place.change(self, "abs_", elementwise.abs)
 
     absolute_ = abs_
 
@@ -836,20 +893,20 @@ class Tensor(Variable):
             source: the other tensor.
             non_blocking: don't wait for a copy from pinned memory.
         """
-        return in_place.copy(self, source, non_blocking=non_blocking)  # type: ignore[no-any-return]
+        return in_place.copy(self, source, non_blocking=non_blocking)
 
     def zero_(self) -> Tensor:
         """Set every element to zero."""
-        return in_place.fill(self, 0, "zero_")  # type: ignore[no-any-return]
+        return in_place.fill(self, 0, "zero_")
 
     def fill_(self, value: Any) -> Tensor:
         """Set every element to a number."""
-        return in_place.fill(self, value)  # type: ignore[no-any-return]
+        return in_place.fill(self, value)
 
     # -- functions as methods, added by `_attach_functions` ----------------------------
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Tensor:
         """The real parts: a view of a complex tensor, a real tensor itself."""
         return parts.real(self)
 
@@ -858,7 +915,7 @@ class Tensor(Variable):
         parts.real(self).copy_(value)
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Tensor:
         """The imaginary parts: a view.
 
         Raises:
@@ -871,7 +928,7 @@ class Tensor(Variable):
         parts.imag(self).copy_(value)
 
     @property
-    def H(self) -> Any:
+    def H(self) -> Tensor:
         """A matrix with its axes exchanged, and complex numbers conjugated.
 
         Raises:
@@ -885,17 +942,17 @@ class Tensor(Variable):
         return arranged.adjoint(self)
 
     @property
-    def mH(self) -> Any:
+    def mH(self) -> Tensor:
         """The last two axes exchanged, and complex numbers conjugated."""
         return arranged.adjoint(self)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Tensor:
         """The axes reversed."""
         return R.permute(self, tuple(range(self.ndim))[::-1])
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Tensor:
         """The last two axes exchanged.
 
         Raises:
@@ -912,7 +969,7 @@ class Tensor(Variable):
                 UserWarning,
                 stacklevel=2,
             )
-            return R.permute(self, ())
+            return self
         return shaping.transpose(self, -2, -1)
 
 
@@ -939,7 +996,7 @@ def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
     """The form of a function that puts its result into its first argument."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return in_place.change(self, name, function, *args, **kwargs)  # type: ignore[no-any-return]
+        return in_place.change(self, name, function, *args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = f"`{name[:-1]}`, in place."

@@ -448,8 +448,8 @@ async def _jacfwd(
         first = 0
         for x, size in zip(leaves, sizes, strict=True):
             # From (columns, output) to (output, argument).
-            own = column.narrow(0, first, size)
-            row.append(own.movedim(0, len(shape)).reshape(*shape, *x.shape))
+            part = column.narrow(0, first, size)
+            row.append(part.movedim(0, len(shape)).reshape(*shape, *x.shape))
             first += size
         blocks.append(row)
     result = _tree_of_blocks(blocks, out_structure, structure, isinstance(argnums, tuple), None)

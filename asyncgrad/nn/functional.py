@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.functions import activation, elementwise
 from asyncgrad.ops.functions import dropout as dropping
@@ -124,6 +124,9 @@ from asyncgrad.ops.functions.shape import pad
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
 
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
@@ -238,54 +241,56 @@ __all__ = [
 ]
 
 
-def relu(input: Any, inplace: bool = False) -> Any:
+def relu(input: Any, inplace: bool = False) -> Tensor:
     """The positive part, elementwise; the derivative at 0 is 0."""
     out = elementwise.relu(input)
     return assign(input, out, "relu_") if inplace else out
 
 
-def relu_(input: Any) -> Any:
+def relu_(input: Any) -> Tensor:
     """`relu`, in place."""
     return relu(input, inplace=True)
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
     if not inplace:
         return activation.leaky_relu(input, negative_slope)
     return assign(input, activation.leaky_relu(_kept(input), negative_slope), "leaky_relu_")
 
 
-def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Any:
+def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Tensor:
     """`leaky_relu`, in place."""
     return leaky_relu(input, negative_slope, inplace=True)
 
 
-def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
     if not inplace:
         return activation.elu(input, alpha)
     return assign(input, activation.elu(_kept(input), alpha), "elu_")
 
 
-def elu_(input: Any, alpha: float = 1.0) -> Any:
+def elu_(input: Any, alpha: float = 1.0) -> Tensor:
     """`elu`, in place."""
     return elu(input, alpha, inplace=True)
 
 
-def silu(input: Any, inplace: bool = False) -> Any:
+def silu(input: Any, inplace: bool = False) -> Tensor:
     """The elements times their logistic function."""
     if not inplace:
         return activation.silu(input)
     return assign(input, activation.silu(_kept(input)), "silu_")
 
 
-def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """Positive numbers that sum to 1 along `dim`."""
     return activation.softmax(input, _chosen_dim("softmax", input, dim), dtype)
 
 
-def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def log_softmax(
+    input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
     """The logarithm of the softmax along `dim`."""
     return activation.log_softmax(input, _chosen_dim("log_softmax", input, dim), dtype)
 
@@ -296,7 +301,7 @@ def rrelu(
     upper: float = 1.0 / 3,
     training: bool = False,
     inplace: bool = False,
-) -> Any:
+) -> Tensor:
     """The elements, in training the negative ones times slopes that are drawn at random.
 
     Args:
@@ -317,7 +322,7 @@ def rrelu(
 
 def rrelu_(
     input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
-) -> Any:
+) -> Tensor:
     """`rrelu`, in place."""
     return rrelu(input, lower, upper, training, inplace=True)
 

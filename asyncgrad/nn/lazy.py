@@ -131,7 +131,7 @@ class UninitializedBuffer(_Uninitialized):
         """Without elements."""
         made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
         made.__class__ = cls
-        return made  # type: ignore[no-any-return]
+        return made  # type: ignore[return-value]
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """One of another dtype or in another place, without a shape, too."""

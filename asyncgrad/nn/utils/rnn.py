@@ -113,7 +113,7 @@ def pack_padded_sequence(
             f"pack_padded_sequence: Length of all samples has to be greater than 0 and at most "
             f"{steps}, but found an element in `lengths` that is not: {numbers.tolist()}"
         )
-    order = None
+    order: Any = None
     if not enforce_sorted:
         order = np.argsort(-numbers, kind="stable")
         numbers = numbers[order]

@@ -15,6 +15,8 @@ from asyncgrad.ops.renamed import renamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 #: Those of PyTorch's top level; the others are functions of `nn.functional`.
 __all__ = ["log_softmax", "softmax"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -39,18 +41,18 @@ def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
     return input
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
+def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
     slope = number_argument("leaky_relu", "negative_slope", negative_slope)
     return R.leaky_relu(_floating(input, "leaky_relu"), slope)
 
 
-def elu(input: Any, alpha: float = 1.0) -> Any:
+def elu(input: Any, alpha: float = 1.0) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
     return R.elu(_floating(input, "elu"), alpha)
 
 
-def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Any:
+def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Tensor:
     """The elements times the normal distribution's cdf.
 
     Args:
@@ -78,21 +80,21 @@ def silu(input: Any) -> Any:
     return R.silu(_floating(input, "silu", "fVc"))
 
 
-def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Any:
+def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Tensor:
     """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
     if out is not None:
         return put(out, "softplus", softplus(input, beta, threshold))
     return R.softplus(_floating(input, "softplus"), beta, threshold)
 
 
-def logsigmoid(input: Any, *, out: Any = None) -> Any:
+def logsigmoid(input: Any, *, out: Any = None) -> Tensor:
     """The logarithm of the logistic function."""
     if out is not None:
         return put(out, "logsigmoid", logsigmoid(input))
     return R.logsigmoid(_floating(input, "logsigmoid"))
 
 
-def _normalised(name: str, doc: str) -> Callable[..., Any]:
+def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     door = getattr(R, name)
     node = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
 

@@ -33,6 +33,8 @@ from asyncgrad.ops.transfer import on_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "adjoint",
     "atleast_1d",
@@ -91,17 +93,17 @@ IN_PLACE = ()
 # -- like others ----------------------------------------------------------------------------------
 
 
-def expand_as(input: Any, other: Any) -> Any:
+def expand_as(input: Any, other: Any) -> Tensor:
     """A view repeated to the shape of another tensor, as `expand`."""
     return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
 
 
-def view_as(input: Any, other: Any) -> Any:
+def view_as(input: Any, other: Any) -> Tensor:
     """A view in the shape of another tensor, as `view`."""
     return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
 
 
-def reshape_as(input: Any, other: Any) -> Any:
+def reshape_as(input: Any, other: Any) -> Tensor:
     """The elements in the shape of another tensor, as `reshape`."""
     return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
 
@@ -123,7 +125,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 # -- turned ---------------------------------------------------------------------------------------
 
 
-def adjoint(input: Any) -> Any:
+def adjoint(input: Any) -> Tensor:
     """The last two axes exchanged, and complex numbers conjugated.
 
     Raises:
@@ -137,7 +139,7 @@ def adjoint(input: Any) -> Any:
     return R.conj(turned) if x._metadata.is_complex else turned
 
 
-def trace(input: Any) -> Any:
+def trace(input: Any) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
@@ -149,7 +151,7 @@ def trace(input: Any) -> Any:
     return diagonal(x).sum()
 
 
-def fliplr(input: Any) -> Any:
+def fliplr(input: Any) -> Tensor:
     """The second axis backwards.
 
     Raises:
@@ -160,7 +162,7 @@ def fliplr(input: Any) -> Any:
     return flip(input, (1,))
 
 
-def flipud(input: Any) -> Any:
+def flipud(input: Any) -> Tensor:
     """The first axis backwards.
 
     Raises:
@@ -171,7 +173,7 @@ def flipud(input: Any) -> Any:
     return flip(input, (0,))
 
 
-def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """A quarter turn in the plane of two axes, `k` times, from the first towards the second.
 
     Raises:
@@ -231,32 +233,32 @@ def _some(name: str, tensors: Any) -> list[Any]:
 
 
 @writes
-def hstack(tensors: Any) -> Any:
+def hstack(tensors: Any) -> Tensor:
     """Tensors side by side: along the second axis, or the only one."""
     parts = atleast_1d(_some("hstack", tensors))
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @writes
-def vstack(tensors: Any) -> Any:
+def vstack(tensors: Any) -> Tensor:
     """Tensors one below the other: along the first of at least two axes."""
     return cat(atleast_2d(_some("vstack", tensors)), 0)
 
 
 @writes
-def dstack(tensors: Any) -> Any:
+def dstack(tensors: Any) -> Tensor:
     """Tensors one behind the other: along the third of at least three axes."""
     return cat(atleast_3d(_some("dstack", tensors)), 2)
 
 
 @writes
-def column_stack(tensors: Any) -> Any:
+def column_stack(tensors: Any) -> Tensor:
     """Tensors side by side, of which those of fewer than two axes are columns."""
     parts = _some("column_stack", tensors)
     return hstack([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in parts])
 
 
-def block_diag(*tensors: Any) -> Any:
+def block_diag(*tensors: Any) -> Tensor:
     """A matrix with the tensors, of at most two axes, along its diagonal.
 
     Raises:
@@ -281,7 +283,7 @@ def block_diag(*tensors: Any) -> Any:
 @spelled
 def repeat_interleave(
     input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Any:
+) -> Tensor:
     """Each element, or each part along an axis, several times.
 
     Args:
@@ -420,7 +422,7 @@ moveaxis = movedim
 split_with_sizes = split
 
 
-def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
     """A view with two axes exchanged."""
     return transpose(input, axis0, axis1)
 

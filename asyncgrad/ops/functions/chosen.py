@@ -22,6 +22,8 @@ from asyncgrad.ops.transfer import on_host
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
 #: Those that are methods of tensors, and those that have a form in place.
 METHODS = tuple(__all__)
@@ -52,7 +54,7 @@ def _is_nan(xp: Any, array: Any) -> Any:
 
 
 @writes
-def msort(input: Any) -> Any:
+def msort(input: Any) -> Tensor:
     """The elements in order along the first axis."""
     return sort(input, 0).values
 
@@ -192,7 +194,7 @@ def _picked(name: str, ordered: Any, ranks: Any, axis: int) -> Any:
 def quantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The quantiles of all elements, or along an axis; NaN if there is one.
 
     Args:
@@ -213,6 +215,6 @@ def quantile(
 def nanquantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The quantiles of what is not NaN; see `quantile`."""
     return _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True)

@@ -25,6 +25,8 @@ from asyncgrad.ops.renamed import one_node, renamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "addbmm",
     "addcdiv",
@@ -91,7 +93,7 @@ def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 @writes
 @one_node("AddcmulBackward0")
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
     x = as_tensor_operand(input, "addcmul", 1)
     product = R.mul(tensor1, tensor2)
@@ -103,7 +105,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 @writes
 @one_node("AddcdivBackward0")
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`, broadcast.
 
     Raises:
@@ -120,42 +122,42 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 @writes
 @one_node("AddmvBackward0")
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha * mat @ vec`."""
     return _with("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @writes
 @one_node("AddrBackward0")
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     return _with("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 @writes
 @one_node("BaddbmmBackward0")
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
     return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @writes
 @one_node("AddbmmBackward0")
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
     return _with("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
 
 
 @writes
 @one_node("VdotBackward0")
-def vdot(input: Any, other: Any) -> Any:
+def vdot(input: Any, other: Any) -> Tensor:
     """The sum of the products of two vectors, the first conjugated."""
     x = as_tensor_operand(input, "vdot", 1)
     return dot(R.conj(x) if x._metadata.is_complex else x, other)
 
 
 @writes
-def lerp(input: Any, end: Any, weight: Any) -> Any:
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     """`input + weight * (end - input)`, broadcast.
 
     Raises:
@@ -175,7 +177,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
 # -- of complex numbers ---------------------------------------------------------------------------
 
 
-def conj(input: Any) -> Any:
+def conj(input: Any) -> Tensor:
     """The complex conjugates; a real tensor itself."""
     x = as_tensor_operand(input, "conj", 1)
     return R.conj(x) if x._metadata.is_complex else x
@@ -186,7 +188,7 @@ conj_physical = writes(conj)
 
 @writes
 @one_node("AngleBackward0")
-def angle(input: Any) -> Any:
+def angle(input: Any) -> Tensor:
     """The angles of complex numbers in radians; of real ones, 0 or pi."""
     x = as_tensor_operand(input, "angle", 1)
     if x._metadata.is_complex:
@@ -197,7 +199,7 @@ def angle(input: Any) -> Any:
     return where(isnan(x), x, where(x < 0, math.pi, R.mul(R.zeros_of(x), 1.0)))
 
 
-def resolve_conj(input: Any) -> Any:
+def resolve_conj(input: Any) -> Tensor:
     """The tensor itself: conjugates are always computed."""
     return as_tensor_operand(input, "resolve_conj", 1)
 
@@ -219,7 +221,7 @@ is_neg = is_conj
 
 @writes
 @one_node("FracBackward0")
-def frac(input: Any) -> Any:
+def frac(input: Any) -> Tensor:
     """What is behind the point, with the number's sign."""
     x = as_tensor_operand(input, "frac", 1)
     if category(x._metadata.dtype) < 2:
@@ -228,7 +230,7 @@ def frac(input: Any) -> Any:
 
 
 @writes
-def float_power(input: Any, exponent: Any) -> Any:
+def float_power(input: Any, exponent: Any) -> Tensor:
     """Powers in double precision."""
     operands = [z for z in (input, exponent) if isinstance(z, Variable)]
     numbers = isinstance(input, complex) or isinstance(exponent, complex)
@@ -239,7 +241,7 @@ def float_power(input: Any, exponent: Any) -> Any:
 
 @writes
 @one_node("LogaddexpBackward0")
-def logaddexp(input: Any, other: Any) -> Any:
+def logaddexp(input: Any, other: Any) -> Tensor:
     """`log(exp(input) + exp(other))`, broadcast, without overflow.
 
     Raises:
@@ -263,7 +265,7 @@ def logaddexp(input: Any, other: Any) -> Any:
 @one_node("NanToNumBackward0")
 def nan_to_num(
     input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Any:
+) -> Tensor:
     """Numbers in the place of NaN and the infinities: 0, and the dtype's limits unless given."""
     x = as_tensor_operand(input, "nan_to_num", 1)
     kind = x._metadata.dtype.kind
@@ -284,7 +286,7 @@ def nan_to_num(
 
 @writes
 @one_node("CumprodBackward0")
-def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """The products of all elements up to each along an axis; exact gradients at zeros, too.
 
     Without a gradient this is one pass; with one, memory grows with the square of the axis.
@@ -320,7 +322,7 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Any:
 
 
 @writes
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """Differences of neighbours along an axis, `n` times.
 
     Args:
@@ -352,14 +354,14 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 
 @one_node("DistBackward0")
-def dist(input: Any, other: Any, p: float = 2) -> Any:
+def dist(input: Any, other: Any, p: float = 2) -> Tensor:
     """The p-norm of `input - other`, broadcast."""
     return norm(R.sub(input, other), p)
 
 
 @writes
 @one_node("NansumBackward0")
-def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum of what is not NaN, over some axes."""
     x = as_tensor_operand(input, "nansum", 1)
     if x._metadata.is_complex:
@@ -370,7 +372,7 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 
 @writes
-def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean of what is not NaN, over some axes."""
     x = as_tensor_operand(input, "nanmean", 1)
     if category(x._metadata.dtype) != 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from asyncgrad.ops.promotion import (
     check_device,
     refusal,
 )
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "allclose",
@@ -77,7 +80,7 @@ def equal(input: Any, other: Any) -> bool:
 
 def isclose(
     input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Any:
+) -> Tensor:
     """Where `|input - other| <= atol + rtol * |other|`, broadcast, or both are the same infinity.
 
     Args:
@@ -123,7 +126,7 @@ def allclose(
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-def isreal(input: Any) -> Any:
+def isreal(input: Any) -> Tensor:
     """Where elements have no imaginary part."""
     x = as_tensor_operand(input, "isreal", 1)
     if x._metadata.is_complex:
@@ -139,19 +142,19 @@ def _infinite(name: str, input: Any, *, positive: bool) -> Any:
 
 
 @writes
-def isposinf(input: Any) -> Any:
+def isposinf(input: Any) -> Tensor:
     """Where elements are positive infinity."""
     return _infinite("isposinf", input, positive=True)
 
 
 @writes
-def isneginf(input: Any) -> Any:
+def isneginf(input: Any) -> Tensor:
     """Where elements are negative infinity."""
     return _infinite("isneginf", input, positive=False)
 
 
 @writes
-def signbit(input: Any) -> Any:
+def signbit(input: Any) -> Tensor:
     """Where elements are negative, and where they are -0."""
     x = as_tensor_operand(input, "signbit", 1)
     if x._metadata.is_complex:
@@ -165,7 +168,7 @@ def signbit(input: Any) -> Any:
 
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
-) -> Any:
+) -> Tensor:
     """Where elements are among others.
 
     Args:
@@ -184,18 +187,18 @@ def isin(
     return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
 
 
-def count_nonzero(input: Any, dim: Any = None) -> Any:
+def count_nonzero(input: Any, dim: Any = None) -> Tensor:
     """How many elements are not 0, of all or over some axes."""
     x = as_tensor_operand(input, "count_nonzero", 1)
     return sum((x.detach() != 0), dim)
 
 
-def argwhere(input: Any) -> Any:
+def argwhere(input: Any) -> Tensor:
     """The indices of the elements that are not 0, one row for each."""
     return nonzero(input)
 
 
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each number from 0 to the largest is there.
 
     Args:
@@ -232,7 +235,7 @@ def searchsorted(
     right: bool = False,
     side: str | None = None,
     sorter: Any = None,
-) -> Any:
+) -> Tensor:
     """Where values would be put into rising numbers so that they keep rising.
 
     Args:
@@ -279,7 +282,9 @@ def searchsorted(
 
 
 @writes
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+def bucketize(
+    input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
     """Between which of some rising boundaries values are; see `searchsorted`."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 

@@ -18,6 +18,8 @@ from asyncgrad.ops.transfer import to_device
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__: list[str] = []
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = (
@@ -41,7 +43,7 @@ METHODS = (
 IN_PLACE = ()
 
 
-def to(input: Any, *args: Any, **kwargs: Any) -> Any:
+def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
     """The tensor in another dtype or on another device, recorded; itself if nothing changes.
 
     Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
@@ -103,7 +105,7 @@ def _converted(
     return R.clone(x) if copy and out is x else out
 
 
-def contiguous(input: Any, memory_format: Any = None) -> Any:
+def contiguous(input: Any, memory_format: Any = None) -> Tensor:
     """The tensor if its elements stand in a row in memory, else a copy in which they do."""
     x = as_tensor_operand(input, "contiguous", 1)
     as_memory_format("contiguous", memory_format, len(x._metadata.shape))
@@ -112,18 +114,18 @@ def contiguous(input: Any, memory_format: Any = None) -> Any:
     return x if x._array.flags.c_contiguous else R.clone(x, "C")
 
 
-def cpu(input: Any, memory_format: Any = None) -> Any:
+def cpu(input: Any, memory_format: Any = None) -> Tensor:
     """The tensor in host memory; itself if it is there."""
     return _converted(input, device="cpu", memory_format=memory_format)
 
 
-def type_as(input: Any, other: Any) -> Any:
+def type_as(input: Any, other: Any) -> Tensor:
     """The tensor in the dtype of another."""
     dtype = as_tensor_operand(other, "type_as", 2)._metadata.dtype
     return cast(as_tensor_operand(input, "type_as", 1), dtype)
 
 
-def _conversion(name: str, dtype: str) -> Callable[..., Any]:
+def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
     def convert(input: Any, memory_format: Any = None) -> Any:
         as_memory_format(name, memory_format)
         return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
@@ -133,7 +135,7 @@ def _conversion(name: str, dtype: str) -> Callable[..., Any]:
     return convert
 
 
-def bfloat16(input: Any, memory_format: Any = None) -> Any:
+def bfloat16(input: Any, memory_format: Any = None) -> Tensor:
     """The tensor as bfloat16, which the package ml_dtypes provides.
 
     Raises:

@@ -13,6 +13,8 @@ from asyncgrad.ops.renamed import renamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 #: Of PyTorch's top level; all are functions of `nn.functional`.
 __all__ = [
     "conv1d",
@@ -218,7 +220,7 @@ def _unbatched(out: Any) -> Any:
 _IMAGE = {1: "length", 2: "rows, columns", 3: "depth, rows, columns"}
 
 
-def _convolution(ndim: int) -> Callable[..., Any]:
+def _convolution(ndim: int) -> Callable[..., Tensor]:
     """The convolution over so many axes."""
     name = f"conv{ndim}d"
 
@@ -252,7 +254,7 @@ def _convolution(ndim: int) -> Callable[..., Any]:
     return function
 
 
-def _transposed(ndim: int) -> Callable[..., Any]:
+def _transposed(ndim: int) -> Callable[..., Tensor]:
     """Its adjoint."""
     name = f"conv_transpose{ndim}d"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from asyncgrad.ops.promotion import (
     number_dtype,
 )
 from asyncgrad.ops.transfer import on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "arange",
@@ -70,7 +73,7 @@ def _dtype(name: str, dtype: Any) -> Any:
 def zeros(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """A tensor of zeros.
 
     Args:
@@ -93,7 +96,7 @@ def zeros(
 def ones(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """A tensor of ones; see `zeros`."""
     place = place_of("ones", device)
     array = _constant(place, new_shape("ones", sizes, size), 1, _dtype("ones", dtype))
@@ -104,7 +107,7 @@ def ones(
 def empty(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """A tensor with any values; see `zeros`."""
     as_memory_format("empty", memory_format)
     place = place_of("empty", device)
@@ -115,7 +118,7 @@ def empty(
 @as_made
 def empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """A tensor with any values whose elements lie in memory as the strides say.
 
     Args:
@@ -148,7 +151,7 @@ def empty_strided(
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """A tensor with one value everywhere.
 
     Args:
@@ -236,7 +239,7 @@ def _like(
 def empty_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Any values, in the shape, layout, dtype and place of another tensor.
 
     Args:
@@ -260,7 +263,7 @@ def empty_like(
 def zeros_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Zeros in the shape, layout, dtype and place of another tensor; see `empty_like`."""
     if getattr(input, "_batched", False):
         return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
@@ -273,7 +276,7 @@ def zeros_like(
 def ones_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Ones in the shape, layout, dtype and place of another tensor; see `empty_like`."""
     if getattr(input, "_batched", False):
         return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
@@ -286,7 +289,7 @@ def ones_like(
 def full_like(
     input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """One value everywhere, in the shape, layout, dtype and place of another tensor.
 
     See `empty_like`.
@@ -312,7 +315,7 @@ def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
 def new_zeros(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Zeros of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_zeros", input, dtype, device)
     made = zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
@@ -323,7 +326,7 @@ def new_zeros(
 def new_ones(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Ones of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_ones", input, dtype, device)
     made = ones(*sizes, size=size, requires_grad=requires_grad, **beside)
@@ -334,7 +337,7 @@ def new_ones(
 def new_empty(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Any values of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_empty", input, dtype, device)
     made = empty(*sizes, size=size, requires_grad=requires_grad, **beside)
@@ -345,7 +348,7 @@ def new_empty(
 def new_full(
     input: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """One value everywhere, of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_full", input, dtype, device)
     return for_each(full(size, fill_value, requires_grad=requires_grad, **beside), input)
@@ -358,7 +361,7 @@ def new_full(
 def arange(
     *bounds: Any, start: Any = None, end: Any = None, step: Any = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Numbers from `start` up to `end`, which is left out.
 
     Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
@@ -441,7 +444,7 @@ def _real(name: str, what: str, value: Any) -> Any:
 def linspace(
     start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Numbers at equal distances from `start` to `end`, both of which are included.
 
     Args:
@@ -466,7 +469,7 @@ def linspace(
 def logspace(
     start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Powers of `base` with exponents at equal distances from `start` to `end`; see `linspace`."""
     array = _line("logspace", start, end, steps, dtype, base)
     return from_host("logspace", array, place_of("logspace", device), requires_grad)
@@ -516,7 +519,7 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
 @makes
 def eye(
     n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """A matrix with ones on the diagonal and zeros elsewhere.
 
     Args:
@@ -552,7 +555,7 @@ def _count(name: str, what: str, value: Any) -> int:
 @as_made
 def tril_indices(
     row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
-) -> Any:
+) -> Tensor:
     """The places on and below a diagonal of a matrix, row by row.
 
     Args:
@@ -575,7 +578,7 @@ def tril_indices(
 @as_made
 def triu_indices(
     row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
-) -> Any:
+) -> Tensor:
     """The places on and above a diagonal of a matrix, row by row; see `tril_indices`."""
     return _triangle("triu_indices", np.triu_indices, row, col, offset, dtype, device)
 

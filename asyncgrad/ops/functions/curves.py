@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.activation import elu, softmax, softplus
@@ -16,6 +16,9 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import put
 from asyncgrad.ops.promotion import as_tensor_operand, category
 from asyncgrad.ops.renamed import one_node
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
@@ -40,7 +43,9 @@ def _held(input: Any, inplace: bool) -> Any:
 
 
 @one_node("HardtanhBackward0")
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+def hardtanh(
+    input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """The elements moved between two bounds; the gradient is 0 at the bounds and beyond.
 
     Raises:
@@ -58,41 +63,41 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: b
     return _done(input, where(within, _held(x, inplace), bounded), "hardtanh", inplace)
 
 
-def relu6(input: Any, inplace: bool = False) -> Any:
+def relu6(input: Any, inplace: bool = False) -> Tensor:
     """The elements moved between 0 and 6."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
 @one_node("HardsigmoidBackward0")
-def hardsigmoid(input: Any, inplace: bool = False) -> Any:
+def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
     """A line from 0 at -3 to 1 at 3."""
     x = _held(_floating("hardsigmoid", input), inplace)
     return _done(input, hardtanh(x + 3, 0.0, 6.0) / 6, "hardsigmoid", inplace)
 
 
 @one_node("HardswishBackward0")
-def hardswish(input: Any, inplace: bool = False) -> Any:
+def hardswish(input: Any, inplace: bool = False) -> Tensor:
     """The elements times their `hardsigmoid`."""
     x = _held(_floating("hardswish", input), inplace)
     return _done(input, x * hardtanh(x + 3, 0.0, 6.0) / 6, "hardswish", inplace)
 
 
 @one_node("MishBackward0")
-def mish(input: Any, inplace: bool = False) -> Any:
+def mish(input: Any, inplace: bool = False) -> Tensor:
     """The elements times the hyperbolic tangent of their `softplus`."""
     x = _held(_floating("mish", input), inplace)
     return _done(input, x * R.tanh(softplus(x)), "mish", inplace)
 
 
 @one_node("EluBackward0")
-def selu(input: Any, inplace: bool = False) -> Any:
+def selu(input: Any, inplace: bool = False) -> Tensor:
     """`elu` with the numbers with which networks keep mean 0 and variance 1."""
     x = _held(_floating("selu", input), inplace)
     return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
 
 
 @one_node("CeluBackward0")
-def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
 
     Raises:
@@ -106,20 +111,20 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     return _done(input, where(x > 0, x, curve), "celu", inplace)
 
 
-def softsign(input: Any) -> Any:
+def softsign(input: Any) -> Tensor:
     """`x / (1 + |x|)`."""
     x = as_tensor_operand(input, "softsign", 1)
     return R.div(x, R.add(R.abs(x), 1))
 
 
-def tanhshrink(input: Any) -> Any:
+def tanhshrink(input: Any) -> Tensor:
     """`x - tanh(x)`."""
     x = as_tensor_operand(input, "tanhshrink", 1)
     return R.sub(x, R.tanh(x))
 
 
 @one_node("HardshrinkBackward0")
-def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """The elements, and 0 where they are between `-lambd` and `lambd`."""
     if out is not None:
         return put(out, "hardshrink", hardshrink(input, lambd))
@@ -128,7 +133,7 @@ def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
 
 
 @one_node("SoftshrinkBackward0")
-def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
+def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
     """The elements moved towards 0 by `lambd`, and 0 if they are that near.
 
     Raises:
@@ -147,7 +152,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
 
 
 @one_node("ThresholdBackward0")
-def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """The elements above a threshold, and one value for the others."""
     x = as_tensor_operand(input, "threshold", 1)
     if category(x._metadata.dtype) in {0, 3}:
@@ -157,7 +162,7 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
 
 
 @one_node("PreluKernelBackward0")
-def prelu(input: Any, weight: Any) -> Any:
+def prelu(input: Any, weight: Any) -> Tensor:
     """The elements, the negative ones times a learnt slope.
 
     Args:
@@ -190,7 +195,7 @@ def prelu(input: Any, weight: Any) -> Any:
 
 
 @one_node("GluBackward0")
-def glu(input: Any, dim: int = -1) -> Any:
+def glu(input: Any, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second.
 
     Raises:
@@ -208,14 +213,16 @@ def glu(input: Any, dim: int = -1) -> Any:
     return first * R.sigmoid(second)
 
 
-def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """`softmax` of the negated elements."""
     x = as_tensor_operand(input, "softmin", 1)
     chosen = (0 if x.ndim in {0, 1, 3} else 1) if dim is None else dim
     return softmax(-x, chosen, dtype)
 
 
-def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
+def normalize(
+    input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None
+) -> Tensor:
     """Vectors along an axis divided by their norms, which count as `eps` if they are less."""
     if out is not None:
         return put(out, "normalize", normalize(input, p, dim, eps))
@@ -225,7 +232,7 @@ def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out:
 
 def pairwise_distance(
     x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Any:
+) -> Tensor:
     """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
     x = as_tensor_operand(x1, "pairwise_distance", 1)
     y = as_tensor_operand(x2, "pairwise_distance", 2)
@@ -235,7 +242,7 @@ def pairwise_distance(
 @one_node("NativeGroupNormBackward0")
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+) -> Tensor:
     """Groups of channels with mean 0 and variance 1, then scaled and shifted.
 
     Args:
@@ -274,7 +281,7 @@ def group_norm(
 
 
 @one_node("PixelShuffleBackward0")
-def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
     """Channels laid out as squares of pixels.
 
     Args:
@@ -304,7 +311,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 @one_node("PixelUnshuffleBackward0")
-def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
     """`pixel_shuffle` undone.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from asyncgrad.ops.promotion import (
 )
 from asyncgrad.ops.transfer import made_pinned, on_host
 
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "scalar_tensor", "tensor"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ("new_tensor",)
@@ -39,7 +42,7 @@ def tensor(
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """A tensor with a copy of some data: numbers, nested sequences of them, an array or a tensor.
 
     Args:
@@ -184,7 +187,7 @@ def _check_numbers(name: str, array: Any) -> None:
         )
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of some data, sharing their memory where they are an array of the dtype.
 
     Args:
@@ -201,7 +204,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
         data = _borrowed("as_tensor", data)
     if isinstance(data, Variable):
         if dtype is None and device is None:
-            return data
+            return data  # type: ignore[return-value]
         return to(data, device, data._metadata.dtype if dtype is None else dtype)
     place = place_of("as_tensor", device)
     if isinstance(data, np.ndarray) and place is CPU:
@@ -218,7 +221,7 @@ def asarray(
     device: Any = None,
     copy: bool | None = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """A tensor of an object, sharing its memory if it can and may.
 
     Args:
@@ -264,7 +267,7 @@ def asarray(
     return out.requires_grad_() if requires_grad else out
 
 
-def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """A tensor that shares an array's memory.
 
     Raises:
@@ -277,14 +280,14 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
     return leaf("from_numpy", ndarray.view(np.ndarray), CPU)
 
 
-def detach(input: Any) -> Any:
+def detach(input: Any) -> Tensor:
     """The same values, cut off from the graph; the memory is shared."""
     return as_tensor_operand(input, "detach", 1).detach()
 
 
 def scalar_tensor(
     s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """A tensor without dimensions of a number; of the default dtype if none is given."""
     dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
     return _made("scalar_tensor", s, dtype, device, requires_grad)
@@ -292,7 +295,7 @@ def scalar_tensor(
 
 def new_tensor(
     input: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """A tensor with a copy of some data, of this tensor's dtype and on its device."""
     x = as_tensor_operand(input, "new_tensor", 1)
     dtype = x._metadata.dtype if dtype is None else dtype

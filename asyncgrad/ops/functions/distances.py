@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from asyncgrad.ops.leaves import from_host
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device
 from asyncgrad.ops.renamed import renamed
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["cdist", "pdist"]
 #: Those that are methods of tensors, and those that have a form in place.
@@ -69,7 +72,7 @@ def cdist(
     x2: Any,
     p: float = 2.0,
     compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
-) -> Any:
+) -> Tensor:
     """The distance of each row of one matrix from each row of another.
 
     The gradient by rows that are the same is 0.
@@ -121,7 +124,7 @@ def cdist(
     return renamed(_lengths(R.sub(rows, columns), p), "CdistBackward0", saves=True)
 
 
-def pdist(input: Any, p: float = 2.0) -> Any:
+def pdist(input: Any, p: float = 2.0) -> Tensor:
     """The distances of all pairs of rows of a matrix, those of the first row first.
 
     Args:

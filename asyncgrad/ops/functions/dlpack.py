@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from asyncgrad.devices.discovery import find
 from asyncgrad.ops.functions.data import from_numpy
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.places import as_device
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["from_dlpack"]
 #: Those that are methods of tensors, and those that have a form in place.
@@ -77,7 +80,7 @@ def _check_shared(device: Any) -> None:
         )
 
 
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Any:
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor that shares the memory of another library's array.
 
     On a CUDA device the other library's stream is waited for by our current one, on the device.

@@ -22,6 +22,7 @@ from asyncgrad.ops.renamed import renamed
 
 if TYPE_CHECKING:
     from asyncgrad.ops.generator import Generator
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "alpha_dropout",
@@ -44,7 +45,7 @@ def dropout(
     inplace: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Zeros at random, with probability `p`; what stays is divided by `1 - p`.
 
     Args:
@@ -68,7 +69,7 @@ def dropout1d(
     inplace: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Whole channels are zeroed at random.
 
     Args:
@@ -100,7 +101,7 @@ def dropout2d(
     inplace: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Whole channels are zeroed at random.
 
     Args:
@@ -125,7 +126,7 @@ def dropout3d(
     inplace: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Whole channels are zeroed at random.
 
     Args:
@@ -150,7 +151,7 @@ def alpha_dropout(
     inplace: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Dropout that keeps mean 0 and variance 1, for networks of `selu`.
 
     Args:
@@ -174,7 +175,7 @@ def feature_alpha_dropout(
     inplace: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """`alpha_dropout` of whole channels, the first two axes; see there."""
     name = "feature_alpha_dropout"
     return _dropped(name, input, p, training, inplace, generator, 2, alpha=True)

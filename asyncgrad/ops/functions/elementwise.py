@@ -33,6 +33,8 @@ from asyncgrad.ops.renamed import one_node, renamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "abs",
     "absolute",
@@ -128,14 +130,14 @@ _NEVER_IN_PLACE = frozenset({
 IN_PLACE = tuple([name for name in METHODS if name not in _NEVER_IN_PLACE])
 
 
-def _of_table(name: str, doc: str) -> Callable[..., Any]:
+def _of_table(name: str, doc: str) -> Callable[..., Tensor]:
     """The table's function of a name, with a docstring."""
     function: Callable[..., Any] = getattr(R, name)
     function.__doc__ = doc
     return function
 
 
-def of_one(name: str, doc: str) -> Callable[..., Any]:
+def of_one(name: str, doc: str) -> Callable[..., Tensor]:
     """The table's function of one tensor, with an argument `out`; methods go without."""
     inner = _of_table(name, doc)
 
@@ -145,7 +147,7 @@ def of_one(name: str, doc: str) -> Callable[..., Any]:
     return _public(function, inner)
 
 
-def of_two(name: str, doc: str) -> Callable[..., Any]:
+def of_two(name: str, doc: str) -> Callable[..., Tensor]:
     """The table's function of two operands, with an argument `out`; methods go without."""
     inner = _of_table(name, doc)
 
@@ -155,11 +157,11 @@ def of_two(name: str, doc: str) -> Callable[..., Any]:
     return _public(function, inner)
 
 
-def _public(function: Any, inner: Any) -> Callable[..., Any]:
+def _public(function: Any, inner: Any) -> Callable[..., Tensor]:
     function.__name__ = function.__qualname__ = inner.__name__
     function.__doc__ = inner.__doc__
     function.door = inner
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _test(name: str, doc: str) -> Callable[[Any], Any]:
@@ -251,7 +253,7 @@ remainder = of_two(
 )
 
 
-def positive(input: Any) -> Any:
+def positive(input: Any) -> Tensor:
     """The tensor itself.
 
     Raises:
@@ -266,7 +268,7 @@ def positive(input: Any) -> Any:
 
 
 @writes
-def bitwise_not(input: Any) -> Any:
+def bitwise_not(input: Any) -> Tensor:
     """Booleans or the bits of integers inverted.
 
     Raises:
@@ -275,7 +277,7 @@ def bitwise_not(input: Any) -> Any:
     return R.bitwise_not(as_tensor_operand(input, "bitwise_not", 1))
 
 
-def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
+def round(input: Any, *, decimals: int = 0, out: Any = None) -> Tensor:
     """Each element rounded to the nearest, halves to even; the gradient is 0.
 
     Args:
@@ -296,7 +298,7 @@ def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
 _ONE = 1
 
 
-def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
     """`input + alpha * other`, broadcast.
 
     Raises:
@@ -309,7 +311,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     return R.add(input, other)
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
+def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
     """`input - alpha * other`, broadcast.
 
     Raises:
@@ -324,7 +326,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
 
 
 @one_node("RsubBackward0")
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`other - alpha * input`, broadcast."""
     return sub(other, input, alpha=alpha)
 
@@ -355,7 +357,7 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
     """`input / other`, broadcast.
 
     Args:
@@ -383,12 +385,12 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
 
 
 @writes
-def floor_divide(input: Any, other: Any) -> Any:
+def floor_divide(input: Any, other: Any) -> Tensor:
     """`input / other` rounded down, broadcast; the gradient is 0."""
     return R.div_floor(input, other)
 
 
-def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
+def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
     """`input` to the power of `exponent`, broadcast.
 
     Raises:
@@ -402,7 +404,7 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     return R.pow(input, exponent)
 
 
-def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
+def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
     """Each element moved into the interval from `min` to `max`, which counts as inside.
 
     Args:
@@ -462,13 +464,13 @@ def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
 
 
 @writes
-def clamp_min(input: Any, min: Any) -> Any:
+def clamp_min(input: Any, min: Any) -> Tensor:
     """Each element, or `min` where it is less."""
     return renamed(clamp(input, min), _one_bound("Min", min))
 
 
 @writes
-def clamp_max(input: Any, max: Any) -> Any:
+def clamp_max(input: Any, max: Any) -> Tensor:
     """Each element, or `max` where it is greater."""
     return renamed(clamp(input, None, max), _one_bound("Max", max))
 
@@ -536,7 +538,7 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
     )
 
 
-def fill(input: Any, value: Any) -> Any:
+def fill(input: Any, value: Any) -> Tensor:
     """A tensor like this one with one value everywhere.
 
     Args:
@@ -561,7 +563,7 @@ def fill(input: Any, value: Any) -> Any:
     return R.overwrite(x, R.expand(cast(value, x._metadata.dtype), x._metadata.shape))
 
 
-def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     """`input` with `value` where the mask holds, broadcast.
 
     Args:

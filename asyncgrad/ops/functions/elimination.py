@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.renamed import one_node, renamed
 from asyncgrad.ops.transfer import on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
 
@@ -161,7 +164,7 @@ def order_of(xp: Any, pivots: Any, m: int) -> Any:
 
 @writes
 @one_node("LinalgLuSolveBackward0")
-def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Any:
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, from what `lu_factor` says of A.
 
     Args:
@@ -216,7 +219,7 @@ def unpacked(LU: Any, pivots: Any, data: bool, permutation: bool) -> tuple[Any, 
         raise RuntimeError(f"{name}: LU_pivots is expected to be a contiguous tensor of int32")
     if at._batched or x._batched:
         out: Any = by_parts(unpacked, x, at, data, permutation)
-        return out  # type: ignore[no-any-return]
+        return out
     metadata = x._metadata
     none = leaf(name, metadata.F.xp.empty((0,), metadata.dtype), metadata.device)
     rows = lower = upper = none
@@ -229,7 +232,7 @@ def unpacked(LU: Any, pivots: Any, data: bool, permutation: bool) -> tuple[Any, 
 
 
 @writes
-def matrix_exp(A: Any) -> Any:
+def matrix_exp(A: Any) -> Tensor:
     """The exponentials of square matrices.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import return_types
 from asyncgrad.ops.functions import elimination, matrices, norms
@@ -12,6 +12,9 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "cholesky",
@@ -37,13 +40,13 @@ METHODS = tuple([name for name in __all__ if name != "lu_unpack"])
 IN_PLACE = ()
 
 
-def det(input: Any) -> Any:
+def det(input: Any) -> Tensor:
     """The determinants of square matrices; see `linalg.det`."""
     return matrices.det(input)
 
 
 @writes
-def inverse(input: Any) -> Any:
+def inverse(input: Any) -> Tensor:
     """The inverses of square matrices; see `linalg.inv`."""
     return matrices.inv(input)
 
@@ -54,7 +57,7 @@ def slogdet(input: Any) -> Any:
     return return_types.slogdet(*matrices.slogdet(input))
 
 
-def logdet(input: Any) -> Any:
+def logdet(input: Any) -> Tensor:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
@@ -66,25 +69,25 @@ def logdet(input: Any) -> Any:
     return matrices.log_det(input)
 
 
-def pinverse(input: Any, rcond: Any = 1e-15) -> Any:
+def pinverse(input: Any, rcond: Any = 1e-15) -> Tensor:
     """The pseudo-inverses of matrices; see `linalg.pinv`."""
     return norms.pinv(input, rcond)
 
 
 @writes
-def matrix_power(input: Any, n: int) -> Any:
+def matrix_power(input: Any, n: int) -> Tensor:
     """Square matrices multiplied with themselves; see `linalg.matrix_power`."""
     return norms.matrix_power(input, n)
 
 
 @writes
-def cholesky(input: Any, upper: bool = False) -> Any:
+def cholesky(input: Any, upper: bool = False) -> Tensor:
     """The triangles L with `L @ L.mH = input`; see `linalg.cholesky`."""
     return matrices.cholesky(input, upper=upper)
 
 
 @writes
-def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Any:
+def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
     """The solutions of equations with matrices whose triangles L are known.
 
     Args:
@@ -112,7 +115,7 @@ def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Any:
 
 
 @writes
-def cholesky_inverse(input: Any, upper: bool = False) -> Any:
+def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     """The inverses of matrices whose triangles L are known.
 
     Args:
@@ -141,7 +144,7 @@ def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
 
 
 @writes
-def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Any:
+def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
     """The solutions of equations with matrices whose triangles are known; see `linalg.lu_solve`."""
     return elimination.lu_solve(LU_data, LU_pivots, input)
 
@@ -166,7 +169,7 @@ def lu_unpack(
     )
 
 
-def matrix_exp(input: Any) -> Any:
+def matrix_exp(input: Any) -> Tensor:
     """The exponentials of square matrices; see `linalg.matrix_exp`."""
     return elimination.matrix_exp(input)
 
@@ -206,7 +209,7 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
 
 
 @writes
-def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
     """The cross products of vectors of three along an axis.
 
     Args:
@@ -227,7 +230,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
 
 
 @writes
-def kron(input: Any, other: Any) -> Any:
+def kron(input: Any, other: Any) -> Tensor:
     """The Kronecker product: blocks of the second tensor, times the elements of the first.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import makes, writes
 from asyncgrad.ops.places import as_dtype
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_dtype, default_dtype
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "fft",
@@ -268,7 +271,7 @@ def _moved(name: str, input: Any, dim: Any, back: bool) -> Any:
     return roll(x, shifts, dims) if dims else R.clone(x)
 
 
-def fftshift(input: Any, dim: Any = None) -> Any:
+def fftshift(input: Any, dim: Any = None) -> Tensor:
     """The spectrum with the frequency 0 in the middle.
 
     Args:
@@ -278,7 +281,7 @@ def fftshift(input: Any, dim: Any = None) -> Any:
     return _moved("fftshift", input, dim, False)
 
 
-def ifftshift(input: Any, dim: Any = None) -> Any:
+def ifftshift(input: Any, dim: Any = None) -> Tensor:
     """The inverse of `fftshift`.
 
     Args:
@@ -300,7 +303,7 @@ def _frequencies(
 @makes
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """The frequencies of `fft`, in its order.
 
     Args:
@@ -317,7 +320,7 @@ def fftfreq(
 @makes
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """The frequencies of `rfft`; see `fftfreq`."""
     numbers = np.arange(n // 2 + 1, dtype=np.float64)
     return _frequencies("rfftfreq", n, d, numbers, dtype, device, requires_grad)

@@ -22,6 +22,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 
 def scaled_dot_product_attention(
     query: Any,
@@ -32,7 +34,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
+) -> Tensor:
     """`softmax(query @ key.mT * scale) @ value`, without ever holding all scores.
 
     Args:

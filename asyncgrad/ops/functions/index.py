@@ -41,6 +41,8 @@ from asyncgrad.ops.transfer import on_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "gather",
     "index_add",
@@ -68,7 +70,7 @@ _ALL = slice(None)
 # -- brackets -------------------------------------------------------------------------------------
 
 
-def getitem(input: Any, index: Any) -> Any:
+def getitem(input: Any, index: Any) -> Tensor:
     """The elements at an index, as PyTorch understands it.
 
     Numbers, slices, None and Ellipsis come first and select a view; lists, masks and tensors of
@@ -426,7 +428,7 @@ def _put_into(
 
 
 @writes
-def index_select(input: Any, dim: int, index: Any) -> Any:
+def index_select(input: Any, dim: int, index: Any) -> Tensor:
     """The slices of `input` along `dim` at the numbers in `index`, which has one axis or none.
 
     Raises:
@@ -516,7 +518,7 @@ def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]
 
 
 @writes
-def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
     """Along `dim` the elements at the numbers in `index`, whose shape is the result's.
 
     Raises:
@@ -542,7 +544,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
 
 
 @writes
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     """As `gather`, with both broadcast apart from `dim`; without `dim` from all elements in a row.
 
     Raises:
@@ -614,7 +616,7 @@ def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[i
 # -- put back -------------------------------------------------------------------------------------
 
 
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
     """A copy of `input` with `values`, broadcast, at the tensors of integers or masks `indices`.
 
     Args:
@@ -626,7 +628,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     return index_put_(copied(input, "index_put", *indices, values), indices, values, accumulate)
 
 
-def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
     """`index_put`, in place."""
     if level_of(indices) is not None:
         out = by_parts(index_put, input, tuple(indices), values, accumulate)
@@ -667,7 +669,7 @@ def copied(input: Any, name: str, *others: Any) -> Any:
 
 
 @writes
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
 
     Args:
@@ -684,7 +686,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
     return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
 
 
-def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """`index_add`, in place."""
     x = as_tensor_operand(input, "index_add_", 1)
     if getattr(index, "_batched", False):
@@ -745,7 +747,7 @@ def rows_to_change(
 @writes
 def scatter(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
-) -> Any:
+) -> Tensor:
     """A copy of `input` with the elements of `src` along `dim` at the numbers in `index`.
 
     Args:
@@ -765,7 +767,7 @@ def scatter(
 
 def scatter_(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
-) -> Any:
+) -> Tensor:
     """`scatter`, in place."""
     if (src is None) == (value is None):
         raise TypeError("scatter_(): expected either 'src' or 'value'")
@@ -773,7 +775,7 @@ def scatter_(
 
 
 @writes
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """A copy of `input` with the elements of `src` added along `dim` at the numbers in `index`.
 
     Raises:
@@ -782,7 +784,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
 
 
-def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Any:
+def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Tensor:
     """`scatter_add`, in place."""
     src = as_tensor_operand(src, "scatter_add_", 4)
     return _scatter_into(input, dim, index, src, "add", "scatter_add_")
@@ -858,7 +860,7 @@ def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
 
 
 @writes
-def masked_select(input: Any, mask: Any) -> Any:
+def masked_select(input: Any, mask: Any) -> Tensor:
     """The elements where `mask` holds, in a row; both are broadcast.
 
     Raises:
@@ -904,7 +906,7 @@ def embedding(
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Tensor:
     """The rows of a table.
 
     Args:
@@ -993,7 +995,7 @@ def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: fl
         array[rows[long]] *= (max_norm / (norms[long, None] + 1e-7)).astype(array.dtype)
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
     """Rows of `num_classes` zeros with a one at the numbers in `tensor`.
 
     Args:

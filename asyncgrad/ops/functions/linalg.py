@@ -26,7 +26,9 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.table import ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "addmm",
@@ -149,10 +151,10 @@ def _matmul_or_not(input: Any, other: Any) -> Any:
 
 product = product_door(ENTRIES["mm"], _matmul)
 #: The operator `@`.
-operator_product = product_door(ENTRIES["mm"], _matmul_or_not)
+operator_product: Callable[[Any, Any], Tensor] = product_door(ENTRIES["mm"], _matmul_or_not)
 
 
-def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """The matrix product; what is bound below says more."""
     return product(input, other) if out is None else put(out, "matmul", product(input, other))
 
@@ -161,7 +163,7 @@ matmul.__doc__ = _matmul.__doc__
 matmul.door = product  # type: ignore[attr-defined]
 
 
-def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+def mm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
     """The product of two matrices.
 
     Args:
@@ -179,7 +181,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     return matmul(x, y)
 
 
-def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
     """The products of two batches of matrices.
 
     Args:
@@ -202,7 +204,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     return R.bmm(x, y)
 
 
-def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
+def mv(input: Any, vec: Any, *, out: Any = None) -> Tensor:
     """The product of a matrix and a vector.
 
     Args:
@@ -220,7 +222,7 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
     return R.mv(x, y)
 
 
-def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
+def dot(input: Any, tensor: Any, *, out: Any = None) -> Tensor:
     """The sum of the products of two vectors, neither conjugated.
 
     Args:
@@ -239,7 +241,7 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Any:
 
 
 @writes
-def outer(input: Any, vec2: Any) -> Any:
+def outer(input: Any, vec2: Any) -> Tensor:
     """The products of every element of one vector with every element of another.
 
     Args:
@@ -260,7 +262,7 @@ ger = outer
 
 
 @writes
-def inner(input: Any, other: Any) -> Any:
+def inner(input: Any, other: Any) -> Tensor:
     """The sums of products along the last axes of two tensors.
 
     Args:
@@ -286,7 +288,7 @@ def inner(input: Any, other: Any) -> Any:
 
 
 @writes
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`; with a `beta` of 0 the input is not looked at.
 
     Args:
@@ -317,7 +319,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
     return R.addmm(bias, x, y, beta, alpha)
 
 
-def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any:
+def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Tensor:
     """`input @ weight.T + bias`.
 
     Args:
@@ -357,7 +359,7 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
 
 
 @writes
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     """The sums of products over axes of two tensors.
 
     Args:
@@ -423,7 +425,7 @@ _INT64 = np.dtype("int64")
 _ELLIPSIS = -1
 
 
-def einsum(*args: Any) -> Any:
+def einsum(*args: Any) -> Tensor:
     """Sums of products of tensors, by the labels of their axes.
 
     Args:

@@ -31,6 +31,8 @@ from asyncgrad.ops.wide import in_float32
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = ["cosine_similarity"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ()
@@ -146,7 +148,7 @@ def mse_loss(
     reduce: Any = None,
     reduction: str = "mean",
     weight: Any = None,
-) -> Any:
+) -> Tensor:
     """The squares of the differences.
 
     Args:
@@ -179,7 +181,7 @@ def l1_loss(
     reduce: Any = None,
     reduction: str = "mean",
     weight: Any = None,
-) -> Any:
+) -> Tensor:
     """The absolute values of the differences.
 
     Args:
@@ -218,7 +220,7 @@ def smooth_l1_loss(
     reduce: Any = None,
     reduction: str = "mean",
     beta: float = 1.0,
-) -> Any:
+) -> Tensor:
     """Half the squares of small differences, by `beta`, and the others less `beta / 2`.
 
     Args:
@@ -246,7 +248,7 @@ def smooth_l1_loss(
 
 def huber_loss(
     input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any:
+) -> Tensor:
     """Half the squares of small differences, and `delta` times the others less `delta / 2`.
 
     Args:
@@ -280,7 +282,7 @@ def kl_div(
     reduce: Any = None,
     reduction: str = "mean",
     log_target: bool = False,
-) -> Any:
+) -> Tensor:
     """The Kullback-Leibler divergence of log-probabilities from a target.
 
     Args:
@@ -336,7 +338,7 @@ def binary_cross_entropy(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The cross entropy of probabilities of one of two outcomes; logarithms are at least -100.
 
     Args:
@@ -389,7 +391,7 @@ def binary_cross_entropy_with_logits(
     reduce: Any = None,
     reduction: str = "mean",
     pos_weight: Any = None,
-) -> Any:
+) -> Tensor:
     """The cross entropy of logits of one of two outcomes.
 
     Args:
@@ -570,7 +572,7 @@ def nll_loss(
     ignore_index: int = -100,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The negative log-probabilities of the target's classes.
 
     Args:
@@ -625,7 +627,7 @@ def cross_entropy(
     reduce: Any = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:
+) -> Tensor:
     """The cross entropy of logits and classes, or probabilities of classes.
 
     Args:
@@ -758,7 +760,7 @@ def _soft_cross_entropy(
     return R.mul_scalar(total, _share(x._metadata.size // shape[dim] if shape[dim] else 0))
 
 
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosines of the angles between vectors along an axis.
 
     Args:

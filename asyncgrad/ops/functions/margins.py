@@ -19,6 +19,8 @@ from asyncgrad.ops.renamed import one_node
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 #: What PyTorch adds to squared lengths.
 _COSINE_EPS = 1e-12
 
@@ -40,7 +42,7 @@ def margin_ranking_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """How far two scores are from the order that is asked for: `max(0, -y * (a - b) + margin)`.
 
     Args:
@@ -73,7 +75,7 @@ def hinge_embedding_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The distance where the target is 1, and what it lacks to a margin where it is -1.
 
     Args:
@@ -101,7 +103,7 @@ def cosine_embedding_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
 
     Args:
@@ -142,7 +144,7 @@ def soft_margin_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The logistic loss `log(1 + exp(-y * x))`.
 
     Args:
@@ -171,7 +173,7 @@ def triplet_margin_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """What the distance to something else lacks to that to something alike, and a margin.
 
     Args:
@@ -207,7 +209,7 @@ def triplet_margin_with_distance_loss(
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """`triplet_margin_loss` with any distance.
 
     Args:
@@ -261,7 +263,7 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """How unlikely counts are by Poisson distributions.
 
     Args:
@@ -293,7 +295,7 @@ def gaussian_nll_loss(
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """How unlikely values are by normal distributions.
 
     Args:
@@ -335,7 +337,7 @@ def multi_margin_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """What the score of the right class lacks to every other's, and a margin.
 
     Args:
@@ -394,7 +396,7 @@ def multilabel_margin_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """What the scores of right classes lack to those of all wrong ones, and 1.
 
     Args:
@@ -436,7 +438,7 @@ def multilabel_soft_margin_loss(
     size_average: Any = None,
     reduce: Any = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The cross entropy of each class by itself, averaged over the classes.
 
     Args:

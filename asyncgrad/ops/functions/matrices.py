@@ -23,6 +23,8 @@ from asyncgrad.ops.promotion import as_tensor_operand, category
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "cholesky",
     "cholesky_ex",
@@ -117,7 +119,7 @@ def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @writes
-def inv(A: Any) -> Any:
+def inv(A: Any) -> Tensor:
     """The inverses of square matrices.
 
     Args:
@@ -146,7 +148,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
 
 
 @writes
-def solve(A: Any, B: Any, *, left: bool = True) -> Any:
+def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
     Args:
@@ -248,7 +250,7 @@ def _fails(function: Callable[..., Any], matrix: Any) -> bool:
 @writes
 def solve_triangular(
     A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Any:
+) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
 
     Args:
@@ -277,7 +279,7 @@ def solve_triangular(
 
 
 @writes
-def tensorinv(A: Any, ind: int = 2) -> Any:
+def tensorinv(A: Any, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
@@ -301,7 +303,7 @@ def tensorinv(A: Any, ind: int = 2) -> Any:
 
 
 @writes
-def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`.
 
     Args:
@@ -335,7 +337,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
 
 
 @writes
-def det(A: Any) -> Any:
+def det(A: Any) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
 
     Args:
@@ -379,7 +381,7 @@ def log_det(input: Any) -> Any:
 
 
 @writes
-def cholesky(A: Any, *, upper: bool = False) -> Any:
+def cholesky(A: Any, *, upper: bool = False) -> Tensor:
     """The triangles L with `L @ L.mH = A`, of positive definite matrices.
 
     Args:
@@ -479,7 +481,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
 
 @writes
-def eigvalsh(A: Any, UPLO: str = "L") -> Any:
+def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
@@ -507,7 +509,7 @@ def eig(A: Any) -> Any:
 
 
 @writes
-def eigvals(A: Any) -> Any:
+def eigvals(A: Any) -> Tensor:
     """The complex eigenvalues of square matrices.
 
     Args:
@@ -549,7 +551,7 @@ def _decomposed(name: str, A: Any, driver: Any) -> Any:
 
 
 @writes
-def svdvals(A: Any, *, driver: Any = None) -> Any:
+def svdvals(A: Any, *, driver: Any = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import bump_version, wrap
@@ -13,6 +13,9 @@ from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 #: Of PyTorch's top level; all are functions of `nn.functional`.
 __all__ = ["rms_norm"]
@@ -74,7 +77,7 @@ def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
 
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+) -> Tensor:
     """The last axes with mean 0 and variance 1, then scaled and shifted.
 
     Args:
@@ -104,7 +107,7 @@ def layer_norm(
 
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
-) -> Any:
+) -> Tensor:
     """The last axes divided by the root of their mean square, then scaled.
 
     Args:
@@ -145,7 +148,7 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """Each channel with mean 0 and variance 1, then scaled and shifted.
 
     Args:
@@ -238,7 +241,7 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """Each channel of each example with mean 0 and variance 1, then scaled and shifted.
 
     Args:

@@ -31,6 +31,8 @@ from asyncgrad.ops.promotion import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "cond",
     "cross",
@@ -56,7 +58,7 @@ _NAMES = ("fro", "nuc")
 @writes
 def norm(
     A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+) -> Tensor:
     """The norm of vectors or matrices.
 
     Args:
@@ -98,7 +100,7 @@ def norm(
 @writes
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+) -> Tensor:
     """The norm of matrices.
 
     Args:
@@ -172,7 +174,7 @@ def _extreme(x: Any, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> An
 
 
 @writes
-def cond(A: Any, p: Any = None) -> Any:
+def cond(A: Any, p: Any = None) -> Tensor:
     """The condition numbers of matrices.
 
     Args:
@@ -226,7 +228,7 @@ def _tolerance(value: Any) -> Any:
 @writes
 def matrix_rank(
     A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
-) -> Any:
+) -> Tensor:
     """How many singular values of matrices are not 0; no gradient.
 
     Args:
@@ -256,7 +258,7 @@ def matrix_rank(
 @writes
 def pinv(
     A: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
-) -> Any:
+) -> Tensor:
     """The pseudo-inverses of matrices.
 
     Args:
@@ -340,7 +342,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
 
 
 @writes
-def matrix_power(A: Any, n: int) -> Any:
+def matrix_power(A: Any, n: int) -> Tensor:
     """Square matrices multiplied with themselves.
 
     Args:
@@ -366,7 +368,7 @@ def matrix_power(A: Any, n: int) -> Any:
         metadata = x._metadata
         one = leaf(name, metadata.F.xp.eye(a[-1], dtype=metadata.dtype), metadata.device)
         return R.overwrite(x, one if len(a) == 2 else R.expand(one, a))
-    out = None
+    out: Any = None
     while power:
         if power & 1:
             out = x if out is None else matmul(out, x)
@@ -377,7 +379,7 @@ def matrix_power(A: Any, n: int) -> Any:
 
 
 @writes
-def multi_dot(tensors: Sequence[Any]) -> Any:
+def multi_dot(tensors: Sequence[Any]) -> Tensor:
     """The product of several matrices, in the order that multiplies least.
 
     Args:
@@ -452,7 +454,7 @@ def _multiplied(given: list[Any], splits: dict[tuple[int, int], int], i: int, j:
 
 
 @writes
-def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
     """The products of vectors along an axis, the first of them conjugated.
 
     Args:
@@ -480,7 +482,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
 
 
 @writes
-def cross(input: Any, other: Any, *, dim: int = -1) -> Any:
+def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
     """The cross products of vectors of three along an axis.
 
     Args:
@@ -518,13 +520,13 @@ def crossed(name: str, input: Any, other: Any, dim: int) -> Any:
     return shape.stack(parts, axis)
 
 
-def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A view of the diagonals of matrices; as `asyncgrad.diagonal`, of the last two axes."""
     return shape.diagonal(A, offset, dim1, dim2)
 
 
 @writes
-def vander(x: Any, *, N: int | None = None) -> Any:
+def vander(x: Any, *, N: int | None = None) -> Tensor:
     """Matrices of the powers of vectors, from 0 on.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
 from asyncgrad.ops.renamed import one_node
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -19,7 +22,7 @@ IN_PLACE = ()
 _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
-def view_as_real(input: Any) -> Any:
+def view_as_real(input: Any) -> Tensor:
     """Complex numbers as pairs of their parts along a further last axis: a view.
 
     Args:
@@ -40,7 +43,7 @@ def view_as_real(input: Any) -> Any:
     return R.view_as_real(x)
 
 
-def view_as_complex(input: Any) -> Any:
+def view_as_complex(input: Any) -> Tensor:
     """Pairs of real numbers along the last axis as complex ones: a view.
 
     Args:
@@ -79,13 +82,13 @@ def view_as_complex(input: Any) -> Any:
     return R.view_as_complex(x)
 
 
-def real(input: Any) -> Any:
+def real(input: Any) -> Tensor:
     """The real parts, a view; a real tensor itself."""
     x = as_tensor_operand(input, "real", 1)
     return R.getitem(R.view_as_real(x), (Ellipsis, 0)) if x._metadata.is_complex else x
 
 
-def imag(input: Any) -> Any:
+def imag(input: Any) -> Tensor:
     """The imaginary parts, a view.
 
     Raises:
@@ -120,7 +123,7 @@ def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
 
 
 @writes
-def complex(real: Any, imag: Any) -> Any:
+def complex(real: Any, imag: Any) -> Tensor:
     """Complex numbers of their parts.
 
     Args:
@@ -135,7 +138,7 @@ def complex(real: Any, imag: Any) -> Any:
 
 @writes
 @one_node("PolarBackward0")
-def polar(abs: Any, angle: Any) -> Any:
+def polar(abs: Any, angle: Any) -> Tensor:
     """Complex numbers of their absolute values and angles.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from asyncgrad.ops.functions.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.renamed import one_node
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 
 def _patches(
@@ -62,7 +65,7 @@ def _patches(
 @one_node("Im2ColBackward0")
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Any:
+) -> Tensor:
     """The patches of images as columns.
 
     Args:
@@ -102,7 +105,7 @@ def fold(
     dilation: Any = 1,
     padding: Any = 0,
     stride: Any = 1,
-) -> Any:
+) -> Tensor:
     """Images from their patches, which are added where they overlap: the adjoint of `unfold`.
 
     Args:
@@ -149,7 +152,7 @@ def fold(
     return out if x.ndim == 3 else reshape(out, (channels, *image))
 
 
-def channel_shuffle(input: Any, groups: int) -> Any:
+def channel_shuffle(input: Any, groups: int) -> Tensor:
     """Channels dealt out anew: the first of each group, then the second, and so on.
 
     Args:
@@ -180,7 +183,7 @@ def channel_shuffle(input: Any, groups: int) -> Any:
 
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Any:
+) -> Tensor:
     """Elements divided by a power of the mean square over neighbouring channels.
 
     Args:
@@ -209,7 +212,7 @@ def local_response_norm(
 
 def lp_pool1d(
     input: Any, norm_type: float, kernel_size: int, stride: Any = None, ceil_mode: bool = False
-) -> Any:
+) -> Tensor:
     """The p-norm of each window of a line, `norm_type` being p.
 
     Args:
@@ -225,7 +228,7 @@ def lp_pool1d(
 
 def lp_pool2d(
     input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any:
+) -> Tensor:
     """The p-norm of each window of an image, `norm_type` being p.
 
     Args:
@@ -244,7 +247,7 @@ def _root(means: Any, elements: int, power: float) -> Any:
     return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / power)
 
 
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from asyncgrad.ops.promotion import (
     refusal,
 )
 from asyncgrad.ops.renamed import one_node, renamed
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "index_copy",
@@ -80,7 +83,7 @@ def _is_outside(numbers: Any, length: int) -> bool:
 
 
 @writes
-def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
     """A copy of `input` with the slices of `source` at `index` along `dim`.
 
     Raises:
@@ -109,7 +112,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 @writes
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     """A copy of `input` with one value in all slices at `index` along `dim`.
 
     Raises:
@@ -199,7 +202,7 @@ def _check_reduction(name: str, x: Any, reduce: Any, include_self: Any, kinds: A
 @one_node("ScatterReduceBackward0")
 def scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+) -> Tensor:
     """A copy of `input` in which elements are reduced with those of `src` along `dim`.
 
     Args:
@@ -241,7 +244,7 @@ def scatter_reduce(
 @one_node("IndexReduceBackward0")
 def index_reduce(
     input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+) -> Tensor:
     """A copy of `input` in which slices along `dim` are reduced with those of `source`.
 
     Args:
@@ -275,7 +278,7 @@ def index_reduce(
     return _reduced(x, places, at, y, reduce, include_self)
 
 
-def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at places of the flattened tensor.
 
     Args:
@@ -315,7 +318,7 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     return renamed(out, "PutBackward0", saves=True)
 
 
-def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
     """A copy of `input` with the first elements of `source` where the mask holds, in order.
 
     Raises:
@@ -356,7 +359,7 @@ def _scattered(x: Any, mask: Any, values: Any) -> Any:
 
 
 @writes
-def take(input: Any, index: Any) -> Any:
+def take(input: Any, index: Any) -> Tensor:
     """The elements at places of the flattened tensor, in the shape of `index`.
 
     Raises:
@@ -374,7 +377,7 @@ def take(input: Any, index: Any) -> Any:
     return reshape(index_select(reshape(x, (-1,)), 0, places), at.shape)
 
 
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the part at `index` along `dim`.
 
     Raises:
@@ -388,7 +391,7 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
 def slice_scatter(
     input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """A copy of `input` with `src` as the slice along `dim`.
 
     Raises:
@@ -411,7 +414,7 @@ def _replaced(name: str, x: Any, src: Any, at: Any) -> Any:
     return out
 
 
-def fill_diagonal_(input: Any, fill_value: Any, wrap: bool = False) -> Any:
+def fill_diagonal_(input: Any, fill_value: Any, wrap: bool = False) -> Tensor:
     """Put one number on the main diagonal, in place.
 
     Args:

@@ -26,6 +26,8 @@ from asyncgrad.ops.renamed import renamed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncgrad.tensor import Tensor
+
 #: Of PyTorch's top level; all are functions of `nn.functional`.
 __all__ = [
     "adaptive_avg_pool1d",
@@ -290,7 +292,7 @@ def avg_pool1d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Any:
+) -> Tensor:
     """The mean of each window.
 
     Args:
@@ -327,7 +329,7 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> Tensor:
     """The mean of each window.
 
     Args:
@@ -359,7 +361,7 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> Tensor:
     """The mean of each window.
 
     Args:
@@ -523,7 +525,7 @@ def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     return places
 
 
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
     """The means of `output_size` windows that divide the length evenly, or nearly.
 
     Args:
@@ -539,7 +541,7 @@ def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
 
 
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
     """The means of windows that divide the image evenly, or nearly.
 
     Args:
@@ -591,7 +593,7 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
     return (out, indices) if return_indices else out
 
 
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
     """The means of windows that divide the volume evenly, or nearly.
 
     Args:
@@ -708,7 +710,7 @@ def max_unpool1d(
     stride: Any = None,
     padding: Any = 0,
     output_size: Any = None,
-) -> Any:
+) -> Tensor:
     """Zeros with peaks where they were before `max_pool1d`.
 
     Args:
@@ -733,7 +735,7 @@ def max_unpool2d(
     stride: Any = None,
     padding: Any = 0,
     output_size: Any = None,
-) -> Any:
+) -> Tensor:
     """Zeros with peaks where they were before `max_pool2d`; see `max_unpool1d`.
 
     Raises:
@@ -750,7 +752,7 @@ def max_unpool3d(
     stride: Any = None,
     padding: Any = 0,
     output_size: Any = None,
-) -> Any:
+) -> Tensor:
     """Zeros with peaks where they were before `max_pool3d`; see `max_unpool1d`.
 
     Raises:

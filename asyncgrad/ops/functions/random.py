@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from asyncgrad.ops.promotion import (
     default_dtype,
 )
 from asyncgrad.ops.transfer import on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "bernoulli",
@@ -73,7 +76,7 @@ _INT64 = np.dtype("int64")
 def rand(
     *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Numbers uniform in [0, 1); complex ones have such parts.
 
     Args:
@@ -101,7 +104,7 @@ def rand(
 def randn(
     *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`."""
     wanted = default_dtype() if dtype is None else as_dtype("randn", dtype)
     shape = new_shape("randn", sizes, size)
@@ -116,7 +119,7 @@ def randint(
     *bounds: Any, low: Any = None, high: Any = None, size: Any = None,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Integers uniform in [low, high).
 
     Called as `randint(high, size)` or `randint(low, high, size)`.
@@ -203,7 +206,7 @@ def _largest(dtype: Any) -> float:
 def randperm(
     n: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The numbers below `n` in random order.
 
     Args:
@@ -255,7 +258,7 @@ def _like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) ->
 def rand_like(
     input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
     shape, wanted, place = _like("rand_like", input, dtype, device, memory_format)
     if current().batch is not None:
@@ -268,7 +271,7 @@ def rand_like(
 def randn_like(
     input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
     shape, wanted, place = _like("randn_like", input, dtype, device, memory_format)
     if current().batch is not None:
@@ -282,7 +285,7 @@ def randint_like(
     input: Any, *bounds: Any, low: Any = None, high: Any = None,
     generator: Generator | None = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Integers uniform in [low, high), in the shape, dtype and place of another tensor.
 
     Called as `randint_like(input, high)` or `randint_like(input, low, high)`; see `randint`.
@@ -352,7 +355,7 @@ def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
 
 
 @writes
-def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) -> Any:
+def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) -> Tensor:
     """Ones with the probabilities in a tensor, and zeros else.
 
     Args:
@@ -398,7 +401,7 @@ def _trials(source: Generator, x: Any, p: Any) -> Any:
     return _placed(x, source.uniform(x._metadata.shape, np.dtype("float64")) < p)
 
 
-def poisson(input: Any, generator: Generator | None = None) -> Any:
+def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     """Numbers of events, distributed as Poisson's, for the rates in a tensor.
 
     Raises:
@@ -413,7 +416,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Any:
     return R.poisson(x, _placed(x, values))
 
 
-def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Any:
+def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
     """Numbers of successes in so many trials with such a probability.
 
     Args:
@@ -447,7 +450,7 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Any:
 def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
     dtype: Any = None, device: Any = None, requires_grad: bool = False,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """Normal numbers with the means and deviations given.
 
     Args:
@@ -532,7 +535,7 @@ def multinomial(
     replacement: bool = False,
     *,
     generator: Generator | None = None,
-) -> Any:
+) -> Tensor:
     """Indices drawn with the weights in each row of a tensor.
 
     Args:
@@ -643,7 +646,7 @@ def _fill(x: Any, values: Any, name: str) -> Any:
 
 
 @drawn_into
-def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
+def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
     """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
 
     Raises:
@@ -676,7 +679,7 @@ def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwarg
 @drawn_into
 def normal_(
     input: Any, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None
-) -> Any:
+) -> Tensor:
     """Fill with normal numbers.
 
     Raises:
@@ -691,7 +694,7 @@ def normal_(
 
 
 @drawn_into
-def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Any:
+def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with ones, with a probability or with those in a tensor, and zeros.
 
     Raises:
@@ -713,7 +716,7 @@ def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) 
 
 
 @drawn_into
-def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = None) -> Any:
+def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers distributed exponentially, with the rate `lambd`.
 
     Raises:
@@ -740,7 +743,7 @@ def _check_continuous(name: str, distribution: str, x: Any) -> None:
 @drawn_into
 def cauchy_(
     input: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None
-) -> Any:
+) -> Tensor:
     """Fill with numbers distributed as Cauchy's.
 
     Raises:
@@ -757,7 +760,7 @@ def cauchy_(
 
 
 @drawn_into
-def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Any:
+def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Tensor:
     """Fill with how many trials it takes to succeed with the probability `p`.
 
     Raises:
@@ -778,7 +781,7 @@ def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Any
 @drawn_into
 def log_normal_(
     input: Any, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None
-) -> Any:
+) -> Tensor:
     """Fill with numbers whose logarithms are normal.
 
     Raises:
@@ -797,7 +800,7 @@ def log_normal_(
 
 
 @drawn_into
-def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
+def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
     Without `to` they go as far as the dtype holds every integer.

@@ -29,6 +29,8 @@ from asyncgrad.ops.renamed import watch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "all",
     "amax",
@@ -80,7 +82,7 @@ def _summed(x: Any, dtype: Any) -> Any:
 
 
 @writes
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over some axes.
 
     Args:
@@ -102,7 +104,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 @writes
-def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean over some axes, of a floating or complex tensor.
 
     Args:
@@ -137,7 +139,7 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Any:
+) -> Tensor:
     """The variance over some axes.
 
     Args:
@@ -163,7 +165,7 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Any:
+) -> Tensor:
     """The standard deviation over some axes; the gradient of 0 is 0.
 
     The arguments are those of `var`.
@@ -214,7 +216,7 @@ def _spread_of(
 
 
 @writes
-def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product of all elements, or along an axis; its gradients are exact at zeros, too.
 
     Args:
@@ -354,7 +356,7 @@ max = _with_index("max")
 min = _with_index("min")
 
 
-def _arg_extreme(name: str) -> Callable[..., Any]:
+def _arg_extreme(name: str) -> Callable[..., Tensor]:
     def reduce(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
@@ -404,7 +406,7 @@ argmax = _arg_extreme("argmax")
 argmin = _arg_extreme("argmin")
 
 
-def _logical(name: str) -> Callable[..., Any]:
+def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
     def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -451,7 +453,7 @@ any = _logical("any")
 
 
 @writes
-def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
+def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of the exponentials over some axes, without overflow.
 
     Args:
@@ -477,7 +479,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
 
 
 @writes
-def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     """The sums of all elements up to each along an axis.
 
     Args:
@@ -500,7 +502,7 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Any:
 
 
 @writes
-def logcumsumexp(input: Any, dim: int) -> Any:
+def logcumsumexp(input: Any, dim: int) -> Tensor:
     """The logarithms of the sums of the exponentials up to each element, without overflow.
 
     Args:
@@ -523,7 +525,7 @@ def norm(
     dim: Any = None,
     keepdim: bool = False,
     dtype: Any = None,
-) -> Any:
+) -> Tensor:
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
     Args:
@@ -575,7 +577,7 @@ def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
 @writes
 def vector_norm(
     x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
+) -> Tensor:
     """The norm of a tensor as a vector, over some axes.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from asyncgrad.ops.functions.pooling import adaptive_avg_pool1d, adaptive_avg_po
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
 from asyncgrad.ops.renamed import renamed
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 #: The number of axes that an image has in each mode; None for any.
 _AXES = {
@@ -33,7 +36,7 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Any:
+) -> Tensor:
     """Images of another size.
 
     Args:
@@ -205,19 +208,19 @@ def upsample(
     scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
-) -> Any:
+) -> Tensor:
     """`interpolate`, by an older name."""
     _warn_of("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
     """`interpolate` with the nearest elements, by an older name."""
     _warn_of("upsample_nearest")
     return interpolate(input, size, scale_factor)
 
 
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
     """`interpolate` with "bilinear" and corners that stay, by an older name."""
     _warn_of("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -20,6 +20,8 @@ from asyncgrad.ops.renamed import renamed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from asyncgrad.tensor import Tensor
+
 #: Functions of `nn.functional`.
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -65,7 +67,7 @@ def grid_sample(
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Images as they look at given places.
 
     Args:
@@ -200,7 +202,7 @@ def _within(at: Any, length: int, padding: str, aligned: bool) -> Any:
     return where(R.le(at, 0), 0.0, where(R.ge(at, last), last, at))
 
 
-def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Tensor:
     """The places for `grid_sample` of affine maps.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from asyncgrad.ops.functions.shape import cat, stack
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["ctc_loss"]
 
@@ -43,7 +46,7 @@ def ctc_loss(
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,
-) -> Any:
+) -> Tensor:
     """The loss of labels that are not aligned with the outputs (connectionist classification).
 
     As in PyTorch the gradient is that by what the log-probabilities have been normalised from.

@@ -22,6 +22,8 @@ from asyncgrad.ops.spellings import spelled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "broadcast_tensors",
     "broadcast_to",
@@ -91,7 +93,7 @@ _CACHE_LIMIT = 1024
 # -- the same elements in other axes --------------------------------------------------------------
 
 
-def reshape(input: Any, *sizes: Any, shape: Any = None) -> Any:
+def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape, a view where the memory allows it.
 
     Raises:
@@ -105,7 +107,7 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Any:
 _DTYPES = (np.dtype, type)
 
 
-def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Any:
+def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """The same memory in another shape; or, given a dtype, its bits as that.
 
     Raises:
@@ -150,7 +152,7 @@ def _reinterpreted(x: Any, dtype: Any) -> Any:
     return out
 
 
-def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from `start_dim` to `end_dim` as one.
 
     Raises:
@@ -175,14 +177,14 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return R.reshape(x, (*shape[:first], size, *shape[last + 1 :]))
 
 
-def ravel(input: Any) -> Any:
+def ravel(input: Any) -> Tensor:
     """All elements in one axis."""
     x = as_tensor_operand(input, "ravel", 1)
     return R.reshape(x, (x._metadata.size,))
 
 
 @spelled
-def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     """The axis `dim` as several, of which one may be -1.
 
     Raises:
@@ -207,7 +209,7 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     return R.reshape(x, (*shape[:axis], *inner, *shape[axis + 1 :]))
 
 
-def permute(input: Any, *order: Any, dims: Any = None) -> Any:
+def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
     """The axes in another order.
 
     Raises:
@@ -234,7 +236,7 @@ def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
     return axes
 
 
-def transpose(input: Any, dim0: int, dim1: int) -> Any:
+def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     """Two axes exchanged."""
     x = as_tensor_operand(input, "transpose", 1)
     exchanged = _exchanged if dim0.__class__ is dim1.__class__ is int else _exchanged.__wrapped__
@@ -255,7 +257,7 @@ def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
 _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
-def t(input: Any) -> Any:
+def t(input: Any) -> Tensor:
     """A matrix transposed; fewer axes stay as they are.
 
     Raises:
@@ -270,7 +272,7 @@ def t(input: Any) -> Any:
     return R.permute(x, _TURNED[ndim])
 
 
-def movedim(input: Any, source: Any, destination: Any) -> Any:
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Axes moved to other places, the rest in their order.
 
     Raises:
@@ -309,7 +311,7 @@ def _moved(ndim: int, source: Any, destination: Any) -> tuple[int, ...]:
 
 
 @spelled
-def unsqueeze(input: Any, dim: int) -> Any:
+def unsqueeze(input: Any, dim: int) -> Tensor:
     """A new axis of one at `dim`."""
     x = as_tensor_operand(input, "unsqueeze", 1)
     shape = x._metadata.shape
@@ -318,7 +320,7 @@ def unsqueeze(input: Any, dim: int) -> Any:
 
 
 @spelled
-def squeeze(input: Any, *dims: Any, dim: Any = None) -> Any:
+def squeeze(input: Any, *dims: Any, dim: Any = None) -> Tensor:
     """Without the axes of one, all of them or those in `dim`."""
     x = as_tensor_operand(input, "squeeze", 1)
     if dims:
@@ -336,7 +338,7 @@ def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
     return Named([i for i in chosen if shape[i] == 1], node)
 
 
-def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Any:
+def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """A view with axes of one, and new leading ones, repeated; -1 keeps an axis.
 
     Raises:
@@ -361,7 +363,7 @@ def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...
     return full
 
 
-def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Any:
+def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Tensor:
     """The tensor repeated to a shape, given as `expand` takes it."""
     return expand(input, *sizes, size=size)
 
@@ -427,7 +429,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
 
 
 @spelled
-def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
+def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`.
 
     Raises:
@@ -462,7 +464,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
 
 
 @spelled
-def select(input: Any, dim: int, index: Any) -> Any:
+def select(input: Any, dim: int, index: Any) -> Tensor:
     """A view of the part at `index` of an axis, without the axis.
 
     Raises:
@@ -567,7 +569,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     return several(x, parts, UnbindBackward0, axis)
 
 
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the diagonal of two axes, as the last axis.
 
     Args:
@@ -591,7 +593,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 
 @writes
-def diag(input: Any, diagonal: int = 0) -> Any:
+def diag(input: Any, diagonal: int = 0) -> Tensor:
     """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
 
     Raises:
@@ -617,7 +619,7 @@ def _triangle(input: Any, diagonal: int, name: str) -> Any:
 
 
 @writes
-def tril(input: Any, diagonal: int = 0) -> Any:
+def tril(input: Any, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and below a diagonal, zeros above.
 
     Raises:
@@ -627,7 +629,7 @@ def tril(input: Any, diagonal: int = 0) -> Any:
 
 
 @writes
-def triu(input: Any, diagonal: int = 0) -> Any:
+def triu(input: Any, diagonal: int = 0) -> Tensor:
     """The elements of matrices on and above a diagonal, zeros below.
 
     Raises:
@@ -640,7 +642,7 @@ def triu(input: Any, diagonal: int = 0) -> Any:
 
 
 @writes
-def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """Tensors joined along an existing axis.
 
     Raises:
@@ -697,7 +699,7 @@ def _joined(name: str, tensors: Any) -> list[Any]:
 
 
 @writes
-def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new axis.
 
     Raises:
@@ -716,14 +718,14 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return R.stack(parts, axis)
 
 
-def tile(input: Any, *repeats: Any, dims: Any = None) -> Any:
+def tile(input: Any, *repeats: Any, dims: Any = None) -> Tensor:
     """The tensor repeated so many times along each axis, counted from the last."""
     x = as_tensor_operand(input, "tile", 1)
     counts = one_shape("tile", repeats if dims is None else (dims,))
     return repeat(x, (1,) * (len(x._metadata.shape) - len(counts)) + counts)
 
 
-def repeat(input: Any, *counts: Any, repeats: Any = None) -> Any:
+def repeat(input: Any, *counts: Any, repeats: Any = None) -> Tensor:
     """The tensor repeated so many times along each axis, and along new leading ones.
 
     Raises:
@@ -741,7 +743,7 @@ def repeat(input: Any, *counts: Any, repeats: Any = None) -> Any:
     return R.repeat(x, counts)
 
 
-def flip(input: Any, *axes: Any, dims: Any = None) -> Any:
+def flip(input: Any, *axes: Any, dims: Any = None) -> Tensor:
     """A copy with some axes reversed.
 
     Raises:
@@ -753,7 +755,7 @@ def flip(input: Any, *axes: Any, dims: Any = None) -> Any:
     return R.flip(x, many_dims("flip", wanted, len(x._metadata.shape)) if wanted else ())
 
 
-def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     """A copy with elements moved along axes, those pushed out coming in at the other end.
 
     Args:
@@ -785,7 +787,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
 # -- the frame ------------------------------------------------------------------------------------
 
 
-def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
+def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
     """A frame round the last axes.
 
     Args:
@@ -897,7 +899,7 @@ def _check_frame(mode: str, shape: tuple[int, ...], widths: tuple[tuple[int, int
             )
 
 
-def clone(input: Any, *, memory_format: Any = None) -> Any:
+def clone(input: Any, *, memory_format: Any = None) -> Tensor:
     """A copy, recorded, laid out like the tensor."""
     as_memory_format("clone", memory_format)
     return R.clone(as_tensor_operand(input, "clone", 1))

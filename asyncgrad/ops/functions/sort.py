@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import check_bool
 from asyncgrad.ops import return_types
@@ -12,6 +12,9 @@ from asyncgrad.ops.functions.reduction import selected
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = ["argsort", "sort", "topk"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -44,14 +47,14 @@ def sort(
         RuntimeError: for complex numbers.
     """
     if getattr(input, "_batched", False):
-        return _mapped_along(sort, input, dim, descending)  # type: ignore[no-any-return]
+        return _mapped_along(sort, input, dim, descending)
     check_bool("sort", "stable", stable)
     x, order, axis = _ordered("sort", input, dim, descending)
     return return_types.sort(*selected(x, "sort", order, axis, True))
 
 
 @writes
-def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
+def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
     """Where the elements in order along an axis come from: the indices of `sort`."""
     if getattr(input, "_batched", False):
         return _mapped_along(argsort, input, dim, descending)
@@ -128,8 +131,8 @@ def topk(
         )
     if x._batched:
         if not shape:
-            return by_parts(topk, x, k, dim, largest)  # type: ignore[no-any-return]
-        return mapped(lambda batch: topk(batch, k, axis + 1, largest), x)  # type: ignore[no-any-return]
+            return by_parts(topk, x, k, dim, largest)
+        return mapped(lambda batch: topk(batch, k, axis + 1, largest), x)
     indices = (
         _first(metadata.F, x._array, count, axis, largest)
         if shape

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.ops.rows import Rows
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__: list[str] = []
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
@@ -53,7 +56,7 @@ def _tensor(input: Any, array: Any) -> Any:
     return wrap(array, input._metadata.F.metadata_of(array))
 
 
-def coalesce(input: Any) -> Any:
+def coalesce(input: Any) -> Tensor:
     """Each row once, in order; what was there several times is summed."""
     rows = _rows("coalesce", input)
     return input if rows.coalesced else _tensor(input, rows.coalesce())
@@ -64,7 +67,7 @@ def is_coalesced(input: Any) -> bool:
     return _rows("is_coalesced", input).coalesced
 
 
-def indices(input: Any) -> Any:
+def indices(input: Any) -> Tensor:
     """The rows that are there, of shape (1, rows).
 
     Raises:
@@ -108,7 +111,7 @@ def dense_dim(input: Any) -> int:
     return len(x._metadata.shape) - sparse_dim(x)
 
 
-def to_dense(input: Any) -> Any:
+def to_dense(input: Any) -> Tensor:
     """All elements, zeros included; a dense tensor itself."""
     x = as_tensor_operand(input, "to_dense", 1)
     return R.to_dense(x) if isinstance(x._array, Rows) else x

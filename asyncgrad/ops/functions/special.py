@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad
@@ -33,6 +33,9 @@ from asyncgrad.ops.functions.transcendental import (
 )
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
 
 __all__ = [
     "digamma",
@@ -79,7 +82,7 @@ xlog1py = of_two("xlog1py", "`input * log1p(other)`, and 0 where `input` is, bro
 
 
 @writes
-def zeta(input: Any, other: Any) -> Any:
+def zeta(input: Any, other: Any) -> Tensor:
     """The Hurwitz zeta function, broadcast.
 
     Args:

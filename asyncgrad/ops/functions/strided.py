@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_memory_format
 from asyncgrad.ops.promotion import as_tensor_operand, cast, check_device
 
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
 __all__ = ["as_strided", "as_strided_scatter"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
 IN_PLACE = ()
 
 
-def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A view of the memory that a tensor, or what it is a view of, looks into.
 
     Elements may lie in one place: their gradients add up. Elements that `input` does not have,
@@ -59,7 +62,7 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
 
 def as_strided_scatter(
     input: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None
-) -> Any:
+) -> Tensor:
     """A copy of `input` with `src` where `as_strided` would look.
 
     Args:
@@ -84,7 +87,7 @@ def as_strided_scatter(
     return R.as_strided_scatter(x, cast(y, x._metadata.dtype), held, wanted)
 
 
-def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Any:
+def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Give a tensor another shape in place, over the memory that it has.
 
     More elements than there were get new memory, where the added ones are zero.
@@ -114,7 +117,7 @@ def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Any:
     return x
 
 
-def resize_as_(input: Any, the_template: Any, *, memory_format: Any = None) -> Any:
+def resize_as_(input: Any, the_template: Any, *, memory_format: Any = None) -> Tensor:
     """Give a tensor the shape of another, in place: see `resize_`."""
     template = as_tensor_operand(the_template, "resize_as_", 2)
     return resize_(input, template._metadata.shape, memory_format=memory_format)

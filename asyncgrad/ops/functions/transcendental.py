@@ -16,6 +16,8 @@ from asyncgrad.ops.renamed import one_node, renamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.tensor import Tensor
+
 __all__ = [
     "acosh",
     "arccosh",
@@ -62,7 +64,7 @@ nextafter = of_two("nextafter", "The next number after `input` in the direction 
 
 @writes
 @one_node("MvlgammaBackward0")
-def mvlgamma(input: Any, p: int) -> Any:
+def mvlgamma(input: Any, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
     Args:
@@ -81,7 +83,7 @@ def mvlgamma(input: Any, p: int) -> Any:
     return R.add_scalar(out, p * (p - 1) / 4 * math.log(math.pi))
 
 
-def polygamma(n: int, input: Any) -> Any:
+def polygamma(n: int, input: Any) -> Tensor:
     """The derivative of `digamma` of order `n`.
 
     Raises:
@@ -99,13 +101,13 @@ def _floating(input: Any, name: str) -> Any:
 
 
 @writes
-def deg2rad(input: Any) -> Any:
+def deg2rad(input: Any) -> Tensor:
     """Degrees in radians."""
     return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
 
 
 @writes
-def rad2deg(input: Any) -> Any:
+def rad2deg(input: Any) -> Tensor:
     """Radians in degrees."""
     return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
 
@@ -119,7 +121,7 @@ def _turned(input: Any, name: str, node: str, factor: float) -> Any:
 
 @writes
 @one_node("SincBackward0")
-def sinc(input: Any) -> Any:
+def sinc(input: Any) -> Tensor:
     """`sin(pi x) / (pi x)`, and 1 at 0."""
     x = _floating(input, "sinc")
     at_zero = x == 0
@@ -129,7 +131,7 @@ def sinc(input: Any) -> Any:
 
 @writes
 @one_node("LogitBackward0")
-def logit(input: Any, eps: float | None = None) -> Any:
+def logit(input: Any, eps: float | None = None) -> Tensor:
     """The logarithm of the odds, `log(x / (1 - x))`.
 
     Args:
@@ -171,7 +173,7 @@ fmin = _with_numbers(
 
 @writes
 @one_node("Logaddexp2Backward0")
-def logaddexp2(input: Any, other: Any) -> Any:
+def logaddexp2(input: Any, other: Any) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
     x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
@@ -179,7 +181,7 @@ def logaddexp2(input: Any, other: Any) -> Any:
 
 
 @writes
-def heaviside(input: Any, values: Any) -> Any:
+def heaviside(input: Any, values: Any) -> Tensor:
     """1 above 0, 0 below, and at 0 what `values` has, broadcast. There is no derivative.
 
     Raises:

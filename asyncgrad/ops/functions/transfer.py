@@ -18,6 +18,8 @@ from asyncgrad.ops.transfer import moved
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from asyncgrad.tensor import Tensor
+
 __all__: list[str] = []
 #: Those that are methods of tensors, and those that have a form in place.
 METHODS = (
@@ -33,7 +35,7 @@ METHODS = (
 IN_PLACE = ()
 
 
-def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Any:
+def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Tensor:
     """The tensor on a CUDA device; itself if it is there.
 
     Args:
@@ -62,7 +64,7 @@ def cuda_device(device: Any) -> Any:
     return found
 
 
-def pin_memory(input: Any, device: Any = None) -> Any:
+def pin_memory(input: Any, device: Any = None) -> Tensor:
     """A copy in pinned memory, from which devices copy by themselves; itself if it lies there.
 
     Args:

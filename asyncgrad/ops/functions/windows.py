@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category
 
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
 #: Those that are methods of tensors, and those that have a form in place.
 METHODS = (*__all__, "sum_to_size", "unfold")
@@ -23,7 +26,7 @@ _INT64 = np.dtype("int64")
 
 
 @writes
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices with the lines of a tensor on their diagonals.
 
     Args:
@@ -51,7 +54,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
     return R.put_diagonal(x, shape, shift, first, second)
 
 
-def diagflat(input: Any, offset: int = 0) -> Any:
+def diagflat(input: Any, offset: int = 0) -> Tensor:
     """A matrix with all elements of a tensor on its diagonal.
 
     Args:
@@ -63,7 +66,7 @@ def diagflat(input: Any, offset: int = 0) -> Any:
 
 
 @writes
-def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of `input` with `src` on a diagonal.
 
     Args:
@@ -90,7 +93,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     return out
 
 
-def sum_to_size(input: Any, *size: Any) -> Any:
+def sum_to_size(input: Any, *size: Any) -> Tensor:
     """The sums over axes that are 1, or missing, in a shape that broadcasts to the tensor's.
 
     Args:
@@ -112,7 +115,7 @@ def sum_to_size(input: Any, *size: Any) -> Any:
     return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
 
 
-def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     """A view of all windows along an axis, whose elements come last.
 
     Args:
