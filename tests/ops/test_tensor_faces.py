@@ -79,3 +79,10 @@ def test_answers_are_pytorchs(name):
             FACTS[name](ag)
         return
     assert FACTS[name](ag) == expected
+
+
+@pytest.mark.parametrize("T", [ag, torch])
+def test_a_number_turned_is_itself(T):
+    x = T.tensor(1.0, requires_grad=True)
+    with pytest.warns(UserWarning, match=r"Tensor\.mT is deprecated on 0-D tensors"):
+        assert x.mT is x
