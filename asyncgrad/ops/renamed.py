@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncgrad.core.node import OpNode
-from asyncgrad.core.variable import counter_of
+from asyncgrad.core.variable import counter_of, is_inference, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,13 @@ def rename(
         made.rule = _known_as(made.rule, node, saves)
         if watched:
             watch(made, watched)
+
+
+def no_view(result: Any) -> Any:
+    """A result without what it is a view of, which only the function that made it has seen."""
+    if result._batched or is_inference(result):
+        return result
+    return wrap(result._array, result._metadata, result._edge)
 
 
 def watch(made: Any, tensors: tuple[Any, ...]) -> None:

@@ -342,3 +342,25 @@ def test_a_long_chain_of_views_does_not_recurse(length):
     v.mul_(3)
     y.sum().backward()
     assert x.grad.tolist() == [3.0] * 4
+
+
+@both
+def test_results_of_composed_functions_are_no_views(T, log):
+    """They can be detached and changed in place, and be asked for after a view of them changed."""
+    x = leaf(T, 1.0, 2.0, 3.0, 4.0)
+    for function in (
+        lambda y: T.kron(y, y),
+        lambda y: y.take(T.tensor([[0, 1], [2, 3]])),
+        lambda y: T.rot90(y.reshape(2, 2)),
+        lambda y: T.unsafe_chunk(y, 2)[1],
+    ):
+        log(function(x)._is_view())
+        log(function(x).detach_())
+        y = function(x)
+        y.reshape(-1)[:1].mul_(2)
+        log(y)
+        gradients = yield T.autograd.grad(y.sum(), [x, y], allow_unused=True)
+        log(*gradients)
+    # What this one has made is saved: it must not change.
+    y = x.reshape(2, 2).cumprod(0)
+    log(y._is_view(), y.detach_())

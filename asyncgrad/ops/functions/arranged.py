@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.index import index_select
@@ -27,6 +27,7 @@ from asyncgrad.ops.functions.shape import (
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.renamed import no_view
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.transfer import on_host
 
@@ -193,7 +194,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if turns == 2:
         return flip(x, (first, second))
     if turns == 1:
-        return transpose(flip(x, (second,)), first, second)
+        return no_view(transpose(flip(x, (second,)), first, second))
     return flip(transpose(x, first, second), (second,))
 
 
@@ -390,7 +391,7 @@ def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
 
     Changes of a part show in the input's values, and no gradient knows of that.
     """
-    return _no_views(split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim))
+    return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
 
 
 def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
@@ -400,14 +401,7 @@ def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple
 
 def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """`chunk` in parts that are no views to autograd: they can be changed in place."""
-    return _no_views(chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim))
-
-
-def _no_views(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The parts as results of their node that share memory with nothing, as far as is known."""
-    return tuple(
-        [part if part._batched else wrap(part._array, part._metadata, part._edge) for part in parts]
-    )
+    return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
 
 
 hsplit = _splitter("hsplit", 1, 1)

@@ -12,6 +12,7 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
+from asyncgrad.ops.renamed import no_view
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -248,4 +249,4 @@ def kron(input: Any, other: Any) -> Tensor:
         R.reshape(x, tuple(n for pair in a for n in (pair, 1))),
         R.reshape(y, tuple(n for pair in b for n in (1, pair))),
     )
-    return R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True))))
+    return no_view(R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True)))))

@@ -37,7 +37,7 @@ from asyncgrad.ops.promotion import (
     constant,
     refusal,
 )
-from asyncgrad.ops.renamed import one_node, renamed
+from asyncgrad.ops.renamed import no_view, one_node, renamed
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -374,7 +374,7 @@ def take(input: Any, index: Any) -> Tensor:
     if _is_outside(at._array, length):
         raise IndexError(f"take(): out of range: tried to access index of {length} elements")
     places = R.remainder(reshape(at, (-1,)), length) if length else reshape(at, (-1,))
-    return reshape(index_select(reshape(x, (-1,)), 0, places), at.shape)
+    return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
 
 
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
