@@ -53,12 +53,18 @@ _COMMIT_SIZE = 50_000
 class Engine:
     """What runs the passes of one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[Engine], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        forget: Callable[[Engine], None],
+        after_collection: Callable[[], None],
+    ) -> None:
         """Belong to a loop; nothing runs yet.
 
         Args:
             loop: which.
             forget: called when the engine is not to be used any more.
+            after_collection: called after runs of the garbage collector.
         """
         self._loop = weakref.ref(loop)
         self._forget = forget
@@ -69,7 +75,7 @@ class Engine:
         self.live: set[GraphTask] = set()
         self.passes = self.slices = self.node_count = 0
         self.longest_turn_ns = 0
-        self.collections = Collections()
+        self.collections = Collections(after_collection)
         self.collections.watch()
         self.worker = Worker()
         self.admission = Admission()

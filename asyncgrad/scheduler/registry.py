@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ def engine_of(loop: asyncio.AbstractEventLoop) -> Engine:
     engine = _engines.get(id(loop))
     if engine is None or engine._loop() is not loop:
         _sweep()
-        engine = Engine(loop, _forget)
+        engine = Engine(loop, _forget, _after_collection)
         with _changing:
             _engines[id(loop)] = engine
     return engine
@@ -53,18 +52,14 @@ def _sweep() -> None:
         engine.close()
 
 
-def _after_collection(phase: str, info: dict[str, int]) -> None:
+def _after_collection() -> None:
     """Nothing says that a loop was closed: look for those after runs of the collector.
 
     What it has interrupted may hold the locks that closing takes: a thread of the engine does it.
     """
-    if phase == "stop" and info["generation"]:
-        for engine in tuple(_engines.values()):
-            if engine.is_abandoned():
-                engine.away.threads.submit(_sweep)
-
-
-gc.callbacks.append(_after_collection)
+    for engine in tuple(_engines.values()):
+        if engine.is_abandoned():
+            engine.away.threads.submit(_sweep)
 
 
 def _forget(engine: Engine) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.scheduler.engine import Engine
 
 
@@ -49,8 +51,13 @@ class EngineStatistics:
 class Collections:
     """Counts the garbage collector's pauses from `watch` to `unwatch`."""
 
-    def __init__(self) -> None:
-        """Nothing is counted yet."""
+    def __init__(self, after: Callable[[], None]) -> None:
+        """Nothing is counted yet.
+
+        Args:
+            after: called at the end of each that looks at more than the youngest objects.
+        """
+        self._after = after
         self.count = 0
         self.total_ns = 0
         self.longest_ns = 0
@@ -74,6 +81,8 @@ class Collections:
         self.count += 1
         self.total_ns += took
         self.longest_ns = max(self.longest_ns, took)
+        if info["generation"]:
+            self._after()
 
 
 def statistics_of(engine: Engine) -> EngineStatistics:

@@ -69,6 +69,15 @@ class TestWithoutALoop:
         with pytest.raises(RuntimeError):
             calls(leaf(), fail).sum().backward()
 
+    def test_without_an_engine_the_collector_calls_nothing(self) -> None:
+        """An interrupt that comes while it runs would be raised there, where Python drops it."""
+        program = (
+            "import gc; before = list(gc.callbacks); import asyncgrad as ag; "
+            "(ag.ones(3, requires_grad=True) * 2).sum().backward(); "
+            "raise SystemExit(gc.callbacks != before)"
+        )
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
     def test_keyboard_interrupt_is_raised_as_it_is(self) -> None:
         x = leaf()
 
