@@ -138,9 +138,7 @@ def test_import_brings_in_no_optional_package(tmp_path: Path) -> None:
     assert top_level & optional == set()
 
 
-@pytest.mark.parametrize(
-    ("before", "wanted"), [("gc.enable()", "True"), ("gc.disable()", "False")]
-)
+@pytest.mark.parametrize(("before", "wanted"), [("gc.enable()", "True"), ("gc.disable()", "False")])
 @pytest.mark.parametrize("broken", [False, True])
 def test_import_leaves_the_collector_as_it_was(
     before: str, wanted: str, broken: bool, tmp_path: Path
