@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask, Suspended
 
 #: How long a slice may last.
-SLICE_NS = 600_000
-#: By how much a caller's first slice may overdraw what is left of a turn.
+SLICE_NS = 550_000
+#: By how much a caller's first slice may overdraw what is left of a turn, and by how much less than
+#: a slice a turn holds therefore.
 _OVERDRAFT_NS = 100_000
 #: What is left of a pass that is alone runs, too, if it is less than so much of what has just run:
 #: another turn would cost more than it brings.
@@ -221,12 +222,14 @@ class Engine:
     def _left(self, loop: asyncio.AbstractEventLoop) -> int:
         """What is left of this turn's budget."""
         now = self.clock()
+        budget = self.slice_ns - _OVERDRAFT_NS
         if self._turn_open:
-            return self.slice_ns - (now - self._turn_start)
-        self._turn_open = True
+            return budget - (now - self._turn_start)
         self._turn_start = now
         loop.call_soon(self._end_turn)
-        return self.slice_ns
+        # Last: an interrupt that comes in between leaves no turn open that nobody ends.
+        self._turn_open = True
+        return budget
 
     def _end_turn(self) -> None:
         """A turn of the loop has ended: passes that had no time in it get theirs."""
@@ -253,7 +256,6 @@ class Engine:
             if waiting > LONG:
                 # What the end of the walk has left of this turn; some walks begin anew.
                 budget -= max(0, waiting - known) * WALK_NS
-                budget = int(budget * self.worker.speed)
         task.running = True
         token = hush()
         try:

@@ -38,8 +38,8 @@ class Line:
         waiting: Future[None] = Future(loop=loop)
         self.waiting.append(waiting)
         if not self._admitting:
-            self._admitting = True
             engine.loop.call_soon(self._admit, engine)
+            self._admitting = True
         return waiting
 
     def _admit(self, engine: Engine) -> None:

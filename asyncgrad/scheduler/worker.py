@@ -34,13 +34,13 @@ def _next_turn() -> Generator[None, None, None]:
 class Worker:
     """The one of one engine."""
 
-    __slots__ = ("held_ns", "longest_hold_ns", "speed", "task")
+    __slots__ = ("_speed", "held_ns", "longest_hold_ns", "task")
 
     def __init__(self) -> None:
         """Nobody waits."""
         self.task: asyncio.Task[None] | None = None
         #: How many nanoseconds of nodes' expected cost one of the clock has been worth lately.
-        self.speed = 1.0
+        self._speed = 1.0
         #: For how long slices that passes have waited for have held the loop.
         self.held_ns = self.longest_hold_ns = 0
 
@@ -56,7 +56,7 @@ class Worker:
         if task.observer is not None:
             task.observer.waited(task, waited)
         walks = task.walk is not None
-        worth = budget if walks else int(budget * self.speed)
+        worth = budget if walks else int(budget * self._speed)
         if worth > _SHARE_NS and (task.streams is not None or not queue.empty()):
             worth = _SHARE_NS
         engine.run_slice(task, worth)
@@ -69,7 +69,7 @@ class Worker:
         if held and not walks:
             # It went on to the end of its slice. What was an accident of this one counts little.
             seen = min(max(worth / held, _SLOWEST), _FASTEST)
-            self.speed += (seen - self.speed) / 4
+            self._speed += (seen - self._speed) / 4
         return True
 
     def start(self, engine: Engine) -> None:

@@ -61,11 +61,11 @@ async def test_a_pass_that_is_alone_fills_its_slices_by_the_clock() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("nodes", "slices"), [(100, 1), (120, 1), (140, 2)])
+@pytest.mark.parametrize(("nodes", "slices"), [(100, 1), (120, 1), (160, 2)])
 async def test_the_little_that_is_left_of_a_pass_needs_no_turn(nodes: int, slices: int) -> None:
     """Where nobody waits, a slice goes on for a third of what it was worth if that is the end."""
     engine = ag.engine()
-    engine.slice_ns = 1_000_000
+    engine.slice_ns = 1_100_000
     engine.clock = lambda: 0
     ran: list[int] = []
 
@@ -79,38 +79,13 @@ async def test_the_little_that_is_left_of_a_pass_needs_no_turn(nodes: int, slice
     assert engine.slices == slices
     engine.slice_ns = 0
     waiting = chain(2).backward()
-    engine.slice_ns = 1_000_000
+    engine.slice_ns = 1_100_000
     ran.clear()
     future = chain(120).backward()
     at_once = len(ran)
     await waiting
     await future
     assert at_once < 120, "others wait"
-
-
-@pytest.mark.asyncio
-async def test_first_slices_are_as_long_as_the_worker_s_have_shown() -> None:
-    """Nodes that took half of their expected cost lately: a first slice has room for more."""
-    now = [0]
-    engine = ag.engine()
-    engine.slice_ns = 500_000
-    engine.clock = lambda: now[0]
-    ran: list[int] = []
-
-    def work() -> None:
-        now[0] += 5_000
-        ran.append(engine.slices)
-
-    async def first_slice() -> int:
-        y = leaf()
-        for _ in range(600):
-            y = calls(y, work, cost=10_000)
-        ran.clear()
-        await y.sum().backward()
-        return ran.count(ran[0])
-
-    assert await first_slice() <= 50
-    assert 60 <= await first_slice() <= 100
 
 
 @pytest.mark.asyncio
