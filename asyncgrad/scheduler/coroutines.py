@@ -43,7 +43,8 @@ class CoroutineNodes:
         """Begin what suspended nodes of a pass wait for, as far as the limit allows."""
         running = self._running.setdefault(task, {})
         while task.suspended and len(running) < self.limit:
-            suspended = task.suspended.pop(0)
+            # It leaves the list last: an interrupt that comes in between must not lose it.
+            suspended = task.suspended[0]
             # Not `create_task`: an eager task factory would run the node here and now.
             waiting = asyncio.Task(
                 wait_for_node(suspended.waiting),
@@ -51,9 +52,10 @@ class CoroutineNodes:
                 name=f"asyncgrad {suspended.node.name()}",
                 context=None if task.context is None else task.context.copy(),
             )
-            engine.tell(task, f"awaits {suspended.node.name()}")
-            running[waiting] = suspended
             waiting.add_done_callback(partial(self._ended, engine, task, suspended))
+            running[waiting] = suspended
+            del task.suspended[0]
+            engine.tell(task, f"awaits {suspended.node.name()}")
 
     def is_one_of(self, task: GraphTask) -> bool:
         """Whether the current asyncio task is a coroutine node of a pass."""

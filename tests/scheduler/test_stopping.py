@@ -10,6 +10,7 @@ from passes import CHEAP, HEAVY, calls, chain, give_way, leaf, long_pass
 
 import asyncgrad as ag
 from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.scheduler import coroutines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,3 +164,34 @@ async def test_an_engine_is_shut_down_once() -> None:
     await chain(x, 3, cost=HEAVY).sum().backward()
     assert x.grad is not None
     assert await ag.offload(lambda: 5) == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_comes_while_a_coroutine_node_is_begun(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """The node is not lost: who cancels the pass afterwards does not wait for it for ever."""
+    x = leaf()
+    begin = coroutines.wait_for_node
+
+    def interrupted(awaitable: Any) -> Any:
+        monkeypatch.setattr(coroutines, "wait_for_node", begin)
+        raise kind
+
+    async def main() -> None:
+        ag.engine().slice_ns = 0
+        await calls(x, for_ever).sum().backward()
+
+    monkeypatch.setattr(coroutines, "wait_for_node", interrupted)
+    task = loop.create_task(main())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    assert x.grad is None
+    loop.run_until_complete(_await(long_pass(x)))
+
+
+async def _await(loss: ag.Tensor) -> None:
+    await loss.backward()
