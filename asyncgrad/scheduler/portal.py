@@ -75,8 +75,12 @@ class OnPortal:
             self._outcome.set_result((result, error))
 
     def result(self) -> tuple[Any, BaseException | None]:
-        """What the coroutine returned and what it raised; blocks until then."""
-        return self._outcome.result()
+        """What the coroutine returned and what it raised, once; blocks until then."""
+        result = self._outcome.result()
+        # Who keeps this, as a frame of the error's traceback may, must not keep the error.
+        self._outcome = Future()
+        self._outcome.set_result((None, None))
+        return result
 
     def cancel(self) -> None:
         """Ask it to end, from any thread."""
