@@ -68,6 +68,16 @@ def keep(future: Any) -> list[str]:
     return outcome
 
 
+async def values(x: ag.Tensor, engines: list[Any]) -> Any:
+    """A generator with passes in its `finally`; notes the engine that has run them."""
+    try:
+        yield 1
+    finally:
+        await long_pass(x).backward()
+        await chain(x, 3, cost=HEAVY).sum().backward()
+        engines.append(ag.engine())
+
+
 class TestAbandonedPasses:
     """Started and never awaited to the end: cancelled, drained, and `.grad` as it was."""
 
@@ -184,15 +194,8 @@ class TestCleanUp:
     def test_a_pass_in_a_finally_of_an_asynchronous_generator(self, run: Run) -> None:
         x = leaf()
 
-        async def values() -> Any:
-            try:
-                yield 1
-            finally:
-                await long_pass(x).backward()
-                await chain(x, 3, cost=HEAVY).sum().backward()
-
         async def main() -> None:
-            main.generator = values()
+            main.generator = values(x, [])
             await (x * 0).sum().backward()
             await anext(main.generator)
 
@@ -305,16 +308,8 @@ class TestEngines:
         x = leaf()
         engines = []
 
-        async def values() -> Any:
-            try:
-                yield 1
-            finally:
-                await long_pass(x).backward()
-                await chain(x, 3, cost=HEAVY).sum().backward()
-                engines.append(ag.engine())
-
         async def main() -> None:
-            main.generator = values()
+            main.generator = values(x, engines)
             await anext(main.generator)
 
         with asyncio.Runner(loop_factory=factory) as runner:
