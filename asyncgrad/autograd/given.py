@@ -37,7 +37,8 @@ def sequence_of(value: Any) -> tuple[Any, ...]:
 
 def inputs_of(inputs: Any, function: str) -> tuple[Any, ...]:
     """What a pass is asked to reach, one after the other."""
-    if isinstance(inputs, Mapping):
+    # Mostly a list: to ask an abstract class takes as long as all else here.
+    if not isinstance(inputs, (list, Variable)) and isinstance(inputs, Mapping):
         if type(inputs) is not dict:
             raise TypeError(
                 f"`inputs` argument to `{function}()` must be a dict, not "

@@ -250,20 +250,24 @@ def grad(
         flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
         program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
         return run_program(program, waits=False)
-    edges = [differentiable_edge(tensor) for tensor in tensors]
-    metadata = [
-        tensor._metadata if isinstance(tensor, Variable) else metadata_at(tensor)
-        for tensor in tensors
-    ]
+    edges, metadata = [], []
+    # Not two comprehensions: they are calls.
+    for tensor in tensors:
+        if isinstance(tensor, Variable):
+            edges.append(gradient_edge(tensor) or differentiable_edge(tensor))
+            metadata.append(tensor._metadata)
+        else:
+            edges.append(differentiable_edge(tensor))
+            metadata.append(metadata_at(tensor))
 
     def collect(task: GraphTask, within: Callable[..., Any]) -> Any:
         results: list[Any] = []
         captured: Any
-        for captured, facts, edge in zip(task.captured, metadata, edges, strict=True):
+        for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905  quicker
             used = captured is not None
-            if captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
-                if facts in ONES and captured is ONES[facts]:
-                    captured = captured.copy()
+            if captured.__class__ is facts.F.array_type and captured.dtype is facts.dtype:
+                if facts.size == 1 and captured is ONES.get(facts):
+                    captured = captured.copy()  # type: ignore[union-attr]
                 # What was given and has come through as it was is given back.
                 captured = (
                     wrap(captured, facts) if given is None else _given(given, captured, facts)

@@ -18,7 +18,7 @@ _NONE: frozenset[Any] = frozenset()
 class ExecInfo:
     """The plan of a partial pass."""
 
-    __slots__ = ("captures", "needed", "oldest", "trimmed")
+    __slots__ = ("captures", "inner", "needed", "oldest", "trimmed")
 
     def __init__(self, edges: Sequence[Any], run: bool) -> None:
         """Note what is requested.
@@ -34,22 +34,24 @@ class ExecInfo:
         #: For captured nodes: pairs of an input and the place of the result it is captured for.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] = {}
         captures = self.captures
-        oldest = MAX_SEQUENCE_NR
+        oldest, newest = MAX_SEQUENCE_NR, 0
         for place, edge in enumerate(edges):
-            node: Any
+            node, input_nr = edge, 0
             if edge.__class__ is Edge:
                 node, input_nr = edge
-            else:
-                node, input_nr = edge, 0
             number = node.topological_nr
             if number < oldest:
                 oldest = number
+            if number > newest:
+                newest = number
             if node in captures:
                 captures[node] += ((input_nr, place),)
             else:
                 captures[node] = ((input_nr, place),)
         #: Nothing with a smaller topological number can lead to what is requested.
         self.oldest = oldest if edges else 0
+        #: Something else than a leaf is requested.
+        self.inner = newest > 0
         if run:
             self.needed, self.captures = set(captures), {}
 

@@ -348,7 +348,10 @@ class GraphTask:
                                 continue
                             dependencies[child] = 1
                             if child.following:
-                                stack.append(child)
+                                if node is None:
+                                    node = child
+                                else:
+                                    stack.append(child)
                             elif requested is not None and child not in requested:
                                 self.all_requested = False
                                 return True
@@ -387,7 +390,9 @@ class GraphTask:
         buffers = self.not_ready
         captures = self.captures
         careful = self.careful
-        trimmed = None if self.exec_info is None else self.exec_info.trimmed or None
+        info = self.exec_info
+        trimmed = None if info is None else info.trimmed or None
+        inner = info is not None and info.inner
         keep = self.keep_graph
         freed = self.freed
         running = RUNNING
@@ -443,7 +448,12 @@ class GraphTask:
                 self._run_carefully(node, gradient, owned)
                 node = None
                 continue
-            if captures is not None and node in captures and self._capture(node, gradient):
+            if (
+                (inner or rule is None)
+                and captures is not None
+                and node in captures
+                and self._capture(node, gradient)
+            ):
                 node = None
                 continue
             if rule is None:
@@ -512,7 +522,8 @@ class GraphTask:
                         and target.output_metadata.__class__ is not tuple
                     ):
                         if (
-                            captures is not None
+                            inner
+                            and captures is not None
                             and target.extras is None
                             and target in captures
                             and self._capture(target, value)

@@ -82,8 +82,13 @@ def check_version(node: Node, *, running: bool = True) -> Any:
         guards, versions = (guards,), (versions,)
     elif guards.__class__ is not tuple:
         return node.saved
+    elif len(guards) == 2:
+        # Mostly there are two, and nothing has changed.
+        first, second = guards
+        if first.value == versions[0] and second.value == versions[1]:
+            return node.saved
     else:
-        # Mostly nothing has changed: `zip` and `enumerate` take another 0.1 us.
+        # `zip` and `enumerate` take another 0.1 us.
         place = 0
         for guard in guards:
             if guard.value != versions[place]:

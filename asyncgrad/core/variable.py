@@ -10,7 +10,7 @@ from weakref import ref
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Node, as_edge, extras_of
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, as_edge, extras_of
 from asyncgrad.core.views import VersionCounter as VersionCounter
 from asyncgrad.core.views import View, refuse_change, stop_retaining
 from asyncgrad.errors import AutogradError
@@ -158,18 +158,20 @@ def gradient_edge(variable: Variable) -> Any:
     # Not `with`, which takes twice as long: every leaf of every graph comes by.
     _accumulators.acquire()
     try:
-        # Another thread may have been quicker.
-        reference = meta.accumulator
-        accumulator = None if reference is None else reference()
-        if accumulator is None:
-            accumulator = AccumulateGrad()
-            accumulator.following = ()
-            accumulator.topological_nr = 0
-            accumulator.sequence_nr = MAX_SEQUENCE_NR
-            accumulator.output_metadata = variable._metadata
-            accumulator.extras = meta.extras
-            accumulator.variable = variable
-            meta.accumulator = ref(accumulator)
+        latest = meta.accumulator
+        if latest is not reference and latest is not None:
+            # Another thread has been quicker.
+            accumulator = latest()
+            if accumulator is not None:
+                return accumulator
+        accumulator = AccumulateGrad()
+        accumulator.following = ()
+        accumulator.topological_nr = 0
+        accumulator.sequence_nr = MAX_SEQUENCE_NR
+        accumulator.output_metadata = variable._metadata
+        accumulator.extras = meta.extras
+        accumulator.variable = variable
+        meta.accumulator = ref(accumulator)
         return accumulator
     finally:
         _accumulators.release()
@@ -305,7 +307,7 @@ def counter_of(variable: Variable) -> VersionCounter:
             )
         counter = VersionCounter()
         edge = variable._edge
-        if isinstance(edge, Node):
+        if edge is not None and edge.__class__ is not Edge:
             rule = edge.rule
             if rule is not None and rule.arrays:
                 if edge.guard is None:
