@@ -10,9 +10,10 @@ from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import CHEAP_RUN, Outcome
+from asyncgrad.core.graph_task import CHEAP_RUN, FINISHED, RUNNING, Outcome
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.scheduler import blas
+from asyncgrad.scheduler.ending import begin_end, end_pass, is_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,7 +132,7 @@ class Crew:
 
 
 def run_segment(task: GraphTask, crew: Crew) -> Outcome:
-    """Run a pass in this thread, from an expensive node to the next cheap ones.
+    """Run a pass in this thread, from an expensive node to the next cheap ones, or to its end.
 
     It ends before where another pass is due. When it returns, no other thread has anything to do
     with the pass any more.
@@ -141,7 +142,11 @@ def run_segment(task: GraphTask, crew: Crew) -> Outcome:
         while True:
             outcome = task.run(CHEAP_RUN, thread=True, crew=crew)
             if not crew.join():
-                return outcome
+                break
+        if outcome is FINISHED and task.state is RUNNING and is_large(task) and begin_end(task):
+            # Here and now, and not back on the loop only to come here again.
+            end_pass(task, True)
+        return outcome
     finally:
         unhush(token)
         del token

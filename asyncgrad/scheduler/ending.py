@@ -8,10 +8,39 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from asyncgrad.core.graph_task import RUNNING
 from asyncgrad.errors import AutogradError, described
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
+
+
+#: Elements that are added to leaves on the loop, where nobody sees some without the others; more
+#: are in a thread.
+_LARGE = 50_000
+
+
+def is_large(task: GraphTask) -> bool:
+    """Whether a pass that has run is to be committed in a thread."""
+    size = 0
+    for staged in task.staged:
+        size += staged[0]._metadata.size
+    return size > _LARGE
+
+
+def begin_end(task: GraphTask) -> bool:
+    """Say that a pass which has run is about to be committed: it can't be cancelled any more.
+
+    Returns:
+        False where it has been, or where another report that has come in time ends it.
+    """
+    # Said first and looked then. Who cancels does it the other way round, and so knows whether that
+    # was in time, whatever thread this is.
+    task.ending = True
+    if task.inbox:
+        task.drain()
+        task.ending = task.state is RUNNING
+    return task.ending
 
 
 def end_pass(task: GraphTask, wait: bool) -> bool:

@@ -23,7 +23,15 @@ from asyncgrad.scheduler.admission import Admission
 from asyncgrad.scheduler.away import Away
 from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
 from asyncgrad.scheduler.device_queue import DeviceQueue
-from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, is_stop, stopped_by
+from asyncgrad.scheduler.ending import (
+    as_failure,
+    begin_end,
+    deadline_error,
+    end_pass,
+    is_large,
+    is_stop,
+    stopped_by,
+)
 from asyncgrad.scheduler.future import BackwardFuture, resolve
 from asyncgrad.scheduler.line import Line
 from asyncgrad.scheduler.lull import Lull
@@ -47,8 +55,6 @@ _OVERDRAFT_NS = 100_000
 #: What is left of a pass that is alone runs, too, if it is less than so much of what has just run:
 #: another turn would cost more than it brings.
 _REST = 3
-#: Elements that are added to leaves on the loop; more are in a thread.
-_COMMIT_SIZE = 50_000
 
 
 class Engine:
@@ -358,10 +364,16 @@ class Engine:
     # -- ending ---------------------------------------------------------
 
     def cancel(self, task: GraphTask) -> bool:
-        """Ask a pass to drain; its future ends when nothing of it runs any more."""
+        """Ask a pass to drain; its future ends when nothing of it runs any more.
+
+        Returns:
+            False if that is too late: a thread commits it.
+        """
         if not task.cancelling:
-            task.cancelling = True
             task.inbox.append(task.cancel)
+            if task.ending:
+                return False
+            task.cancelling = True
             self.tell(task, "is cancelled")
         self.nodes.stop(self, task)
         self._hurry(task)
@@ -374,25 +386,13 @@ class Engine:
         if task.state is not RUNNING:
             self._complete(task)
             return
-        task.ending = True
-        if task.inbox and not self._goes_on(task):
-            # A thread has cancelled the pass at the last moment, and was told that it could.
-            task.ending = False
+        if not begin_end(task):
             self._after(task, task.outcome())
             return
-        size = 0
-        for staged in task.staged:
-            size += staged[0]._metadata.size
-        if size > _COMMIT_SIZE or not end_pass(task, False):
+        if (task.staged and is_large(task)) or not end_pass(task, False):
             self.away.own(self, task, partial(end_pass, task, True))
         else:
             self._complete(task)
-
-    @staticmethod
-    def _goes_on(task: GraphTask) -> bool:
-        """Whether a pass is still to succeed when the last reports have been read."""
-        task.drain()
-        return task.state is RUNNING
 
     def _complete(self, task: GraphTask) -> None:
         """End the future of a pass."""

@@ -27,6 +27,7 @@ from passes import (
 )
 
 import asyncgrad as ag
+from asyncgrad.core.commit import _committing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -444,6 +445,47 @@ class TestCancel:
         assert holder[0].done()
         assert not holder[0].cancelled()
         assert x.grad[0].item() == 2.0
+
+    async def test_the_thread_that_has_run_a_pass_commits_it(self) -> None:
+        """Without coming back to the loop; who cancels then is told that it is too late."""
+        x = leaf(200_000)
+        engine = ag.engine()
+
+        async def wait() -> None:
+            await future
+
+        with _committing:
+            future = calls(x, lambda: None, HEAVY).sum().backward()
+            waiting = asyncio.create_task(wait())
+            await until(lambda: future._task.ending)
+            assert not future.cancel()
+            waiting.cancel()
+            assert x.grad is None
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert future.done()
+        assert not future.cancelled()
+        assert x.grad[0].item() == 1.0
+        assert engine.away.segments == 1
+
+    async def test_a_thread_that_says_so_first_wins(self) -> None:
+        """The loop cancels in the moment in which a thread begins to commit."""
+        x = leaf()
+        future = long_pass(x).backward()
+        task = future._task
+
+        class Inbox(list[Any]):
+            def append(self, report: Any) -> None:
+                task.ending = True
+                super().append(report)
+
+        task.inbox = Inbox()
+        assert not future.cancel()
+        assert not task.cancelling
+        task.ending = False
+        task.inbox = []
+        await future
+        assert x.grad.tolist() == [1.0] * 3
 
     async def test_once_it_said_yes_it_never_ends_with_a_result(self) -> None:
         """Or asyncio would lose the cancellation: by the very last node, in each kind of slice."""
