@@ -10,22 +10,21 @@ from asyncgrad.core.modes import current
 from asyncgrad.devices.quiet import hush
 from asyncgrad.scheduler.ending import check_deadline
 from asyncgrad.scheduler.engine import Engine
-from asyncgrad.scheduler.future import FINISHED, BackwardFuture, Results, ended
+from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.inline import run_inline
 from asyncgrad.scheduler.offload import cooperate, offload
 from asyncgrad.scheduler.portal import portal
-from asyncgrad.scheduler.program import Program, awaitable, call, run_program, waits
+from asyncgrad.scheduler.program import Program, call, run_program, waits
 from asyncgrad.scheduler.registry import engine, engine_of
+from asyncgrad.scheduler.results import awaitable, ended
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
 __all__ = [
-    "FINISHED",
     "BackwardFuture",
     "Engine",
     "Program",
-    "Results",
     "awaitable",
     "awaits",
     "call",
@@ -35,7 +34,6 @@ __all__ = [
     "engine",
     "offload",
     "portal",
-    "run_inline",
     "run_program",
     "start",
     "waits",

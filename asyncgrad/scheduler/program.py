@@ -18,8 +18,8 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.origin import Origin
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler.future import Results
 from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.results import awaitable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -82,28 +82,6 @@ class Program(asyncio.Task[Any]):
         super().__del__()
 
 
-class ResultList(list[Any]):
-    """A list computed where no loop runs, which can be awaited, too."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, list[Any]]:
-        """The list itself."""
-        yield from ()
-        return self
-
-
-class ResultDict(dict[Any, Any]):
-    """A dictionary computed where no loop runs, which can be awaited, too."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, dict[Any, Any]]:
-        """The dictionary itself."""
-        yield from ()
-        return self
-
-
 def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
     """Run a program on the running loop, or to its end where nobody could await it.
 
@@ -146,16 +124,6 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
         "a blocking call met a coroutine that waits for something, which could only run on an "
         "event loop: use await"
     )
-
-
-def awaitable(value: Any) -> Any:
-    """A result that can be awaited, too; tensors can."""
-    kind = type(value)
-    if kind is tuple:
-        return Results(value)
-    if kind is list:
-        return ResultList(value)
-    return ResultDict(value) if kind is dict else value
 
 
 def waits(function: Any) -> bool:
