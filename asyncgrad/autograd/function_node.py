@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.evaluate import is_wanted
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_freed
 from asyncgrad.core.saved_attributes import SavedNone
@@ -144,7 +145,7 @@ class FunctionNode(FunctionCtx, Node):
         if task is None:
             return self.needs_input_grad
         edges = iter(self.following)
-        return tuple(tensor and _goes_on(task, next(edges)) for tensor in self._tensors)
+        return tuple(tensor and is_wanted(task, next(edges)) for tensor in self._tensors)
 
     def _edge_of(self, number: int) -> Any:
         """Where an output of the node leads; nothing for what is no output."""
@@ -283,11 +284,6 @@ class FunctionNode(FunctionCtx, Node):
     def release_saved(self, freed: Freed) -> None:
         """Give up what was saved for backward; a node that has saved nothing can run again."""
         self._kept = freed
-
-
-def _goes_on(task: GraphTask, edge: Any) -> bool:
-    """Whether a pass needs the gradient along an edge."""
-    return edge is not None and (edge.node if edge.__class__ is Edge else edge) in task.dependencies
 
 
 def _expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

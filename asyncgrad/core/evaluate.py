@@ -158,10 +158,10 @@ def _apply(
         F = node_metadata(node).F
     if not single and task.partial and rule.pulls is not None:
         received = tuple(
-            pull(F, gradient, saved) if _wanted(task, edge) else None
+            pull(F, gradient, saved) if is_wanted(task, edge) else None
             for edge, pull in zip(following, rule.pulls, strict=True)
         )
-    elif single and task.partial and not _wanted(task, following):
+    elif single and task.partial and not is_wanted(task, following):
         received = (None,)
     else:
         received = rule.run(F, gradient, saved)
@@ -232,7 +232,7 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
     return tuple(by_place.get(place) for place in range(rule.arity))
 
 
-def _wanted(task: GraphTask, edge: Any) -> bool:
+def is_wanted(task: GraphTask, edge: Any) -> bool:
     """Whether the gradient along an edge is needed in this pass."""
     return edge is not None and (edge.node if edge.__class__ is Edge else edge) in task.dependencies
 
