@@ -12,6 +12,7 @@ from asyncgrad.core.node import Edge, Freed, Node, as_edge, init_node, refuse_fr
 from asyncgrad.core.saved_attributes import SavedNone
 from asyncgrad.core.variable import Variable, grad_dtype, wrap, zeros_of
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ class FunctionNode(FunctionCtx, Node):
                 f"a real dtype like {metadata.dtype} but got {facts.dtype}. Take its real part."
             )
         if facts.shape != metadata.shape:
-            if not _expandable(metadata.shape, facts.shape):
+            if not is_expandable(metadata.shape, facts.shape):
                 raise AutogradError(
                     f"Function {self.name()} returned an invalid gradient at index {place} - got "
                     f"{list(facts.shape)} but expected shape compatible with "
@@ -284,12 +285,6 @@ class FunctionNode(FunctionCtx, Node):
     def release_saved(self, freed: Freed) -> None:
         """Give up what was saved for backward; a node that has saved nothing can run again."""
         self._kept = freed
-
-
-def _expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether a shape can be broadcast to another."""
-    lead = len(to) - len(shape)
-    return lead >= 0 and all(m in {1, n} for m, n in zip(shape, to[lead:], strict=True))
 
 
 class HiddenResult(Node):

@@ -127,6 +127,12 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
     return shape
 
 
+def is_expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    """Whether a tensor of a shape can be expanded to another: its axes of one, and new ones."""
+    lead = len(to) - len(shape)
+    return lead >= 0 and all(m in {1, n} for m, n in zip(shape, to[lead:], strict=True))
+
+
 def plain_index(index: Any) -> Any:
     """An index with arrays in the place of tensors."""
     if isinstance(index, tuple):

@@ -32,6 +32,7 @@ from asyncgrad.core.views import refuse_change
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import batching
+from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.forward import carry, follow
@@ -163,8 +164,7 @@ def _broadcast(source: Any, shape: tuple[int, ...], name: str) -> Any:
     if extra > 0 and given[:extra] == (1,) * extra:
         source = R.reshape(source, given[extra:])
         given = given[extra:]
-    lead = len(shape) - len(given)
-    if lead < 0 or any(m not in {1, n} for m, n in zip(given, shape[lead:], strict=True)):
+    if not is_expandable(given, shape):
         raise AutogradError(
             f"{name}: shape mismatch: values of shape {list(given)} can't be broadcast to "
             f"{list(shape)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import is_expandable, one_dim
 from asyncgrad.ops.doors import product_door
 from asyncgrad.ops.functions.shape import squeeze
 from asyncgrad.ops.namespace import RECORDED as R
@@ -305,10 +305,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
     _expect_ndims("addmm", (x, y), (2, 2))
     _expect_alignment("addmm", x, y)
     shape = (x._metadata.shape[0], y._metadata.shape[1])
-    if len(bias._metadata.shape) > 2 or any(
-        n not in {1, m}
-        for n, m in zip(reversed(bias._metadata.shape), reversed(shape), strict=False)
-    ):
+    if not is_expandable(bias._metadata.shape, shape):
         raise RuntimeError(
             f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
             f"shape {shape}."

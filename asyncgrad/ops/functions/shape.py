@@ -9,7 +9,14 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.views import looks_into
-from asyncgrad.ops.arguments import filled_shape, many_dims, one_dim, one_int, one_shape
+from asyncgrad.ops.arguments import (
+    filled_shape,
+    is_expandable,
+    many_dims,
+    one_dim,
+    one_int,
+    one_shape,
+)
 from asyncgrad.ops.derivatives.shape import Named
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
@@ -354,8 +361,7 @@ def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...
     """The shape that one is expanded to."""
     lead = len(wanted) - len(shape)
     full = tuple([shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted)])
-    fits = lead >= 0 and all(m in {1, n} for m, n in zip(shape, full[lead:], strict=True))
-    if not fits or any(n < 0 for n in full):
+    if not is_expandable(shape, full) or any(n < 0 for n in full):
         raise RuntimeError(
             f"expand: the expanded size {list(wanted)} must match the existing size "
             f"{list(shape)} at non-singleton dimensions"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops.arguments import one_dim, one_int, one_shape
+from asyncgrad.ops.arguments import is_expandable, one_dim, one_int, one_shape
 from asyncgrad.ops.functions.shape import diagonal
 from asyncgrad.ops.functions.strided import as_strided
 from asyncgrad.ops.namespace import RECORDED as R
@@ -105,8 +105,7 @@ def sum_to_size(input: Any, *size: Any) -> Tensor:
     """
     x = as_tensor_operand(input, "sum_to_size", 1)
     wanted, held = one_shape("sum_to_size", size), x._metadata.shape
-    lead = len(held) - len(wanted)
-    if lead < 0 or any(n not in {1, m} for n, m in zip(wanted, held[lead:], strict=True)):
+    if not is_expandable(wanted, held):
         raise RuntimeError(
             f"sum_to_size: size {list(wanted)} is not expandable to size {list(held)}."
         )
