@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.variable import Variable, version_of, view_of
+from asyncgrad.core.variable import Variable, version_of, view_of, zeros_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import bottom
-from asyncgrad.ops.forward import change_tangent, tangent_of, zeros_like
+from asyncgrad.ops.forward import change_tangent, tangent_of
 from asyncgrad.ops.promotion import category
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _push(
     ctx: Any, jvp: Any, args: Any, outputs: Any, results: Any, held: list[Any], level: Any
 ) -> None:
     tangents = [
-        zeros_like(x)
+        zeros_of(x._metadata)
         if t is None
         and ctx.materialize_grads
         and isinstance(x, Variable)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.forward import UNKNOWN, Level
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.variable import view_of, wrap
+from asyncgrad.core.variable import view_of, zeros_of
 from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
 
@@ -86,7 +86,9 @@ def _pushed(
     values.update(zip(entry.attributes, attributes, strict=False))
     if entry.inputs == ("*xs",):
         push = entry.pushes["*xs"]
-        filled = [zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True)]
+        filled = [
+            zeros_of(x._metadata) if t is None else t for x, t in zip(inputs, tangents, strict=True)
+        ]
         return push.function(RECORDED, filled, *[values[name] for name in push.names])
     for key, x in zip(entry.inputs, inputs, strict=True):
         values[key] = x
@@ -120,12 +122,6 @@ def _own(tangent: Any, others: list[Any]) -> Any:
     return tangent
 
 
-def zeros_like(x: Any) -> Any:
-    """Zeros as the tangent of a tensor."""
-    metadata = x._metadata
-    return wrap(metadata.F.xp.zeros(metadata.shape, dtype=metadata.dtype), metadata)
-
-
 def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
     """Give a tensor that has been changed in place another tangent, in place.
 
@@ -144,7 +140,7 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
         if view is None or view.path is None or level.get(view.base._array) is None:
             level.set(tensor._array, RECORDED.clone(tangent))
             return
-        whole = for_each(zeros_like(view.base), tangent)
+        whole = for_each(zeros_of(view.base._metadata), tangent)
         level.set(view.base._array, whole)
         held = tangent_of(tensor, level)
         if level.get(tensor._array) is None:
