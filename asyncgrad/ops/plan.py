@@ -6,7 +6,7 @@ import functools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.kept import watched
+from asyncgrad.core.kept import saved_edge, watched
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.variable import VersionCounter, counter_of, wrap
 
@@ -18,21 +18,14 @@ if TYPE_CHECKING:
     from asyncgrad.ops.entry import Entry, Part
 
 
+#: What `_keepable` has found.
 _kept_names: dict[frozenset[str], frozenset[str]] = {}
 
 
 class Plan:
     """How calls of an entry are recorded when just the inputs in `wanted` require grad."""
 
-    __slots__ = (
-        "arrays",
-        "guarded",
-        "names",
-        "pick",
-        "places",
-        "rule",
-        "sources",
-    )
+    __slots__ = ("arrays", "guarded", "pick", "rule", "sources")
 
     def __init__(self, entry: Entry, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
         """Read the rules.
@@ -42,17 +35,13 @@ class Plan:
             wanted: the places of the inputs that require grad.
             broadcast: the places of those whose gradient has to be summed to their shape.
         """
-        #: The places of the inputs that gradients go to, in the order of the node's next edges.
-        self.places = wanted
         parts = [entry.pulls.get(entry.inputs[place]) for place in wanted]
         shapes = [f"{entry.inputs[p]}_shape" if p in broadcast else "" for p in wanted]
-        names: list[str] = []
+        known: dict[str, None] = {}
         for part, shape in zip(parts, shapes, strict=True):
             if part is not None:
-                for name in (*part.names, shape) if shape else part.names:
-                    if name not in names:
-                        names.append(name)
-        self.names = tuple(names)
+                known.update(dict.fromkeys((*part.names, shape) if shape else part.names))
+        names = tuple(known)
         sources, flat, arrays, guarded, plain = [], [], [], [], []
         for position, name in enumerate(names):
             kind, where, place = _source(entry, name)
@@ -65,6 +54,7 @@ class Plan:
                 arrays.append((position, -1))
             elif name not in entry.frees:
                 plain.append(position)
+        #: What is saved: (kind, place among those of the kind).
         self.sources = tuple(sources)
         #: Which of the saved values are arrays: (position, input or -1 for the output).
         self.arrays = tuple(arrays)
@@ -72,14 +62,12 @@ class Plan:
         self.guarded = tuple(guarded)
         #: Takes what is saved out of what `save` lays out flat.
         self.pick = itemgetter(*flat) if flat else None
-        pulls = [
-            _picked(part, self.names, shape) for part, shape in zip(parts, shapes, strict=True)
-        ]
+        pulls = [_picked(part, names, shape) for part, shape in zip(parts, shapes, strict=True)]
         run = pulls[0] if len(pulls) == 1 else together(pulls)
         if len(parts) == 2 and not broadcast:
             first, second = parts
             if first and second and len(first.names) == len(second.names) == 1:
-                run = _pair(first, second, self.names)
+                run = _pair(first, second, names)
         if entry.together is not None and len(pulls) > 1:
             run = _in_one(entry.together, tuple([entry.inputs[place] for place in wanted]))
         if entry.kernel is not None and not broadcast:
@@ -96,11 +84,11 @@ class Plan:
             plain=tuple([names[position] for position in plain]),
             places=wanted,
             arity=entry.arity or len(entry.inputs),
-            names=self.names,
+            names=names,
             arrays=self.arrays,
             apart=entry.kernel is None or bool(broadcast),
-            variant=_variant(entry, self.names),
-            renew=_renewal(entry, self.names) if entry.renews else None,
+            variant=_variant(entry, names),
+            renew=_renewal(entry, names) if entry.renews else None,
             keepable=_keepable(entry),
         )
 
@@ -166,20 +154,11 @@ class Plan:
             if where < 0:
                 made = wrap(array, metadata, node)
             else:
-                made = wrap(array, metadata.F.metadata_of(array), self._edge(node, where))
+                made = wrap(array, metadata.F.metadata_of(array), saved_edge(node, where))
             # Who saves these values in turn watches, and holds, what was saved here.
             made._counter = counters.get(position, (None,))[0]
             values[position] = made
         return values[0] if single else tuple(values)
-
-    def _edge(self, node: Node, place: int) -> Any:
-        """The edge of the input at a place, None if it needed no gradient."""
-        if place not in self.places:
-            return None
-        following = node.following
-        if following.__class__ is tuple:
-            return following[self.places.index(place)]
-        return following
 
 
 #: The plan of an entry, its `wanted` and `broadcast`: several doors of a function share it.
