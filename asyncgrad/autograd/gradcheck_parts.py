@@ -15,6 +15,7 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
 from asyncgrad.ops.batching import Level, batch_of, lift
+from asyncgrad.ops.memory import repeats
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.records import NamedTuple
 from asyncgrad.scheduler import call
@@ -191,9 +192,7 @@ def check_inputs(inputs: tuple[Any, ...]) -> None:
                 f"precision floating point or complex.",
                 stacklevel=2,
             )
-        if x.numel() and any(
-            n > 1 and not step for n, step in zip(x.shape, x._array.strides, strict=True)
-        ):
+        if x.numel() and repeats(x._array):
             raise RuntimeError(
                 f"The {place}th input has a dimension with stride 0. gradcheck only supports "
                 f"inputs that are non-overlapping to be able to compute the numerical gradients "

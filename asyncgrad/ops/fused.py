@@ -204,24 +204,6 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def unlocked(array: Any) -> Any:
-    """What to write through in the place of a view that repeats elements; None if it is read-only.
-
-    NumPy's views that repeat elements can't be written to. Of all others that is true of their
-    base, too.
-    """
-    if array.__class__ is not np.ndarray or array.flags.writeable:
-        return array
-    if array.base is None:
-        return None
-    view = array.view()
-    try:
-        view.flags.writeable = True
-    except ValueError:
-        return None
-    return view
-
-
 def assign(target: Any, values: Any) -> None:
     """Put an array into another of its shape.
 

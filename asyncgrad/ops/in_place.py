@@ -36,7 +36,7 @@ from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.forward import carry, follow
-from asyncgrad.ops.fused import unlocked
+from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.overlap import refuse_overlap
 from asyncgrad.ops.plan import plan_of

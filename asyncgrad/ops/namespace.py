@@ -19,7 +19,8 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
-from asyncgrad.ops.fused import assign, unlocked
+from asyncgrad.ops.fused import assign
+from asyncgrad.ops.memory import is_dense, repeats, unlocked
 from asyncgrad.ops.one_place import in_one_place, know
 from asyncgrad.ops.rows import Rows
 from asyncgrad.records import NamedTuple
@@ -115,9 +116,7 @@ class Raw:
         if not self.device.streamed and array.flags.writeable:
             return True
         # Arrays of devices are never read-only. Elements that lie in one place are no less shared.
-        strides = zip(array.shape, array.strides, strict=True)
-        apart = all(step or length < 2 for length, step in strides)
-        if not apart or unlocked(array) is None:
+        if repeats(array) or unlocked(array) is None:
             return False
         if not self.device.streamed:
             array.flags.writeable = True
@@ -147,7 +146,7 @@ class Raw:
             return gradient
         if gradient.__class__ is Rows:
             return gradient if owned else gradient.copy()
-        order = "K" if like.flags.c_contiguous or _is_dense(like) else "C"
+        order = "K" if like.flags.c_contiguous or is_dense(like) else "C"
         kept = self.xp.empty_like(like, dtype=dtype, order=order)
         assign(kept, gradient)
         return kept
@@ -158,17 +157,6 @@ class Raw:
         if gradient.dtype.kind == "c" and dtype.kind != "c":
             gradient = gradient.real
         return gradient.astype(dtype)
-
-
-def _is_dense(array: Any) -> bool:
-    """Whether an array's elements lie one beside the other, whatever the order of its axes."""
-    expected = array.itemsize
-    for stride, length in sorted(zip(array.strides, array.shape, strict=True)):
-        if length != 1:
-            if stride != expected:
-                return False
-            expected *= length
-    return True
 
 
 #: What a pass asks of a namespace beside the table's functions, and what computes there.

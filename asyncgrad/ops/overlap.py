@@ -12,6 +12,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
+from asyncgrad.ops.memory import is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,8 +55,8 @@ def refuse_overlap(
                 and (array.base is not None or other.base is not None or array is other)
                 and np.may_share_memory(array, other)
                 and name not in _UNCHECKED
-                and _has_no_gaps(array)
-                and _has_no_gaps(other)
+                and (array.flags.forc or is_dense(array))
+                and (other.flags.forc or is_dense(other))
                 and (elsewhere or _region(array) != _region(other))
             ):
                 raise AutogradError(
@@ -63,19 +64,6 @@ def refuse_overlap(
                     f"written-to tensor refer to a single memory location: shapes {array.shape} "
                     f"and {other.shape}. Clone the input first."
                 )
-
-
-def _has_no_gaps(array: Any) -> bool:
-    """Whether the elements fill their memory, in whatever order of the axes."""
-    if array.flags.forc:
-        return True
-    expected = array.itemsize
-    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
-        if n != 1:
-            if stride != expected:
-                return False
-            expected *= n
-    return True
 
 
 def _region(array: Any) -> tuple[int, int, tuple[int, ...]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from asyncgrad.ops.derivatives.strided import Strides, in_memory, strides_of
 from asyncgrad.ops.entry import linear, operation
-from asyncgrad.ops.fused import unlocked
+from asyncgrad.ops.memory import unlocked
 
 
 class Route:
