@@ -54,8 +54,7 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
                 f"{type(one).__name__}"
             )
     for one in tensors:
-        if one._autograd is None or not one._autograd.inference:
-            bump_version(one)
+        bump_version(one)
 
 
 def queue_callback(callback: Callable[[], Any]) -> None:

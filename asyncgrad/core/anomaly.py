@@ -7,6 +7,7 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.kept import node_metadata
 from asyncgrad.core.node import Node, extras_of
 from asyncgrad.core.origin import PACKAGE
 from asyncgrad.core.variable import Variable
@@ -43,16 +44,10 @@ def check_nan(node: Node, received: Any) -> None:
         if gradient is None:
             continue
         array = gradient._array if isinstance(gradient, Variable) else gradient
-        xp = _namespace(node)
-        if array.dtype.kind in "fc" and bool(xp.isnan(array).any()):
+        if array.dtype.kind in "fc" and bool(node_metadata(node).F.xp.isnan(array).any()):
             raise AutogradError(
                 f"Function '{node.name()}' returned nan values in its {place}th output."
             )
-
-
-def _namespace(node: Node) -> Any:
-    metadata = node.output_metadata
-    return (metadata[0] if metadata.__class__ is tuple else metadata).F.xp
 
 
 def report(node: Node, error: BaseException) -> None:
