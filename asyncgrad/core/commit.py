@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
 _committing = lasting_lock()
 
-
 _held = [object()]
 #: What `getrefcount` says of an element that its list alone holds.
 _ALONE = getrefcount(_held[0])
@@ -145,6 +144,9 @@ def commit(
 
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
+
+    Raises:
+        RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
     if not _committing.acquire(wait):
         return False

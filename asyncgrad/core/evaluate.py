@@ -197,6 +197,10 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
         node: the node.
         gradients: a tensor or None for each of its outputs.
         recorded: the namespace of functions on tensors.
+
+    Raises:
+        TypeError: if the gradients are no tensors, or not as many as the outputs.
+        RuntimeError: if what the node has saved has been released, or changed in place.
     """
     several = node.output_metadata.__class__ is tuple
     for place, gradient in enumerate(gradients):
@@ -218,8 +222,8 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
         concluded: tuple[Any, ...] = node.conclude(node.apply(gradients, None), None)
         return concluded
     if not any(gradient is not None for gradient in gradients):
-        checked: tuple[Any, ...] = (None,) * rule.arity
-        return checked
+        undefined: tuple[Any, ...] = (None,) * rule.arity
+        return undefined
     if rule.saves and node.saved.__class__ is Freed:
         refuse_freed(node, node.saved)
     if node.guard is not None:

@@ -33,7 +33,7 @@ class Metadata:
         is_complex: bool,
         is_float: bool,
     ) -> None:
-        """Keep the facts; `ops.metadata` is where records come from."""
+        """Keep the facts; `ops.namespace.metadata_of` is where records come from."""
         self.shape = shape
         self.dtype = dtype
         self.device = device

@@ -93,7 +93,7 @@ class Modes:
     )
 
     def __post_init__(self) -> None:
-        """Derive `plain`, which lets an operation ask one question instead of five."""
+        """Derive `plain`, which lets an operation ask one question instead of many."""
         plain = (
             self.grad
             and not self.inference
