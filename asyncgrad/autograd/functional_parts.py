@@ -124,6 +124,15 @@ def filled(
     )
 
 
+def row_messages(place: int) -> tuple[str, str]:
+    """What `strict` says of the gradients of one output's elements.
+
+    The second names the output where it speaks of an input, as PyTorch does.
+    """
+    missing = f"Output {place} of the user-provided function is independent of input {{}}."
+    return missing, _JACOBIAN.format(place)
+
+
 def check_dependent(tensors: Any, what: str, strict: bool) -> None:
     """Raise in strict mode for what does not depend on the inputs."""
     for place, tensor in enumerate(tensors if strict else ()):

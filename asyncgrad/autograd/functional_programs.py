@@ -22,6 +22,7 @@ from asyncgrad.autograd.functional_parts import (
     finished,
     hessian_vector,
     prepared,
+    row_messages,
     tuple_of,
     unpacked,
     vector,
@@ -54,8 +55,7 @@ async def vjp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
 
 async def jvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
     """The outputs, and the Jacobian times a vector."""
-    _, given = tuple_of(inputs, "inputs", "jvp")
-    single = not isinstance(inputs, tuple)
+    single, given = tuple_of(inputs, "inputs", "jvp")
     with enable_grad():
         tensors = prepared(given, create_graph)
         if v is None:
@@ -109,25 +109,16 @@ async def jacobian_program(
 
 async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: bool) -> Any:
     """The derivatives of one output, a row at a time."""
-    blocks: list[list[Any]] = [[] for _ in tensors]
     flat = out.reshape(-1)
+    rows = []
     for row in range(out.numel()):
         found = await _grad((flat[row],), tensors, None, create_graph, retain_graph=True)
-        for where, (block, gradient, tensor) in enumerate(zip(blocks, found, tensors, strict=True)):
-            if strict and gradient is None:
-                raise AutogradError(
-                    f"Output {place} of the user-provided function is independent of input "
-                    f"{where}. This is not allowed in strict mode."
-                )
-            if strict and create_graph and not gradient.requires_grad:
-                raise AutogradError(
-                    f"The jacobian of the user-provided function is independent of input {place}. "
-                    f"This is not allowed in strict mode when create_graph=True."
-                )
-            block.append(zeros_like(tensor) if gradient is None else gradient)
+        rows.append(filled(found, tensors, strict, create_graph, row_messages(place)))
+    if not rows:
+        return tuple(_blank(tensor, *out.shape) for tensor in tensors)
     return tuple(
-        stack(block).reshape(*out.shape, *tensor.shape) if block else _blank(tensor, *out.shape)
-        for block, tensor in zip(blocks, tensors, strict=True)
+        stack(block).reshape(*out.shape, *tensor.shape)
+        for block, tensor in zip(zip(*rows, strict=True), tensors, strict=True)
     )
 
 
