@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
+import numpy  # noqa: F401  loads the library, which is to be found
 from threadpoolctl import ThreadpoolController
 
 from asyncgrad.core.locks import lasting_lock
 
-# The library is loaded with NumPy's linear algebra; make sure it is there to be found.
-_CONTROLLER = ThreadpoolController() if np.__version__ else None
+_CONTROLLER = ThreadpoolController()
 
 
 def cores() -> int:
@@ -26,7 +25,6 @@ def cores() -> int:
 
 
 CORES = cores()
-
 
 #: How many engines want a core left to their loop, and what undoes it when the last has ended.
 _holders = 0
@@ -70,7 +68,6 @@ def after_fork() -> None:
 
 def _limit() -> Any:
     global _threads
-    assert _CONTROLLER is not None
     most = max(1, CORES - 1)
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     if not libraries:

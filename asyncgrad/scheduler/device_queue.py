@@ -51,6 +51,9 @@ class Turn(NamedTuple):
 class DeviceQueue(asyncio.PriorityQueue[Turn]):
     """An asyncio priority queue of passes."""
 
+    #: The heap that `PriorityQueue` has made.
+    _queue: list[Turn]
+
     def __init__(self) -> None:
         """Start empty."""
         super().__init__()
@@ -154,7 +157,7 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return task, waited
 
     def _put(self, turn: Turn) -> None:
-        """Put a turn into the heap that `PriorityQueue` has made."""
+        """Put a turn into the heap."""
         heappush(self._queue, turn)
 
     def _get(self) -> Turn:
@@ -175,8 +178,6 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
                 return turn
             # Others of its family have run meanwhile.
             heappush(queue, turn._replace(urgency=turn.urgency._replace(used=used)))
-
-    _queue: list[Turn]
 
 
 def _first_of_family(task: GraphTask) -> GraphTask:

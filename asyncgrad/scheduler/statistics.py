@@ -87,12 +87,8 @@ class Collections:
 
 def statistics_of(engine: Engine) -> EngineStatistics:
     """What an engine has done so far."""
-    queue, collections, away, held = (
-        engine.queue,
-        engine.collections,
-        engine.away,
-        len(engine.admission.held),
-    )
+    queue, collections, away = engine.queue, engine.collections, engine.away
+    held = len(engine.admission.held)
     return EngineStatistics(
         passes=engine.passes,
         in_flight=len(engine.live) - held,
