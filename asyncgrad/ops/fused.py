@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hush, quiet, unhush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,17 +175,8 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a raw function without NumPy's warnings."""
-
-    @functools.wraps(kernel)
-    def run(*arguments: Any) -> Any:
-        token = hush()
-        try:
-            return kernel(*arguments)
-        finally:
-            unhush(token)
-
-    return run
+    """Run a raw function, whose parameters can still be read, without NumPy's warnings."""
+    return functools.wraps(kernel)(quiet(kernel))
 
 
 def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
