@@ -67,7 +67,7 @@ def apply_to_examples(
             f"overridden vmap staticmethod to avoid ambiguity."
         )
     leaves, structure = flatten(args)
-    flags = [isinstance(x, Variable) and x._batched and _level_of(x) is level for x in leaves]
+    flags = [getattr(x, "_batched", False) and x._level is level for x in leaves]
     values = [x._value if flag else x for x, flag in zip(leaves, flags, strict=True)]
     with Mode(batch=level.outer):
         found = rule(
@@ -91,10 +91,6 @@ def apply_to_examples(
             )
         shown = [_shown(x, dim, level) for x, dim in zip(outputs, dims, strict=True)]
         return unflatten(out_structure, shown)
-
-
-def _level_of(x: Any) -> Any:
-    return x._level
 
 
 def _shown(x: Any, dim: int | None, level: Level) -> Any:

@@ -18,7 +18,7 @@ from asyncgrad.ops.batch_rules import RULES, Call, by_example, in_front
 from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.core.variable import Variable
     from asyncgrad.ops.entry import Entry
@@ -178,9 +178,13 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
     out = function(*values)
     if not isinstance(out, tuple):
         return lift(out, level)
-    parts = [lift(part, level) for part in out]
-    kind: Any = type(out)
-    return kind(*parts) if hasattr(out, "_fields") else kind(parts)
+    return _again(out, [lift(part, level) for part in out])
+
+
+def _again(like: tuple[Any, ...], parts: list[Any]) -> Any:
+    """A tuple or named tuple with other parts."""
+    kind: Any = type(like)
+    return kind(*parts) if hasattr(like, "_fields") else kind(parts)
 
 
 def for_each(x: Any, like: Any) -> Any:
@@ -213,16 +217,14 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     ]
     if not isinstance(outs[0], tuple):
         return lift(_stack(outs), level)
-    parts = [lift(_stack(list(found)), level) for found in zip(*outs, strict=True)]
-    kind: Any = type(outs[0])
-    return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+    return _again(outs[0], [lift(_stack(found), level) for found in zip(*outs, strict=True)])
 
 
 def _parts(arg: Any) -> Any:
     return arg if isinstance(arg, (tuple, list)) else (arg,)
 
 
-def _stack(tensors: list[Any]) -> Any:
+def _stack(tensors: Sequence[Any]) -> Any:
     shapes = {x._metadata.shape for x in tensors}
     if len(shapes) > 1:
         raise AutogradError(
