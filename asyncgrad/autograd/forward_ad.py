@@ -237,8 +237,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         TypeError: if `tensor` is none.
     """
     if not isinstance(tensor, Variable):
-        raise TypeError(f"unpack_dual(): argument 'tensor' must be Tensor, not "
-                        f"{type(tensor).__name__}")  # fmt: skip
+        raise TypeError(
+            f"unpack_dual(): argument 'tensor' must be Tensor, not {type(tensor).__name__}"
+        )
     modes = current()
     opened = modes.dual_level
     if opened is None or (level is not None and level < 0):

@@ -179,8 +179,9 @@ def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
     else:
         number = as_number(value)
         if number is None:
-            raise TypeError(f"{name}(): argument 'value' must be Number, not "
-                            f"{type(value).__name__}")  # fmt: skip
+            raise TypeError(
+                f"{name}(): argument 'value' must be Number, not {type(value).__name__}"
+            )
         value = constant(fitted(name, number, tensor._metadata.dtype), tensor)
     if value._metadata.shape:
         raise AutogradError(

@@ -39,14 +39,15 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
     Raises:
         RuntimeError: if gradients are required of a dtype that has none.
+        TypeError: if `requires_grad` is no bool.
     """
     if requires_grad:
         check_bool(name, "requires_grad", requires_grad)
-    if requires_grad and category(array.dtype) < 2:
-        raise RuntimeError(
-            f"{name}: Only Tensors of floating point and complex dtype can require gradients, got "
-            f"{array.dtype}. Pass dtype=asyncgrad.float32."
-        )
+        if category(array.dtype) < 2:
+            raise RuntimeError(
+                f"{name}: Only Tensors of floating point and complex dtype can require gradients, "
+                f"got {array.dtype}. Pass dtype=asyncgrad.float32."
+            )
     out = wrap(array, metadata_of(array, device))
     if requires_grad:
         autograd_meta(out).requires_grad = True

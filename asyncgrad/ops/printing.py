@@ -115,18 +115,6 @@ def _edges(values: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
     return values
 
 
-def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
-    """The same for complex numbers, whose parts have widths of their own."""
-    wide = values.astype(np.complex128)
-    real, imag = _format_of(wide.real, options), _format_of(wide.imag, options)
-
-    def write(value: Any) -> str:
-        second = (imag(value.imag) + "j").lstrip()
-        return real(value.real) + (second if second[0] in "+-" else f"+{second}")
-
-    return write
-
-
 def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
     """How one element is written: all to the same width."""
     if category(values.dtype) < 2:
@@ -150,6 +138,18 @@ def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any]
     def write(value: float) -> str:
         text = format(value, style)
         return f"{text + point if math.isfinite(value) else text:>{width}}"
+
+    return write
+
+
+def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
+    """The same for complex numbers, whose parts have widths of their own."""
+    wide = values.astype(np.complex128)
+    real, imag = _format_of(wide.real, options), _format_of(wide.imag, options)
+
+    def write(value: Any) -> str:
+        second = (imag(value.imag) + "j").lstrip()
+        return real(value.real) + (second if second[0] in "+-" else f"+{second}")
 
     return write
 

@@ -144,8 +144,8 @@ def _door_of_one(entry: Entry) -> Any:
 def _door_of_two(entry: Entry) -> Any:
     """The function; its forms as an operator are put aside."""
     name = entry.name
-    compares = not entry.pulls
     floating = name not in _ANY_DTYPE
+    numbers = name not in _TENSORS_ONLY
     right = vars(RECORDED).get(f"{name}_scalar")
     left = right if name in {"add", "mul"} else getattr(RECORDED, f"r{name}_scalar", None)
     pair = pair_door(entry)
@@ -156,7 +156,7 @@ def _door_of_two(entry: Entry) -> Any:
             right=right,
             left=left,
             floating=floating,
-            numbers=name not in _TENSORS_ONLY,
+            numbers=numbers,
             leading=operator or name in _NUMBERS_FIRST,
             alone=name in _ALONE and not operator,
             modular=name not in _COMPARISONS,
@@ -165,8 +165,7 @@ def _door_of_two(entry: Entry) -> Any:
         )
         for operator in (False, True)
     )
-    if compares:
-        numbers = name not in _TENSORS_ONLY
+    if not entry.pulls:
         setattr(OPERATORS, name, comparison_door(entry, operator_meet, numbers=numbers))
         setattr(REFLECTED, name, reflected_door(entry, operator_meet, None))
         return comparison_door(entry, meet, numbers=numbers)

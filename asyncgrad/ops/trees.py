@@ -81,8 +81,7 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def spread(prefix: Any, structure: Structure) -> list[Any] | None:
-    """For each leaf of a structure what a tree says of it that may end earlier; None if it
-    does not fit."""  # fmt: skip
+    """What a tree that may end earlier says of each leaf of a structure; None where it differs."""
     if structure.kind is _LEAF:
         return None if _branches(prefix) is not None else [prefix]
     found = _branches(prefix)
@@ -92,9 +91,9 @@ def spread(prefix: Any, structure: Structure) -> list[Any] | None:
     if kind is not structure.kind or len(children) != len(structure.branches):
         return None
     if isinstance(prefix, dict):
-        if {*prefix} != {*(structure.context[1] if kind is defaultdict else structure.context)}:
-            return None
         keys = structure.context[1] if kind is defaultdict else structure.context
+        if {*prefix} != {*keys}:
+            return None
         children = [prefix[key] for key in keys]
     elif context != structure.context:
         return None
