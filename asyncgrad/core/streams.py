@@ -31,15 +31,6 @@ MARK_EVERY = 64
 MARKS_AHEAD = 16
 
 
-def stream_on(scope: Any, device: Any) -> Any:
-    """The current stream of a device in a scope of streams."""
-    while scope is not None:
-        if scope.stream.device is device:
-            return scope.stream
-        scope = scope.outer
-    return device.default_stream
-
-
 def note_streams(node: Any, scope: Any) -> None:
     """Note on a node, and on the leaves behind it, in which stream its operation was.
 
@@ -47,13 +38,13 @@ def note_streams(node: Any, scope: Any) -> None:
     """
     device = _metadata(node).device
     if device.streamed:
-        node.stream = stream_on(scope, device)
+        node.stream = device.stream_in(scope)
     following = node.following
     for edge in following if following.__class__ is tuple else (following,):
         if edge.__class__ is AccumulateGrad and not hasattr(edge, "stream"):
             device = edge.output_metadata.device
             if device.streamed:
-                edge.stream = stream_on(scope, device)
+                edge.stream = device.stream_in(scope)
 
 
 def stream_of(node: Any) -> Any:
@@ -112,7 +103,7 @@ class PassStreams:
 
     def caller_stream(self, device: Any) -> Any:
         """The stream of a device that was current where the pass was started."""
-        return stream_on(self.callers, device)
+        return device.stream_in(self.callers)
 
     def begin(self, task: GraphTask) -> None:
         """Have the root wait for what the caller's stream has in it: the root's gradient."""

@@ -17,7 +17,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from asyncgrad.devices.streams import Stream
+    from asyncgrad.devices.streams import Scope, Stream
 
 #: What `Device.status` says of an event; anything else is an error's code, as CUDA counts them.
 READY: Final = 0
@@ -182,6 +182,14 @@ class Device(metaclass=_DeviceType):
             from_raw = _stream_type[0]
             stream = self._default_stream = from_raw(self, self.open_stream(None), 0)
         return stream
+
+    def stream_in(self, scope: Scope | None) -> Stream:
+        """The current stream in a scope: the innermost of this device, or the default one."""
+        while scope is not None:
+            if scope.stream.device is self:
+                return scope.stream
+            scope = scope.outer
+        return self.default_stream
 
     def streams(self) -> list[Stream]:
         """The default stream, and all others that somebody still has."""

@@ -41,19 +41,10 @@ def bind_ambient(
     _ambient[:] = [get, install]
 
 
-def stream_in(scope: Scope | None, device: Device) -> Stream:
-    """The current stream of a device in a scope."""
-    while scope is not None:
-        if scope.stream.device is device:
-            return scope.stream
-        scope = scope.outer
-    return device.default_stream
-
-
 def current_stream(device: Device) -> Stream:
     """The stream that work on a device is put into here."""
     scope = _ambient[0]()
-    return device.default_stream if scope is None else stream_in(scope, device)
+    return device.default_stream if scope is None else device.stream_in(scope)
 
 
 def current_device() -> Device | None:
