@@ -826,53 +826,18 @@ class Tensor(Variable):
 
     # -- in place ---------------------------------------------------------------------------------
 
-    def __iadd__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Add in place."""
-        return in_place.change(self, "add_", R.add, other)
-
-    def __isub__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Subtract in place."""
-        return in_place.change(self, "sub_", R.sub, other)
-
-    def __imul__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Multiply in place."""
-        return in_place.change(self, "mul_", R.mul, other)
-
-    def __itruediv__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Divide in place."""
-        return in_place.change(self, "div_", R.div, other)
-
-    def __ifloordiv__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Divide and round down in place."""
-        return in_place.change(self, "floor_divide_", R.div_floor, other)
-
-    def __imod__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Take the remainder in place."""
-        return in_place.change(self, "remainder_", R.remainder, other)
-
-    def __ipow__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Take the power in place."""
-        return in_place.change(self, "pow_", R.pow, other)
-
-    def __iand__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Bitwise and in place."""
-        return in_place.change(self, "bitwise_and_", R.bitwise_and, other)
-
-    def __ior__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Bitwise or in place."""
-        return in_place.change(self, "bitwise_or_", R.bitwise_or, other)
-
-    def __ixor__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Bitwise exclusive or in place."""
-        return in_place.change(self, "bitwise_xor_", R.bitwise_xor, other)
-
-    def __ilshift__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Shift bits to the left in place."""
-        return in_place.change(self, "bitwise_left_shift_", R.bitwise_left_shift, other)
-
-    def __irshift__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        """Shift bits to the right in place."""
-        return in_place.change(self, "bitwise_right_shift_", R.bitwise_right_shift, other)
+    __iadd__: _Binary = in_place.operator(R.add, "add_")
+    __isub__: _Binary = in_place.operator(R.sub, "sub_")
+    __imul__: _Binary = in_place.operator(R.mul, "mul_")
+    __itruediv__: _Binary = in_place.operator(R.div, "div_")
+    __ifloordiv__: _Binary = in_place.operator(R.div_floor, "floor_divide_")
+    __imod__: _Binary = in_place.operator(R.remainder, "remainder_")
+    __ipow__: _Binary = in_place.operator(R.pow, "pow_")
+    __iand__: _Binary = in_place.operator(R.bitwise_and, "bitwise_and_")
+    __ior__: _Binary = in_place.operator(R.bitwise_or, "bitwise_or_")
+    __ixor__: _Binary = in_place.operator(R.bitwise_xor, "bitwise_xor_")
+    __ilshift__: _Binary = in_place.operator(R.bitwise_left_shift, "bitwise_left_shift_")
+    __irshift__: _Binary = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
 
     def abs_(self) -> Tensor:
         """Absolute values in place.
@@ -903,7 +868,7 @@ class Tensor(Variable):
         """Set every element to a number."""
         return in_place.fill(self, value)
 
-    # -- functions as methods, added by `_attach_functions` ----------------------------
+    # -- parts and other arrangements -------------------------------------------------------------
 
     @property
     def real(self) -> Tensor:
@@ -989,18 +954,7 @@ def _attach_functions() -> None:
         for name in chapter.IN_PLACE:
             function = getattr(chapter, name)
             function = getattr(function, "door", function)
-            setattr(Tensor, f"{name}_", _in_place(function, f"{name}_"))
-
-
-def _in_place(function: Callable[..., Any], name: str) -> Callable[..., Tensor]:
-    """The form of a function that puts its result into its first argument."""
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return in_place.change(self, name, function, *args, **kwargs)
-
-    method.__name__ = name
-    method.__doc__ = f"`{name[:-1]}`, in place."
-    return method
+            setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
 for _doors in (comparison_doors, doors, elementwise_doors, single_door):

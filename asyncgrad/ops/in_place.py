@@ -81,6 +81,27 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
     return assign(tensor, result, name, since)
 
 
+def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
+    """The operator that puts what a function makes of two operands into the first."""
+
+    def changing(self: Any, other: Any) -> Any:
+        return change(self, name, function, other)
+
+    changing.__name__ = changing.__qualname__ = name
+    return changing
+
+
+def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The form of a function that puts its result into its first argument."""
+
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return change(self, name, function, *args, **kwargs)
+
+    changing.__name__ = name
+    changing.__doc__ = f"`{name[:-1]}`, in place."
+    return changing
+
+
 def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether what is changed, or what looks into its memory, is another operand, too."""
     counter = tensor._counter
