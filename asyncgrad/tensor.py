@@ -68,13 +68,6 @@ if TYPE_CHECKING:
 __all__ = ["Tensor"]
 
 contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
-#: PyTorch's names of the types of tensors, by dtype.
-_TYPES = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
-    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int8": "Char", "int16": "Short",
-    "int32": "Int", "int64": "Long", "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32",
-    "uint64": "UInt64", "bool": "Bool",
-}  # fmt: skip
 
 
 class Tensor(Variable):
@@ -129,6 +122,7 @@ class Tensor(Variable):
         sort: Callable[..., Any]
         svd: Callable[..., Any]
         topk: Callable[..., Any]
+        type: Callable[..., Any]
         unique: Callable[..., Any]
         unique_consecutive: Callable[..., Any]
         item_async: Callable[..., Coroutine[Any, Any, Any]]
@@ -225,28 +219,6 @@ class Tensor(Variable):
     def is_signed(self) -> bool:
         """Whether the dtype has negative numbers."""
         return bool(self._metadata.dtype.kind not in "bu")
-
-    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """The tensor in another dtype, or the name of its type, such as "asyncgrad.FloatTensor".
-
-        Args:
-            dtype: a dtype or such a name.
-            non_blocking: for PyTorch's programs.
-
-        Raises:
-            ValueError: for a text that is no such name.
-        """
-        if dtype is None:
-            return f"asyncgrad.{_TYPES[self._metadata.dtype.name]}Tensor"
-        if isinstance(dtype, str):
-            word = dtype.rpartition(".")[2]
-            dtypes = [name for name, kind in _TYPES.items() if word == f"{kind}Tensor"]
-            if not dtypes:
-                raise ValueError(
-                    f"invalid type: {dtype!r}. Give a dtype, or 'asyncgrad.FloatTensor'."
-                )
-            (dtype,) = dtypes
-        return self.to(dtype)
 
     @property
     def is_cpu(self) -> bool:

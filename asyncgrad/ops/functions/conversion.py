@@ -38,9 +38,17 @@ METHODS = (
     "long",
     "short",
     "to",
+    "type",
     "type_as",
 )
 IN_PLACE = ()
+#: PyTorch's names of the types of tensors, by dtype.
+_TYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int8": "Char", "int16": "Short",
+    "int32": "Int", "int64": "Long", "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32",
+    "uint64": "UInt64", "bool": "Bool",
+}  # fmt: skip
 
 
 def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -117,6 +125,29 @@ def contiguous(input: Any, memory_format: Any = None) -> Tensor:
 def cpu(input: Any, memory_format: Any = None) -> Tensor:
     """The tensor in host memory; itself if it is there."""
     return _converted(input, device="cpu", memory_format=memory_format)
+
+
+def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
+    """The tensor in another dtype, or the name of its type, such as "asyncgrad.FloatTensor".
+
+    Args:
+        input: the tensor.
+        dtype: a dtype or such a name.
+        non_blocking: for PyTorch's programs.
+
+    Raises:
+        ValueError: for a text that is no such name.
+    """
+    x = as_tensor_operand(input, "type", 1)
+    if dtype is None:
+        return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
+    if isinstance(dtype, str):
+        word = dtype.rpartition(".")[2]
+        dtypes = [name for name, kind in _TYPES.items() if word == f"{kind}Tensor"]
+        if not dtypes:
+            raise ValueError(f"invalid type: {dtype!r}. Give a dtype, or 'asyncgrad.FloatTensor'.")
+        (dtype,) = dtypes
+    return to(x, dtype)
 
 
 def type_as(input: Any, other: Any) -> Tensor:
