@@ -8,7 +8,6 @@ from asyncgrad.core.modes import Mode, check_bool, current, install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from asyncgrad.tensor import Tensor
 
@@ -142,7 +141,7 @@ class set_nesting_limit(AtOnce):
         super().__init__(nesting_limit=limit)
 
 
-class unsafe_preserve_version_counter:
+class _unsafe_preserve_version_counter:
     """Changes of some tensors in place, within this context, are not counted."""
 
     def __init__(self, tensors: Tensor | tuple[Tensor, ...]) -> None:
@@ -153,19 +152,11 @@ class unsafe_preserve_version_counter:
         """Remember their versions."""
         self._versions = [tensor._version for tensor in self._tensors]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Restore their versions."""
         for tensor, version in zip(self._tensors, self._versions, strict=True):
             if tensor._counter is not None:
                 tensor._counter.value += version - tensor._version
-
-
-_unsafe_preserve_version_counter = unsafe_preserve_version_counter
 
 
 def is_grad_enabled() -> bool:

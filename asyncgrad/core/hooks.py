@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _next_key: Callable[[], int] = count().__next__
 
@@ -36,12 +35,7 @@ class RemovableHandle:
         """Nothing more to do: the hook is registered."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Take the hook out."""
         self.remove()
 

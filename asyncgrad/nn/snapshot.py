@@ -15,8 +15,6 @@ from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from asyncgrad.nn.members import Members
     from asyncgrad.nn.parameter import Parameter
 
@@ -65,14 +63,9 @@ class Snapshot:
         self._modes.append(mode)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Let the parameters go their way."""
-        self._modes.pop().__exit__(kind, error, traceback)
+        self._modes.pop().__exit__(*error)
         if not self._modes:
             self._accumulators.clear()
 
