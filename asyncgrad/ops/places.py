@@ -31,20 +31,15 @@ def as_dtype(name: str, dtype: Any) -> Any:
     Raises:
         TypeError: if it is none.
     """
-    if isinstance(dtype, np.dtype):
+    try:
         # A copy of one, or one that a pickle has held, is equal and not the same.
-        found = np.dtype(dtype.type)
-    else:
-        try:
-            found = np.dtype(dtype)
-        except TypeError:
-            found = None
-        if found is None or dtype is None:
-            raise TypeError(
-                f"{name}(): argument 'dtype' must be a dtype such as asyncgrad.float32, not "
-                f"{dtype!r}"
-            )
-    assert found is not None
+        found = np.dtype(dtype.type if isinstance(dtype, np.dtype) else dtype)
+    except TypeError:
+        found = None
+    if found is None or dtype is None:
+        raise TypeError(
+            f"{name}(): argument 'dtype' must be a dtype such as asyncgrad.float32, not {dtype!r}"
+        )
     if not is_dtype(found):
         raise TypeError(
             f"{name}(): tensors can't have the dtype {found}. The supported kinds are bool, "
@@ -72,10 +67,8 @@ def as_device(name: str, device: Any) -> Device:
     return found
 
 
-class layout(enum.Enum):
-    """How elements are held: strided arrays are the only ones that functions make."""
-
-    strided = "strided"
+class _Word(enum.Enum):
+    """One of some names of the package."""
 
     def __repr__(self) -> str:
         """As it is written."""
@@ -84,19 +77,19 @@ class layout(enum.Enum):
     __str__ = __repr__
 
 
-class memory_format(enum.Enum):
+class layout(_Word):
+    """How elements are held: strided arrays are the only ones that functions make."""
+
+    strided = "strided"
+
+
+class memory_format(_Word):
     """In which order elements lie in memory; channels-last ones are taken as a hint."""
 
     contiguous_format = "contiguous_format"
     preserve_format = "preserve_format"
     channels_last = "channels_last"
     channels_last_3d = "channels_last_3d"
-
-    def __repr__(self) -> str:
-        """As it is written."""
-        return f"asyncgrad.{self.value}"
-
-    __str__ = __repr__
 
 
 _RANKS = {"channels_last": 4, "channels_last_3d": 5}

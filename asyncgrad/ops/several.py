@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Edge, Node, init_node
-from asyncgrad.core.variable import gradient_edge, view_of, wrap
+from asyncgrad.core.variable import gradient_edge, view_of, zeros_of
 from asyncgrad.ops.namespace import RECORDED
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class _Parts(Node):
         parts = []
         for g, known in zip(gradients, metadata, strict=True):
             if g is None:
-                array = known.F.xp.zeros(known.shape, known.dtype)
-                g = wrap(array, known) if recorded else array
+                zeros = zeros_of(known)
+                g = zeros if recorded else zeros._array
             parts.append(self._shaped(F, g, known.shape))
         return (F.cat(parts, self.axis),)
 
