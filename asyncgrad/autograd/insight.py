@@ -274,10 +274,10 @@ def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
         "  node [shape=box, style=filled, fillcolor=white, fontname=monospace, fontsize=10];",
     ]
     for node, place in number.items():
-        leaf = isinstance(node, AccumulateGrad)
-        color = ", fillcolor=lightblue" if leaf else ""
-        if not leaf and (node.rule is None):
-            color = ", fillcolor=lightyellow"
+        if isinstance(node, AccumulateGrad):
+            color = ", fillcolor=lightblue"
+        else:
+            color = ", fillcolor=lightyellow" if node.rule is None else ""
         label = "\\n".join(map(_quoted, _label(node, called.get(id(node), ()))))
         lines.append(f'  n{place} [label="{label}"{color}];')
     for node, place in number.items():
@@ -291,16 +291,11 @@ def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
 
 def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
     """The lines in a node's box."""
+    leaf = isinstance(node, AccumulateGrad)
     yield from names
-    kept = _kept(node)
-    if isinstance(node, AccumulateGrad):
-        yield node.name()
-    else:
-        yield f"{node.name()} #{node.sequence_nr}"
+    yield node.name() if leaf else f"{node.name()} #{node.sequence_nr}"
     yield ", ".join("?" if facts is None else _facts(facts) for facts in node._input_metadata)
-    if isinstance(node, AccumulateGrad):
-        return
-    for name, array, facts in kept:
+    for name, array, facts in () if leaf else _kept(node):
         size = "packed" if array is None else f"{array.nbytes} B"
         yield f"{name}: {_facts(facts)}, {size}"
 
