@@ -30,14 +30,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import (
-    comparison_doors,
-    copies,
-    doors,
-    elementwise_doors,
-    in_place,
-    single_door,
-)
+from asyncgrad.ops import comparison_doors, copies, doors, elementwise_doors, in_place, single_door
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts

@@ -110,6 +110,7 @@ class save_on_cpu(saved_tensors_hooks):
     Args:
         pin_memory: keep it where devices copy it to and from while they compute: copies are made in
             a stream of their own, and what is needed next comes back ahead of time.
+        device_type: for PyTorch's programs; it is the same for all devices.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:

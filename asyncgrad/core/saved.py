@@ -20,12 +20,7 @@ from asyncgrad.core.kept import (
 )
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Node, extras_of
-from asyncgrad.core.variable import (
-    Variable,
-    counter_of,
-    gradient_edge,
-    wrap,
-)
+from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
 

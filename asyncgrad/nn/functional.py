@@ -49,10 +49,7 @@ from asyncgrad.ops.functions.dropout import (
     feature_alpha_dropout,
 )
 from asyncgrad.ops.functions.elementwise import sigmoid, tanh
-from asyncgrad.ops.functions.heads import (
-    multi_head_attention_forward,
-    scaled_dot_product_attention,
-)
+from asyncgrad.ops.functions.heads import multi_head_attention_forward, scaled_dot_product_attention
 from asyncgrad.ops.functions.index import embedding, one_hot
 from asyncgrad.ops.functions.linalg import linear
 from asyncgrad.ops.functions.loss import (
@@ -80,12 +77,7 @@ from asyncgrad.ops.functions.margins import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from asyncgrad.ops.functions.normalisation import (
-    batch_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
+from asyncgrad.ops.functions.normalisation import batch_norm, instance_norm, layer_norm, rms_norm
 from asyncgrad.ops.functions.patches import (
     bilinear,
     channel_shuffle,

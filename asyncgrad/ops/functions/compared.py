@@ -15,13 +15,7 @@ from asyncgrad.ops.functions.index import nonzero
 from asyncgrad.ops.functions.reduction import sum
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    category,
-    check_device,
-    refusal,
-)
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor

@@ -14,13 +14,7 @@ from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import for_each, mapped
 from asyncgrad.ops.fitted import fitted
-from asyncgrad.ops.leaves import (
-    from_host,
-    leaf,
-    new_shape,
-    place_of,
-    sequence_shape,
-)
+from asyncgrad.ops.leaves import from_host, leaf, new_shape, place_of, sequence_shape
 from asyncgrad.ops.out import as_made, makes
 from asyncgrad.ops.places import as_dtype, as_memory_format
 from asyncgrad.ops.promotion import (

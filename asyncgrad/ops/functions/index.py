@@ -28,13 +28,7 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import (
-    as_number,
-    as_tensor_operand,
-    beside,
-    check_device,
-    constant,
-)
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, beside, check_device, constant
 from asyncgrad.ops.renamed import rename, renamed
 from asyncgrad.ops.transfer import on_host
 
