@@ -36,7 +36,11 @@ def device_count() -> int:
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
-    """The current device, None if there is no accelerator."""
+    """The current device, None if there is no accelerator.
+
+    Args:
+        check_available: for PyTorch's programs; that is always looked at.
+    """
     return _device(None) if accelerators() else None
 
 
