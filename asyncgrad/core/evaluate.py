@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit, commit_revocably
-from asyncgrad.core.kept import check_version, node_metadata
+from asyncgrad.core.kept import check_saved, node_metadata
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, Freed, refuse_freed
+from asyncgrad.core.node import Edge
 from asyncgrad.core.saved import unpack_steps, values_as_tensors
 from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, wrap
 from asyncgrad.errors import AutogradError
@@ -145,10 +145,7 @@ def _apply(
         gradient = gradients[0]
     if gradient is None or (gradient is gradients and not any(g is not None for g in gradients)):
         return (None,) * (1 if single else len(following)), False
-    if rule.saves and node.saved.__class__ is Freed:
-        refuse_freed(node, node.saved)
-    if node.guard is not None:
-        check_version(node)
+    check_saved(node)
     F = task.recorded
     if node.extras is not None and node.extras.packed:
         saved = yield from unpack_steps(node, recorded=F is not None)
@@ -224,10 +221,7 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
     if not any(gradient is not None for gradient in gradients):
         undefined: tuple[Any, ...] = (None,) * rule.arity
         return undefined
-    if rule.saves and node.saved.__class__ is Freed:
-        refuse_freed(node, node.saved)
-    if node.guard is not None:
-        check_version(node)
+    check_saved(node)
     saved = node.saved if rule.unpack is None else values_as_tensors(node)
     received = rule.run(recorded, gradients if several else gradients[0], saved)
     if node.following.__class__ is not tuple:

@@ -27,7 +27,7 @@ from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.input_buffer import InputBuffer
-from asyncgrad.core.kept import check_version
+from asyncgrad.core.kept import check_saved, check_version
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Callbacks,
@@ -71,7 +71,7 @@ class Outcome(Enum):
     FINISHED = "finished"
     #: More is ready than the slice had time for.
     MORE = "more"
-    #: The next node costs more than a slice.
+    #: The next node is an expensive one, for which the slice has no time left.
     HEAVY = "heavy"
     #: Nodes are handed out, and nothing else is ready.
     WAITING = "waiting"
@@ -614,10 +614,7 @@ class GraphTask:
     def _pull_wanted(self, node: Any, gradient: Any) -> Any:
         """Compute a table node's gradients for those inputs alone that this pass needs."""
         rule = node.rule
-        if node.saved.__class__ is Freed:
-            refuse_freed(node, node.saved)
-        if node.guard is not None:
-            check_version(node)
+        check_saved(node)
         F = node.output_metadata.F
         dependencies = self.dependencies
         saved = node.saved

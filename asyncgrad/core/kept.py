@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Node, as_edge
+from asyncgrad.core.node import Edge, Freed, Node, as_edge, refuse_freed
 from asyncgrad.core.variable import Variable, VersionCounter
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
@@ -65,6 +65,15 @@ def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     if guards.__class__ is not tuple:
         return (), ()
     return guards[len(rule.arrays) :], node.version[len(rule.arrays) :]
+
+
+def check_saved(node: Node) -> None:
+    """Raise if what a table node has saved has been released, or changed or detached in place."""
+    saved = node.saved
+    if saved.__class__ is Freed:
+        refuse_freed(node, saved)
+    if node.guard is not None:
+        check_version(node)
 
 
 def check_version(node: Node, *, running: bool = True) -> Any:

@@ -49,7 +49,7 @@ class Freed(Origin):
     __slots__ = ()
 
 
-#: Reads what a node has saved, by name; bound by `saved`.
+#: Reads what a node has saved, by name; bound by `saved_attributes`.
 _reader: list[Callable[[Node, str], Any]] = []
 #: And what there is to read.
 _lister: list[Callable[[Node], list[str]]] = []

@@ -11,8 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncgrad.core.kept import check_version
-from asyncgrad.core.node import Freed, refuse_freed
+from asyncgrad.core.kept import check_saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +74,7 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, l
     if not rule.apart:
         return False
     try:
-        _check(node)
+        check_saved(node)
         F = node.output_metadata.F
         received = crew.together([partial(pull, F, gradient, node.saved) for pull in rule.pulls])
         if not task.keep_graph:
@@ -102,15 +101,6 @@ def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
     )
 
 
-def _check(node: Any) -> None:
-    """Raise unless what a node has saved is there and as it was."""
-    if node.rule.saves:
-        if node.saved.__class__ is Freed:
-            refuse_freed(node, node.saved)
-        if node.guard is not None:
-            check_version(node)
-
-
 def _run_lent(task: GraphTask, entry: Any, running: Any) -> None:
     """Compute a node in another thread than the owner's, and report."""
     _, _, node, gradient, owned = entry
@@ -119,7 +109,7 @@ def _run_lent(task: GraphTask, entry: Any, running: Any) -> None:
     try:
         following = node.following
         if task.state is running:
-            _check(node)
+            check_saved(node)
             received = rule.run(node.output_metadata.F, gradient, node.saved)
             if not task.keep_graph:
                 node.release_saved(task.freed)

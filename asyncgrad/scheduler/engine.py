@@ -2,8 +2,9 @@
 
 The caller of a pass runs its first slice, so that a small one comes back finished; all callers
 draw on one budget for each turn of the loop. What is left goes to the device's queue, from which a
-worker coroutine takes one pass after the other for a slice each. Nodes that cost more than a slice
-run in a thread, with all that becomes ready there, until cheap ones follow one another again.
+worker coroutine takes one pass after the other for a slice each. Expensive nodes, for which a slice
+has no time left, run in a thread, with all that becomes ready there, until cheap ones follow one
+another again.
 """
 
 from __future__ import annotations
