@@ -225,8 +225,11 @@ def grad(
         by the keys of `inputs`; where no loop runs, the tuple or dictionary itself.
 
     Raises:
-        RuntimeError: if an output or input needs no gradient, or a gradient does not fit.
-        ValueError: if `materialize_grads` comes with `allow_unused=False`.
+        RuntimeError: if an output or input needs no gradient, or a gradient does not fit; from the
+            future, if an input is not part of the graph, or a device has failed.
+        TypeError: if the priority is no int, or the deadline no number.
+        ValueError: if `materialize_grads` comes with `allow_unused=False`, or the deadline is NaN.
+        TimeoutError: from the future, if the deadline has passed.
     """
     if allow_unused is not None:
         allow_unused = _is_set(allow_unused)
