@@ -25,8 +25,8 @@ class Away:
 
     def __init__(self) -> None:
         """Start the threads."""
-        #: Passes that a thread owns at the moment.
-        self.tasks: set[GraphTask] = set()
+        #: Passes that a thread owns at the moment, or is to own when one is free.
+        self.tasks: dict[GraphTask, Errand] = {}
         self.threads = Threads(blas.CORES, "asyncgrad")
         self._switching = Switching()
         self.segments = self.offloads = 0
@@ -44,21 +44,26 @@ class Away:
         crew: Crew | None = None,
     ) -> None:
         """Make a thread the owner of a pass for one segment, and charge the pass for it."""
-        self.tasks.add(task)
         self.segments += 1
         engine.tell(task, "goes to a thread")
         report = partial(self._returned, engine, task, crew)
-        self._run(engine, segment, report, engine.queue.urgency(task))
+        self.tasks[task] = self._run(engine, segment, report, engine.queue.urgency(task))
+
+    def recall(self, task: GraphTask) -> None:
+        """Give a pass back to the loop if no thread has begun with it."""
+        errand = self.tasks.get(task)
+        if errand is not None and errand.withdraw():
+            del self.tasks[task]
 
     def offload(
         self,
         engine: Engine,
         job: Callable[[], Any],
         report: Callable[[Any, BaseException | None], None],
-    ) -> None:
+    ) -> Errand:
         """Run a function in a thread, and report on the loop what it returned or raised."""
         self.offloads += 1
-        self._run(engine, job, report, engine.queue.urgency_here())
+        return self._run(engine, job, report, engine.queue.urgency_here())
 
     def _run(
         self,
@@ -66,9 +71,9 @@ class Away:
         job: Callable[[], Any],
         report: Callable[..., None],
         urgency: Urgency,
-    ) -> None:
+    ) -> Errand:
         loop = engine.loop
-        errand = _Errand(job, report)
+        errand = Errand(job, report)
         if engine.closed:
             # The loop is shutting down and this is the last of its clean-up.
             loop.call_soon(errand.run, errand.report)
@@ -76,8 +81,9 @@ class Away:
             self._switching.begin()
             tell = partial(tell_loop, loop, self._reported, errand)
             self.threads.submit(partial(errand.run, tell), urgency)
+        return errand
 
-    def _reported(self, errand: _Errand) -> None:
+    def _reported(self, errand: Errand) -> None:
         """A thread has ended a job; on the loop."""
         self._switching.end()
         errand.report()
@@ -96,7 +102,7 @@ class Away:
         error: BaseException | None,
     ) -> None:
         """A segment has ended: the loop owns the pass again."""
-        self.tasks.discard(task)
+        del self.tasks[task]
         if crew is not None:
             engine.queue.charge(task, crew.spent)
         try:
@@ -106,7 +112,7 @@ class Away:
             del task, error
 
 
-class _Errand:
+class Errand:
     """What a thread does, and what the loop does with what came of it.
 
     It lets go of each as it begins: the loop may have been told, and have ended a pass, before the
@@ -118,15 +124,28 @@ class _Errand:
     def __init__(
         self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None]
     ) -> None:
-        self._job: Callable[[], Any] | None = job
+        #: Taking what is in here is beginning with it.
+        self._job = [job]
         self._report: Callable[[Any, BaseException | None], None] | None = report
         self._outcome: Any = None
         self._error: BaseException | None = None
 
+    def withdraw(self) -> bool:
+        """Forget it, on the loop; False if a thread has begun with it."""
+        try:
+            self._job.pop()
+        except IndexError:
+            return False
+        self._report = None
+        return True
+
     def run(self, tell: Callable[[], None]) -> None:
-        """Do it, and tell somebody."""
-        job, self._job = self._job, None
-        assert job is not None
+        """Do it, unless it was withdrawn, and tell somebody."""
+        try:
+            job = self._job.pop()
+        except IndexError:
+            tell()
+            return
         try:
             self._outcome = job()
         except BaseException as error:
@@ -138,7 +157,8 @@ class _Errand:
     def report(self) -> None:
         """Report what came of it."""
         report, self._report = self._report, None
-        assert report is not None
+        if report is None:
+            return
         outcome, self._outcome = self._outcome, None
         error, self._error = self._error, None
         try:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from asyncgrad.core.graph_task import GraphTask, Suspended
+    from asyncgrad.scheduler.away import Errand
 
 #: How long a slice may last.
 SLICE_NS = 550_000
@@ -209,8 +210,7 @@ class Engine:
             return
         self.tell(task, "its deadline has passed")
         task.inbox.append(partial(task.fail, deadline_error(task)))
-        self.nodes.stop(self, task)
-        self._hurry(task)
+        self._drain(task)
 
     def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
         """Add to the story of a pass."""
@@ -219,6 +219,13 @@ class Engine:
         if task.story is None:
             task.story = Story(now)
         task.story.add(now, what)
+
+    def _drain(self, task: GraphTask) -> None:
+        """Have a pass end as its inbox says, when what runs of it has come back."""
+        self.nodes.stop(self, task)
+        if not task.ending:
+            self.away.recall(task)
+        self._hurry(task)
 
     def _hurry(self, task: GraphTask) -> None:
         """Have the reports in a pass's inbox read, unless its owner is about to."""
@@ -295,8 +302,7 @@ class Engine:
                     # Nobody has to look into the future for it.
                     task.future.add_done_callback(_retrieve)
                 task.inbox.append(partial(task.fail, stopped_by(error)))
-                self.nodes.stop(self, task)
-                self._hurry(task)
+                self._drain(task)
         self.close()
         self._forget(self)
 
@@ -345,9 +351,9 @@ class Engine:
 
     def offload(
         self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None]
-    ) -> None:
+    ) -> Errand:
         """Run a function in a thread, and report on the loop what it returned or raised."""
-        self.away.offload(self, job, report)
+        return self.away.offload(self, job, report)
 
     # -- coroutine nodes ---------------------------------------------------------
 
@@ -376,8 +382,7 @@ class Engine:
                 return False
             task.cancelling = True
             self.tell(task, "is cancelled")
-        self.nodes.stop(self, task)
-        self._hurry(task)
+        self._drain(task)
         return True
 
     def _finish(self, task: GraphTask) -> None:

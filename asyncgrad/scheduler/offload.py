@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import copy_context
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.core.modes import current, install
@@ -36,6 +37,7 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
 
     A caller that is cancelled stays suspended until nothing of the function runs any more. The
     function is ended between two of its operations on tensors; code without any runs to its end.
+    One that still waits for a thread never begins, and nobody waits for it.
 
     Args:
         function: what to run, a forward pass for example.
@@ -48,6 +50,7 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.
         RuntimeError: if the function raises StopIteration or CancelledError itself.
+        TypeError: if it is a coroutine function.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -59,21 +62,27 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
         >>> asyncio.run(main())
         6.0
     """
+    if iscoroutinefunction(function):
+        raise TypeError(
+            f"offload: {function!r} is a coroutine function, which would run on the loop and in no "
+            f"thread. Await it, and offload what it computes."
+        )
     stop = _Stop()
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
-    engine().offload(job, partial(_settle, ended))
+    errand = engine().offload(job, partial(_settle, ended))
     try:
         # What changes meanwhile is the function's and the loop's business.
         await asyncio.shield(ended)
     except asyncio.CancelledError:
         # What the function touches is free again when it has ended, and not before.
         stop.wanted = True
-        while not ended.done():
-            try:
-                await asyncio.wait([ended])
-            except asyncio.CancelledError:
-                continue
+        if not errand.withdraw():
+            while not ended.done():
+                try:
+                    await asyncio.wait([ended])
+                except asyncio.CancelledError:
+                    continue
         raise
     result, error = ended.result()
     if error is None:

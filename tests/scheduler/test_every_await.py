@@ -131,6 +131,39 @@ async def test_cancelled_while_a_thread_commits() -> None:
     await assert_nothing_runs()
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["cancelled", "deadline"])
+async def test_a_pass_that_waits_for_a_thread_need_not_get_one_to_end(how: str) -> None:
+    """What others do in the threads is none of its business."""
+    x, y = leaves()
+    engine = ag.engine()
+    go_on = threading.Event()
+    entered: list[int] = []
+    ran: list[int] = []
+
+    def block() -> None:
+        entered.append(1)
+        go_on.wait(30)
+
+    blockers = [asyncio.create_task(ag.offload(block)) for _ in engine.away.threads._members]
+    await until(lambda: len(entered) == len(blockers))
+    loss = (chain(x, 2, lambda: ran.append(1), HEAVY) + y).sum()
+    deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
+    future = loss.backward(deadline=deadline)
+    if how == "cancelled":
+        assert future.cancel()
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
+        await future
+    assert engine.away.tasks == {}
+    go_on.set()
+    await asyncio.gather(*blockers)
+    assert await ag.offload(int) == 0
+    assert ran == []
+    assert x.grad is None
+    assert y.grad is None
+    await assert_nothing_runs()
+
+
 # -- failures -----------------------------------------------------------------
 
 NODES = 5

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
+import weakref
+from typing import Any
 
 import pytest
 
@@ -191,21 +194,42 @@ async def test_a_cancelled_forward_pass_ends_at_its_next_operation() -> None:
 
 @pytest.mark.asyncio
 async def test_a_function_that_has_not_begun_never_does() -> None:
-    """It waited for a thread when its caller was cancelled."""
+    """It waited for a thread when its caller was cancelled, who waits for no stranger."""
     engine = ag.engine()
     go_on = threading.Event()
-    ran: list[int] = []
     blockers = [
         asyncio.create_task(ag.offload(go_on.wait, 30)) for _ in engine.away.threads._members
     ]
     await asyncio.sleep(0)
-    late = asyncio.create_task(ag.offload(ran.append, 1))
+    ran: list[Any] = []
+    x = ag.ones(2)
+    argument = weakref.ref(x)
+    late = asyncio.create_task(ag.offload(ran.append, x))
+    del x
     await asyncio.sleep(0)
     late.cancel()
-    await asyncio.sleep(0)
-    go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await late
+    del late
+    # This turn of the loop still has the futures in its hands.
+    await asyncio.sleep(0)
+    assert argument() is None
+    go_on.set()
     assert await asyncio.gather(*blockers) == [True] * len(blockers)
+    assert await ag.offload(int) == 0
     assert ran == []
-    assert engine.statistics().offloads == len(blockers) + 1
+    assert engine.statistics().offloads == len(blockers) + 2
+
+
+@pytest.mark.asyncio
+async def test_a_coroutine_function_is_refused() -> None:
+    """It would run on the loop, and its coroutine might never be awaited."""
+
+    async def forward() -> None:
+        """Does not run."""
+
+    before = ag.engine().statistics().offloads
+    for function in (forward, functools.partial(forward)):
+        with pytest.raises(TypeError, match=r"forward.* is a coroutine function"):
+            await ag.offload(function)
+    assert ag.engine().statistics().offloads == before

@@ -155,7 +155,7 @@ class Traffic:
             self._check_end(one)
         self.check()
         await assert_nothing_runs()
-        assert ag.engine().away.tasks == set()
+        assert ag.engine().away.tasks == {}
         x = leaf()
         await chain(x, 200).sum().backward()
         assert x.grad.tolist() == [1.0] * 3
