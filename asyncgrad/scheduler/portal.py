@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _portal: list[Any] = []
 _portal_lock = lasting_lock()
+#: Held while the portal's thread imports.
+_importing = lasting_lock()
 
 
 def portal() -> Any:
@@ -116,9 +118,13 @@ class OnPortal:
 
 def _serve(started: Future[Any]) -> None:
     """Run the portal's loop, until the process ends."""
-    # A fifth of the time that importing asyncgrad takes, and never on an event loop.
-    from anyio import run
-    from anyio.from_thread import BlockingPortal
+    with _importing:
+        # A fifth of the time that importing asyncgrad takes, and never on an event loop.
+        from anyio import run, sleep
+        from anyio.from_thread import BlockingPortal
+
+        # What that imports late itself.
+        run(sleep, 0)
 
     async def main() -> None:
         async with BlockingPortal() as portal:
@@ -134,4 +140,9 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # A child in which a module is half imported could never import it.
+    os.register_at_fork(
+        before=_importing.acquire,
+        after_in_parent=_importing.release,
+        after_in_child=_after_fork,
+    )

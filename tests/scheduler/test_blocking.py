@@ -360,6 +360,51 @@ if {forks}:
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
+    @pytest.mark.parametrize("module", ["anyio.", "anyio.streams.memory"])
+    def test_a_fork_waits_for_what_the_portal_imports(self, module: str) -> None:
+        """A child in which a module is half imported could never import it."""
+        program = f"""
+import asyncio, os, signal, sys, threading
+import asyncgrad as ag
+
+importing, forking = threading.Event(), threading.Event()
+
+def note(event, arguments):
+    if event == "import" and arguments[0].startswith({module!r}) and not importing.is_set():
+        importing.set()
+        assert forking.wait(30)
+
+def once():
+    x = ag.ones(3, requires_grad=True)
+    y = x * 2
+    async def hook(gradient):
+        await asyncio.sleep(0)
+    y.register_hook(hook)
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0] * 3
+
+sys.addaudithook(note)
+os.register_at_fork(before=forking.set)
+first = threading.Thread(target=once)
+first.start()
+assert importing.wait(30)
+pid = os.fork()
+if pid:
+    first.join()
+    assert os.waitpid(pid, 0)[1] == 0
+else:
+    signal.alarm(20)
+    once()
+"""
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
 
 @pytest.mark.asyncio
 class TestOnALoop:
