@@ -13,6 +13,7 @@ import asyncio
 import weakref
 from asyncio import current_task
 from functools import partial
+from operator import index
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -161,8 +162,17 @@ class Engine:
                 failed, before the pass ends without it.
 
         Raises:
+            TypeError: if a number of passes or coroutines is no int.
             ValueError: if nothing could run.
         """
+        try:
+            passes = None if passes is None else index(passes)
+            coroutine_nodes = index(coroutine_nodes)
+        except TypeError:
+            raise TypeError(
+                f"limit: passes={passes!r}, coroutine_nodes={coroutine_nodes!r}: how many run at "
+                f"once is an int, or None for any number of passes"
+            ) from None
         if (passes is not None and passes < 1) or coroutine_nodes < 1 or not grace >= 0:
             raise ValueError(
                 f"limit: passes={passes}, coroutine_nodes={coroutine_nodes}, grace={grace}: at "

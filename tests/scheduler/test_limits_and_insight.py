@@ -171,6 +171,18 @@ class TestPassesInFlight:
             engine.limit(**wrong)
         assert engine.admission.limit == 7
 
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"passes": 1.5}, {"passes": float("nan")}, {"passes": "2"}, {"coroutine_nodes": None}],
+    )
+    async def test_limits_that_are_no_numbers_of_passes_are_refused(self, wrong: dict) -> None:
+        """Nothing is less than NaN: no pass would ever run."""
+        engine = ag.engine()
+        engine.limit(passes=7)
+        with pytest.raises(TypeError, match=r"limit: .* is an int"):
+            engine.limit(**wrong)
+        assert engine.admission.limit == 7
+
 
 class TestStatistics:
     async def test_passes_nodes_slices_and_waits_are_counted(self) -> None:
