@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +23,11 @@ from passes import (
 )
 
 import asyncgrad as ag
+from asyncgrad.scheduler.statistics import EngineStatistics
 
 pytestmark = pytest.mark.asyncio
+
+SERVING = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 
 
 class Gate:
@@ -241,6 +246,10 @@ class TestStatistics:
         statistics = ag.engine().statistics()
         with pytest.raises(dataclasses.FrozenInstanceError):
             statistics.passes = 5
+
+    @pytest.mark.parametrize("field", dataclasses.fields(EngineStatistics), ids=lambda f: f.name)
+    async def test_the_manual_explains_each_of_them(self, field: Any) -> None:
+        assert re.search(rf"^\|.*`{field.name}`.* \| .+ \|$", SERVING, re.MULTILINE)
 
 
 class TestStory:
