@@ -73,20 +73,16 @@ class Away:
         urgency: Urgency,
     ) -> Errand:
         loop = engine.loop
-        errand = Errand(job, report)
+        errand = Errand(job, report, self._switching.end)
         if engine.closed:
             # The loop is shutting down and this is the last of its clean-up.
             loop.call_soon(errand.run, errand.report)
         else:
             self._switching.begin()
-            tell = partial(tell_loop, loop, self._reported, errand)
-            self.threads.submit(partial(errand.run, tell), urgency)
+            self.threads.submit(
+                partial(errand.run, partial(tell_loop, loop, errand.report)), urgency
+            )
         return errand
-
-    def _reported(self, errand: Errand) -> None:
-        """A thread has ended a job; on the loop."""
-        self._switching.end()
-        errand.report()
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads go; `ended` is called in the last of them, at its end."""
@@ -119,13 +115,24 @@ class Errand:
     thread gets as far as to forget the errand.
     """
 
-    __slots__ = ("_error", "_job", "_outcome", "_report")
+    __slots__ = ("_ended", "_error", "_job", "_outcome", "_report")
 
     def __init__(
-        self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None]
+        self,
+        job: Callable[[], Any],
+        report: Callable[[Any, BaseException | None], None],
+        ended: Callable[[], None],
     ) -> None:
+        """Wait for a thread.
+
+        Args:
+            job: what to do.
+            report: told on the loop what came of it, unless it is withdrawn.
+            ended: called on the loop in any case, once.
+        """
         #: Taking what is in here is beginning with it.
         self._job = [job]
+        self._ended = ended
         self._report: Callable[[Any, BaseException | None], None] | None = report
         self._outcome: Any = None
         self._error: BaseException | None = None
@@ -137,6 +144,7 @@ class Errand:
         except IndexError:
             return False
         self._report = None
+        self._ended()
         return True
 
     def run(self, tell: Callable[[], None]) -> None:
@@ -159,6 +167,7 @@ class Errand:
         report, self._report = self._report, None
         if report is None:
             return
+        self._ended()
         outcome, self._outcome = self._outcome, None
         error, self._error = self._error, None
         try:

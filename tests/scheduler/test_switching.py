@@ -12,6 +12,7 @@ from passes import HEAVY, chain, leaf, settle
 
 import asyncgrad as ag
 from asyncgrad.scheduler import switching
+from asyncgrad.scheduler.away import Errand
 from asyncgrad.scheduler.switching import INTERVAL
 
 if TYPE_CHECKING:
@@ -141,3 +142,18 @@ def test_an_error_and_a_loop_closed_without_ceremony_give_it_back() -> None:
     loop.end()
     assert now() == USUAL
     loop.close()
+
+
+def test_what_is_withdrawn_does_not_count_until_a_thread_finds_it() -> None:
+    """It has ended once, for all: there and then."""
+    told: list[str] = []
+    errand = Errand(
+        lambda: told.append("ran"),
+        lambda *_: told.append("is reported"),
+        lambda: told.append("has ended"),
+    )
+    assert errand.withdraw()
+    assert told == ["has ended"]
+    assert not errand.withdraw()
+    errand.run(errand.report)
+    assert told == ["has ended"]
