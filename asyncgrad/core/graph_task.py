@@ -110,6 +110,11 @@ CHEAP = 20_000
 #: A heavy one costs more: it runs in a thread.
 HEAVY = 200_000
 CHEAP_RUN = 24_000
+#: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
+#: alike are fairer than few full ones. Likewise on a device, which has work for a while.
+SHARE_NS = 250_000
+#: What hooks, watching and recording add to a node of the table, in nanoseconds.
+LONG_WAY = 5_000
 
 
 class GraphTask:
@@ -150,6 +155,7 @@ class GraphTask:
         "result",
         "root",
         "running",
+        "share",
         "staged",
         "state",
         "stepping",
@@ -267,6 +273,8 @@ class GraphTask:
         self.cancelling = False
         self.ending = False
         self.virtual_time = -1
+        #: Its own, once it is known.
+        self.share = SHARE_NS
         self.partial = inputs is not None
         if inputs is not None:
             self.exec_info = ExecInfo(inputs, accumulate)
@@ -445,6 +453,8 @@ class GraphTask:
                             node = None
                             continue
             if careful or node.extras is not None:
+                if rule is not None and not thread:
+                    budget -= LONG_WAY
                 self._run_carefully(node, gradient, owned)
                 node = None
                 continue

@@ -17,7 +17,15 @@ from operator import index
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import DONE, DRAINING, FINISHED, MORE, RUNNING, Outcome
+from asyncgrad.core.graph_task import (
+    DONE,
+    DRAINING,
+    FINISHED,
+    MORE,
+    RUNNING,
+    SHARE_NS,
+    Outcome,
+)
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
@@ -41,7 +49,7 @@ from asyncgrad.scheduler.observation import Observation
 from asyncgrad.scheduler.shutdown import register, shut_down
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics, statistics_of
 from asyncgrad.scheduler.story import Story
-from asyncgrad.scheduler.walk import LONG, WALK_NS, steps_of
+from asyncgrad.scheduler.walk import LONG, WALK_NS, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
 if TYPE_CHECKING:
@@ -280,6 +288,9 @@ class Engine:
             if waiting > LONG:
                 # What the end of the walk has left of this turn; some walks begin anew.
                 budget -= max(0, waiting - known) * WALK_NS
+                task.share = share_of(task)
+                if task.share < SHARE_NS and self._is_crowded():
+                    budget = task.share
         task.running = True
         token = hush()
         try:
@@ -303,6 +314,10 @@ class Engine:
             # pause in it is not the pass's doing.
             self.queue.charge(task, budget)
             self._after(task, outcome)
+
+    def _is_crowded(self) -> bool:
+        """Whether others wait, as far as can be seen; the end of this turn always does."""
+        return not self.queue.empty() or len(getattr(self.loop, "_ready", ())) > 1
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all passes and discard the engine: the program is being stopped."""

@@ -1,6 +1,14 @@
-"""How far the walk over a large graph gets in one turn."""
+"""How far the walk over a large graph gets in one turn, and what it says of the pass."""
 
 from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from asyncgrad.core.graph_task import LONG_WAY, SHARE_NS
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
 
 #: Expected nanoseconds for a walk to look at a node.
 WALK_NS = 120
@@ -10,6 +18,13 @@ LONG = 200
 _LARGE = 10_000
 #: Nodes to look at in a turn in which it does.
 _FEW = 32
+#: Where others wait, a slice is so small a part of a pass that none of several which are alike is
+#: much ahead of the others; but it has to be worth its while, and short passes have soon ended.
+_PARTS = 12
+_LEAST_NS = 100_000
+_SHORT_NS = 900_000
+#: Nodes that say what all cost.
+_SAMPLE = 16
 
 
 def steps_of(known: int, budget: int) -> int:
@@ -21,3 +36,15 @@ def steps_of(known: int, budget: int) -> int:
         room = (2 << (known * 3 // 2).bit_length()) // 3 - known
         return min(steps, max(room, _FEW))
     return steps
+
+
+def share_of(task: GraphTask) -> int:
+    """The longest slice of a pass that has been walked over, where others wait."""
+    nodes = task.dependencies
+    sampled = 0
+    for node in islice(nodes, _SAMPLE):
+        sampled += node.cost
+        if task.careful or node.extras is not None:
+            sampled += LONG_WAY
+    cost = sampled * len(nodes) // _SAMPLE
+    return SHARE_NS if cost < _SHORT_NS else min(SHARE_NS, max(_LEAST_NS, cost // _PARTS))

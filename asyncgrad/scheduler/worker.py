@@ -20,9 +20,6 @@ _SLOWEST, _FASTEST = 0.25, 4.0
 #: for that takes a turn to see the event, one for a future's callbacks, and one for their task.
 #: One is enough where it has shown that there is nothing else to do.
 _TURNS = 3
-#: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
-#: alike are fairer than few full ones. Likewise on a device, which has work for a while.
-_SHARE_NS = 250_000
 
 
 @coroutine
@@ -57,8 +54,8 @@ class Worker:
             task.observer.waited(task, waited)
         walks = task.walk is not None
         worth = budget if walks else int(budget * self._speed)
-        if worth > _SHARE_NS and (task.streams is not None or not queue.empty()):
-            worth = _SHARE_NS
+        if worth > task.share and (task.streams is not None or not queue.empty()):
+            worth = task.share
         engine.run_slice(task, worth)
         held = engine.clock() - start
         self.held_ns += held

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from passes import calls, leaf
+from passes import calls, chain, leaf
 
 import asyncgrad as ag
 from asyncgrad.scheduler.walk import steps_of
@@ -204,6 +204,44 @@ def test_a_walk_stops_where_its_dictionary_moves() -> None:
             moved += 1
             assert steps <= 32
     assert moved >= 5
+
+
+@pytest.mark.asyncio
+async def test_equal_passes_get_on_alike() -> None:
+    """None is ahead of another by a tenth of a pass, although each is but a few slices long."""
+    nodes, turns, widest = 1_000, [0] * 20, 0
+
+    def turn(place: int) -> None:
+        nonlocal widest
+        turns[place] += 1
+        if max(turns) < nodes:
+            widest = max(widest, max(turns) - min(turns))
+
+    async def run(place: int) -> None:
+        await chain(leaf(), nodes, lambda: turn(place)).sum().backward()
+
+    await asyncio.gather(*map(run, range(len(turns))))
+    assert turns == [nodes] * len(turns)
+    # A loop that does not show what is ready lets the first caller run for a whole slice.
+    assert widest <= nodes // (10 if hasattr(asyncio.get_running_loop(), "_ready") else 4)
+
+
+@pytest.mark.asyncio
+async def test_what_hooks_add_to_a_node_counts() -> None:
+    """A slice does not get on as far where every node takes the long way."""
+    engine = ag.engine()
+    engine.clock = lambda: 0
+    slices = []
+    for hooked in (False, True):
+        y = leaf()
+        for _ in range(400):
+            y = -y
+            if hooked:
+                y.register_hook(lambda gradient: None)
+        before = engine.slices
+        await y.sum().backward()
+        slices.append(engine.slices - before)
+    assert slices[1] >= 2 * slices[0]
 
 
 @pytest.mark.asyncio
