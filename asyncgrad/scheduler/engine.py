@@ -17,15 +17,7 @@ from operator import index
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import (
-    DONE,
-    DRAINING,
-    FINISHED,
-    MORE,
-    RUNNING,
-    SHARE_NS,
-    Outcome,
-)
+from asyncgrad.core.graph_task import DONE, DRAINING, FINISHED, MORE, RUNNING, Outcome
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
@@ -49,7 +41,7 @@ from asyncgrad.scheduler.observation import Observation
 from asyncgrad.scheduler.shutdown import register, shut_down
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics, statistics_of
 from asyncgrad.scheduler.story import Story
-from asyncgrad.scheduler.walk import LONG, WALK_NS, share_of, steps_of
+from asyncgrad.scheduler.walk import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
 
 if TYPE_CHECKING:
@@ -288,9 +280,11 @@ class Engine:
             if waiting > LONG:
                 # What the end of the walk has left of this turn; some walks begin anew.
                 budget -= max(0, waiting - known) * WALK_NS
-                task.share = share_of(task)
-                if task.share < SHARE_NS and self._is_crowded():
-                    budget = task.share
+                cost = cost_of(task)
+                if cost > SHORT_NS:
+                    task.share = share_of(cost)
+                    if budget > task.share and self._is_crowded():
+                        budget = task.share
         task.running = True
         token = hush()
         try:

@@ -19,10 +19,11 @@ _LARGE = 10_000
 #: Nodes to look at in a turn in which it does.
 _FEW = 32
 #: Where others wait, a slice is so small a part of a pass that none of several which are alike is
-#: much ahead of the others; but it has to be worth its while, and short passes have soon ended.
+#: much ahead of the others; but it has to be worth its while, and passes that cost less than
+#: `SHORT_NS` are not divided so.
 _PARTS = 12
 _LEAST_NS = 100_000
-_SHORT_NS = 900_000
+SHORT_NS = 900_000
 #: Nodes that say what all cost.
 _SAMPLE = 16
 
@@ -38,13 +39,17 @@ def steps_of(known: int, budget: int) -> int:
     return steps
 
 
-def share_of(task: GraphTask) -> int:
-    """The longest slice of a pass that has been walked over, where others wait."""
+def cost_of(task: GraphTask) -> int:
+    """What a pass that has been walked over is expected to cost, by a few of its nodes."""
     nodes = task.dependencies
     sampled = 0
     for node in islice(nodes, _SAMPLE):
         sampled += node.cost
         if task.careful or node.extras is not None:
             sampled += LONG_WAY
-    cost = sampled * len(nodes) // _SAMPLE
-    return SHARE_NS if cost < _SHORT_NS else min(SHARE_NS, max(_LEAST_NS, cost // _PARTS))
+    return sampled * len(nodes) // _SAMPLE
+
+
+def share_of(cost: int) -> int:
+    """The longest slice of a pass of this cost where others wait."""
+    return min(SHARE_NS, max(_LEAST_NS, cost // _PARTS))
