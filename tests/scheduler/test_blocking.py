@@ -21,6 +21,30 @@ import asyncgrad as ag
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import inline, portal
 
+#: Of a program of its own: a blocking pass that waits for a coroutine on the portal.
+ONCE = """
+def once():
+    x = ag.ones(3, requires_grad=True)
+    y = x * 2
+    async def hook(gradient):
+        await asyncio.sleep(0)
+    y.register_hook(hook)
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0] * 3
+"""
+
+
+def ends_quietly(program: str) -> None:
+    done = subprocess.run(
+        # From 3.12 on Python warns of any fork beside a thread; here it is what is tested.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
 
 class TestWithoutALoop:
     def test_backward_has_ended_when_it_returns(self) -> None:
@@ -333,15 +357,7 @@ class TestCoroutineNodesWithoutALoop:
 import asyncio, os, sys
 import asyncgrad as ag
 
-def once():
-    x = ag.ones(3, requires_grad=True)
-    y = x * 2
-    async def hook(gradient):
-        await asyncio.sleep(0)
-    y.register_hook(hook)
-    y.sum().backward()
-    assert x.grad.tolist() == [2.0] * 3
-
+{ONCE}
 once()
 if {forks}:
     pid = os.fork()
@@ -350,15 +366,7 @@ if {forks}:
     if pid:
         assert os.waitpid(pid, 0)[1] == 0
 """
-        done = subprocess.run(
-            # From 3.12 on Python warns of any fork beside a thread; here it is what is tested.
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        ends_quietly(program)
 
     @pytest.mark.parametrize("module", ["anyio.", "anyio.streams.memory"])
     def test_a_fork_waits_for_what_the_portal_imports(self, module: str) -> None:
@@ -374,15 +382,7 @@ def note(event, arguments):
         importing.set()
         assert forking.wait(30)
 
-def once():
-    x = ag.ones(3, requires_grad=True)
-    y = x * 2
-    async def hook(gradient):
-        await asyncio.sleep(0)
-    y.register_hook(hook)
-    y.sum().backward()
-    assert x.grad.tolist() == [2.0] * 3
-
+{ONCE}
 sys.addaudithook(note)
 os.register_at_fork(before=forking.set)
 first = threading.Thread(target=once)
@@ -396,14 +396,7 @@ else:
     signal.alarm(20)
     once()
 """
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        ends_quietly(program)
 
 
 @pytest.mark.asyncio
