@@ -268,7 +268,9 @@ def grad(
         captured: Any
         for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905  quicker
             used = captured is not None
-            if captured.__class__ is facts.F.array_type and captured.dtype is facts.dtype:
+            if captured.__class__ is facts.F.array_type and (
+                captured.dtype is facts.dtype or captured.dtype == facts.dtype
+            ):
                 if facts.size == 1 and captured is ONES.get(facts):
                     captured = captured.copy()  # type: ignore[union-attr]
                 # What was given and has come through as it was is given back.

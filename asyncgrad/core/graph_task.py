@@ -273,7 +273,7 @@ class GraphTask:
         self.cancelling = False
         self.ending = False
         self.virtual_time = -1
-        #: Its own, once it is known.
+        #: The longest slice where others wait; the scheduler sets it when the walk is done.
         self.share = SHARE_NS
         self.partial = inputs is not None
         if inputs is not None:
