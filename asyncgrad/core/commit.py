@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
 _committing = lasting_lock()
 
+#: Elements that are not copied at one go.
+_LARGE = 1 << 18
+
 _held = [object()]
 #: What `getrefcount` says of an element that its list alone holds.
 _ALONE = getrefcount(_held[0])
@@ -186,6 +189,7 @@ def commit(
                 meta.grad_dtype is None
                 and gradient.strides == variable._array.strides
                 and (dtype is metadata.dtype or dtype == metadata.dtype)
+                and (owned or gradient.size < _LARGE)
             ):
                 if not owned:
                     gradient = gradient.copy("K")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.devices.cores import divided
 from asyncgrad.devices.quiet import hush, quiet, unhush
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Elements of a block. A handful of arrays of that many float32 stay in a core's L2.
 _BLOCK = 1 << 16
+#: Elements that are copied or added at a time.
+PART = 1 << 18
 #: Columns of a matrix that are copied at a time.
 _COLUMNS = 64
 
@@ -201,19 +204,15 @@ def assign(target: Any, values: Any) -> None:
     A large matrix that lies the other way round is taken a few columns at a time, whose lines stay
     in the cache.
     """
-    turned = (
-        values.ndim == 2
-        and values.size > _BLOCK
-        and values.__class__ is np.ndarray
-        and target.flags.c_contiguous
-        and values.strides[0] < values.strides[1]
-    )
-    if not turned:
+    if values.size <= _BLOCK or values.__class__ is not np.ndarray:
         target[...] = values
-        return
-    for start in range(0, values.shape[1], _COLUMNS):
-        columns = slice(start, start + _COLUMNS)
-        target[:, columns] = values[:, columns]
+    elif values.ndim == 2 and target.flags.c_contiguous and values.strides[0] < values.strides[1]:
+        for start in range(0, values.shape[1], _COLUMNS):
+            columns = slice(start, start + _COLUMNS)
+            target[:, columns] = values[:, columns]
+    else:
+        for part in parts_of(target):
+            target[part] = values[part]
 
 
 def in_one_block(array: Any) -> bool:
@@ -229,6 +228,11 @@ def blocks_of(array: Any) -> Iterator[slice]:
     step = max(1, _BLOCK * len(array) // array.size)
     for start in range(0, len(array), step):
         yield slice(start, start + step)
+
+
+def parts_of(array: Any) -> Iterator[slice]:
+    """Slices along the first axis that cut a large array where nothing is to stay in a cache."""
+    return divided(len(array), max(1, PART * len(array) // array.size))
 
 
 def _runner(

@@ -19,7 +19,7 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
-from asyncgrad.ops.fused import assign
+from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
 from asyncgrad.ops.one_place import in_one_place, know
 from asyncgrad.ops.rows import Rows
@@ -109,7 +109,11 @@ class Raw:
     @quiet
     def add_into(self, target: Any, gradient: Any) -> None:
         """Add to an array in place."""
-        self.xp.add(target, gradient, out=target, casting="same_kind")
+        if target.size <= PART or gradient.__class__ is not np.ndarray:
+            self.xp.add(target, gradient, out=target, casting="same_kind")
+            return
+        for part in parts_of(target):
+            self.xp.add(target[part], gradient[part], out=target[part], casting="same_kind")
 
     def make_writeable(self, array: Any) -> bool:
         """See to it that each element of an array can be changed by itself; False if it can't."""
