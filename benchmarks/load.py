@@ -277,9 +277,9 @@ def measure_urgent(setting: Setting) -> Iterator[Row]:
 def measure_fair(setting: Setting) -> Iterator[Row]:
     """100 equal passes started together: how far apart any two get until the first ends."""
     chain = Chain.of(ag)
-    count, pieces, piece = 100, 100, 20
+    count, pieces = 100, 100
 
-    async def spread() -> float:
+    async def spread(piece: int) -> float:
         turns = [0] * count
         widest = 0
         ended = False
@@ -304,15 +304,19 @@ def measure_fair(setting: Setting) -> Iterator[Row]:
         await asyncio.gather(*(loss.backward() for loss in losses))
         return widest / pieces
 
-    with event_loop(setting.loop) as run:
-        samples = interleave({"asyncgrad": lambda: run(spread)}, setting.repetitions(12))
-    yield Row(
-        "fair",
-        f"{count} chains of {pieces * piece:,} nodes: most that one was ahead of another",
-        "% of a pass",
-        Spread.of(samples["asyncgrad"]).scaled(100),
-        to_reach=10.0,
-    )
+    for loop in setting.loops():
+        with event_loop(loop) as run:
+            sides = {piece: (lambda piece=piece: run(lambda: spread(piece))) for piece in (10, 20)}
+            samples = interleave(sides, setting.repetitions(12))
+        for piece, widest in samples.items():
+            yield Row(
+                "fair",
+                f"{count} chains of {pieces * piece:,} nodes, {loop}: most that one was ahead of "
+                f"another",
+                "% of a pass",
+                Spread.of(widest).scaled(100),
+                to_reach=10.0,
+            )
 
 
 def measure_stranger(setting: Setting) -> Iterator[Row]:

@@ -282,9 +282,9 @@ class Engine:
                 budget -= max(0, waiting - known) * WALK_NS
                 cost = cost_of(task)
                 if cost > SHORT_NS:
+                    # The first slice, too: who else is about to start can't be seen.
                     task.share = share_of(cost)
-                    if budget > task.share and self._is_crowded():
-                        budget = task.share
+                    budget = min(budget, task.share)
         task.running = True
         token = hush()
         try:
@@ -308,10 +308,6 @@ class Engine:
             # pause in it is not the pass's doing.
             self.queue.charge(task, budget)
             self._after(task, outcome)
-
-    def _is_crowded(self) -> bool:
-        """Whether others wait, as far as can be seen; the end of this turn always does."""
-        return not self.queue.empty() or len(getattr(self.loop, "_ready", ())) > 1
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all passes and discard the engine: the program is being stopped."""
