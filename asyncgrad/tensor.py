@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.autograd.passes import backward_from
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import check_bool, current, refuse_in_transform
-from asyncgrad.core.node import Edge, Node, shown
+from asyncgrad.core.node import Edge, Node, as_edge, shown
 from asyncgrad.core.variable import (
     ANY_DTYPE,
     AutogradMeta,
@@ -248,8 +248,7 @@ class Tensor(Variable):
     @property
     def grad_fn(self) -> Node | None:
         """The function that made the tensor, None for leaves."""
-        edge = self._edge_now()
-        return shown(edge.node if edge.__class__ is Edge else edge)
+        return shown(as_edge(self._edge_now()).node)
 
     def _edge_now(self) -> Any:
         """Where a computed tensor's gradient goes: a view whose base has changed is asked anew."""

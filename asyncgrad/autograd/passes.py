@@ -279,20 +279,9 @@ def grad(
                 )
             elif captured is None:
                 if materialize_grads:
-                    if isinstance(tensors[len(results)], GradientEdge):
-                        raise AutogradError(
-                            "materialize_grads cannot be used when the given input is a "
-                            "GradientEdge. Pass the tensor itself."
-                        )
-                    captured = within(zeros_of, facts)
-                    if create_graph:
-                        autograd_meta(captured).requires_grad = True
+                    captured = _zeros(tensors[len(results)], facts, create_graph, within)
                 elif not allow_unused:
-                    raise AutogradError(
-                        f"The differentiated Tensor at index {len(results)} appears to not have "
-                        f"been used in the graph. Set allow_unused=True if this is the desired "
-                        f"behavior."
-                    )
+                    raise _not_used(len(results))
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
@@ -315,6 +304,26 @@ def grad(
         task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, True)
     task.collect = collect
     return _start(task, priority, deadline)
+
+
+def _zeros(requested: Any, metadata: Any, create_graph: bool, within: Callable[..., Any]) -> Any:
+    """The gradient by a tensor that the outputs do not depend on."""
+    if isinstance(requested, GradientEdge):
+        raise AutogradError(
+            "materialize_grads cannot be used when the given input is a GradientEdge. Pass the "
+            "tensor itself."
+        )
+    zeros = within(zeros_of, metadata)
+    if create_graph:
+        autograd_meta(zeros).requires_grad = True
+    return zeros
+
+
+def _not_used(place: int) -> AutogradError:
+    return AutogradError(
+        f"The differentiated Tensor at index {place} appears to not have been used in the graph. "
+        f"Set allow_unused=True if this is the desired behavior."
+    )
 
 
 def _given(given: tuple[Any, ...], captured: Any, facts: Any) -> Any:

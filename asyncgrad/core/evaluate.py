@@ -15,7 +15,7 @@ from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit, commit_revocably
 from asyncgrad.core.kept import check_saved, node_metadata
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge
+from asyncgrad.core.node import as_edge
 from asyncgrad.core.saved import unpack_steps, values_as_tensors
 from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, wrap
 from asyncgrad.errors import AutogradError
@@ -232,7 +232,7 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
 
 def is_wanted(task: GraphTask, edge: Any) -> bool:
     """Whether the gradient along an edge is needed in this pass."""
-    return edge is not None and (edge.node if edge.__class__ is Edge else edge) in task.dependencies
+    return as_edge(edge).node in task.dependencies
 
 
 def _accumulate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Edge, Freed, Node, as_edge, refuse_freed
+from asyncgrad.core.node import Freed, Node, as_edge, refuse_freed
 from asyncgrad.core.variable import Variable, VersionCounter
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
@@ -45,17 +45,21 @@ def node_metadata(node: Node) -> Any:
 
 def watched(node: Node) -> dict[int, tuple[Any, int]]:
     """The version counters of what a table node has saved, with their versions, by position."""
-    guards, rule = node.guard, node.rule
+    rule = node.rule
     assert rule is not None
-    if guards is None:
-        return {}
-    versions = node.version
-    if guards.__class__ is not tuple:
-        guards, versions = (guards,), (versions,)
+    guards, versions = _guards(node)
     # As `Plan.save` lays them out: those of the inputs, and then the output's if it is saved.
     places = [position for position, where in rule.arrays if where >= 0]
     places += [position for position, where in rule.arrays if where < 0]
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
+
+
+def _guards(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The version counters of what a table node has saved, and their versions."""
+    guards = node.guard
+    if guards is None:
+        return (), ()
+    return (guards, node.version) if guards.__class__ is tuple else ((guards,), (node.version,))
 
 
 def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -167,18 +171,12 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
         return
     stack = [edge]
     while stack:
-        edge = stack.pop()
-        node = edge.node if edge.__class__ is Edge else edge
+        node = as_edge(stack.pop()).node
         if node is None or node.rule is None or node.sequence_nr <= since:
             continue
         following = node.following
         stack += following if following.__class__ is tuple else (following,)
-        guards = node.guard
-        if guards is None:
-            continue
-        versions = node.version
-        if guards.__class__ is not tuple:
-            guards, versions = (guards,), (versions,)
+        guards, versions = _guards(node)
         if counter not in guards:
             continue
         values = list(values_of(node))
@@ -203,16 +201,13 @@ def watch_result(edge: Any, result: Variable, counter: VersionCounter) -> None:
         result: what the node gave, whose values the changed tensor has now.
         counter: the changed tensor's.
     """
-    node = edge.node if edge.__class__ is Edge else edge
+    node = as_edge(edge).node
     if node is None or node.rule is None or all(where >= 0 for _, where in node.rule.arrays):
         return
-    guards = node.guard
-    if guards is None:
+    if node.guard is None:
         node.guard, node.version = counter, counter.value
         return
-    versions = node.version
-    if guards.__class__ is not tuple:
-        guards, versions = (guards,), (versions,)
+    guards, versions = _guards(node)
     own = [guard is result._counter for guard in guards]
     node.guard = tuple([counter if o else g for o, g in zip(own, guards, strict=True)])
     node.version = tuple([counter.value if o else v for o, v in zip(own, versions, strict=True)])

@@ -17,7 +17,7 @@ from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import Prepared, prepare
 from asyncgrad.core.evaluate import evaluate, modes_within
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, GraphRoot
+from asyncgrad.core.node import Edge, GraphRoot, as_edge
 from asyncgrad.core.variable import gradient_edge
 
 if TYPE_CHECKING:
@@ -239,8 +239,7 @@ class PassStreams:
             if not device.streamed:
                 elsewhere.append(staged)
                 continue
-            edge = gradient_edge(variable)
-            stream = stream_of(edge.node if edge.__class__ is Edge else edge)
+            stream = stream_of(as_edge(gradient_edge(variable)).node)
             within = partial(self.within, task, stream)
             self.install(task, stream)
             prepared = device.run_in(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.modes import Mode, current
-from asyncgrad.core.node import Edge
+from asyncgrad.core.node import as_edge
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -131,8 +131,7 @@ def leads_beyond(outputs: Any, arguments: Any) -> bool:
     pending = [gradient_edge(out) for out in outputs]
     seen: set[Any] = set()
     while pending:
-        edge = pending.pop()
-        node = edge.node if edge.__class__ is Edge else edge
+        node = as_edge(pending.pop()).node
         if node is None or node in seen:
             continue
         if node.__class__ is AccumulateGrad and node not in own:
