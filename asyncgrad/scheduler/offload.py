@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import copy_context
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.core.modes import current, install
@@ -53,7 +53,7 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.
         RuntimeError: if the function raises StopIteration or CancelledError itself.
-        TypeError: if it is a coroutine function.
+        TypeError: if the function returns a coroutine, which would run in no thread.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -65,11 +65,6 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
         >>> asyncio.run(main())
         6.0
     """
-    if iscoroutinefunction(function):
-        raise TypeError(
-            f"offload: {function!r} is a coroutine function, which would run on the loop and in no "
-            f"thread. Await it, and offload what it computes."
-        )
     stop = _Stop()
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
@@ -102,12 +97,19 @@ def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
     stop.check()
     install(current().replace(check=stop.check))
     try:
-        return call()
+        result = call()
     except (StopIteration, asyncio.CancelledError) as error:
         if stop.wanted:
             raise
         # Neither can be raised into a coroutine without meaning something else there.
         raise AutogradError(f"offload: the function raised {described(error)}") from error
+    if iscoroutine(result):
+        result.close()
+        raise TypeError(
+            f"offload: the function returned the coroutine {result.__qualname__}(), which would "
+            f"run on the loop and in no thread. Await it, and offload what it computes."
+        )
+    return result
 
 
 def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
