@@ -11,7 +11,7 @@ from functools import partial
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.locks import lasting_lock
+from asyncgrad.core.locks import lasting_lock, takings
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -26,8 +26,11 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from asyncgrad.core.variable import AutogradMeta
+
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
 _committing = lasting_lock()
+_waiting, _trying = takings(_committing), takings(_committing, wait=False)
 
 #: Elements that are not copied at one go.
 _LARGE = 1 << 18
@@ -151,76 +154,122 @@ def commit(
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
-    if not _committing.acquire(wait):
-        return False
-    try:
-        if recorded is not None:
-            _commit_recorded(staged, recorded)
-            for one in prepared:
-                _exchange(one)
-            return True
-        fresh = []
-        added = []
-        #: By what leaves have: the new sums of those whose sparse `.grad` has no place for more.
-        outgrown: dict[Any, Any] | None = None
-        for variable, gradient, owned in staged:
-            meta = variable._autograd or autograd_meta(variable)
-            metadata = variable._metadata
-            F = metadata.F
-            if gradient.__class__ is not F.array_type:
-                gradient = F.as_array(gradient)
-            if gradient.shape != metadata.shape:
-                _refuse(variable, gradient.shape)
-            grad = meta.grad
-            if grad is not None:
-                F.check_writeable(grad._array)
-                if gradient.dtype != grad._metadata.dtype:
-                    gradient = F.in_dtype(gradient, grad._metadata.dtype)
-                if gradient.__class__ is F.array_type and grad._array.__class__ is not F.array_type:
-                    if outgrown is None:
-                        outgrown = {}
-                    before = outgrown.get(meta, grad)._array
-                    outgrown[meta] = wrap(F.xp.add(before, gradient), grad._metadata)
+    for taken in _waiting if wait else _trying:
+        if not taken:
+            return False
+        try:
+            if recorded is not None:
+                _apply(_made_anew(staged, recorded), (), [])
+                for one in prepared:
+                    _exchange(one)
+                return True
+            fresh = []
+            added: list[tuple[Variable, Any, Any]] = []
+            #: By what leaves have: their sparse `.grad`, and what it will be.
+            sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
+            for variable, gradient, owned in staged:
+                meta = variable._autograd or autograd_meta(variable)
+                metadata = variable._metadata
+                F = metadata.F
+                if gradient.__class__ is not F.array_type:
+                    gradient = F.as_array(gradient)
+                if gradient.shape != metadata.shape:
+                    _refuse(variable, gradient.shape)
+                grad = meta.grad
+                if grad is not None:
+                    before = grad._array
+                    F.check_writeable(before)
+                    if gradient.dtype != grad._metadata.dtype:
+                        gradient = F.in_dtype(gradient, grad._metadata.dtype)
+                    if before.__class__ is not F.array_type:
+                        if sums is None:
+                            sums = {}
+                        elif meta in sums:
+                            before = sums[meta][1]
+                        sums[meta] = grad, F.xp.add(before, gradient)
+                        continue
+                    added.append((grad, gradient, [0]))
                     continue
-                added.append((grad, gradient))
-                continue
-            dtype = gradient.dtype
-            if (
-                meta.grad_dtype is None
-                and gradient.strides == variable._array.strides
-                and (dtype is metadata.dtype or dtype == metadata.dtype)
-                and (owned or gradient.size < _LARGE)
-            ):
-                if not owned:
-                    gradient = gradient.copy("K")
-            else:
-                dtype = grad_dtype(variable) or dtype
-                gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
-                if dtype != metadata.dtype:
-                    metadata = F.metadata_of(gradient)
-            fresh.append((meta, wrap(gradient, metadata)))
-        if outgrown is not None:
-            for meta, tensor in outgrown.items():
-                meta.grad = tensor
-        for meta, tensor in fresh:
-            if meta.grad is None:
-                meta.grad = tensor
-            else:
-                added.append((meta.grad, tensor._array))
-        for grad, gradient in added:
-            grad._metadata.F.add_into(grad._array, gradient)
-            bump_version(grad)
-        if prepared:
-            for one in prepared:
-                _exchange(one)
-    finally:
-        _committing.release()
+                dtype = gradient.dtype
+                if (
+                    meta.grad_dtype is None
+                    and gradient.strides == variable._array.strides
+                    and (dtype is metadata.dtype or dtype == metadata.dtype)
+                    and (owned or gradient.size < _LARGE)
+                ):
+                    if not owned:
+                        gradient = gradient.copy("K")
+                else:
+                    dtype = grad_dtype(variable) or dtype
+                    gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
+                    if dtype != metadata.dtype:
+                        metadata = F.metadata_of(gradient)
+                fresh.append((meta, wrap(gradient, metadata)))
+            replaced: Sequence[tuple[AutogradMeta, Any]] = ()
+            if sums is not None:
+                replaced = _outgrown(sums, added)
+            try:
+                _apply(replaced, fresh, added)
+            except BaseException:
+                # Nothing of it needs memory: an interrupt, which must not come between two leaves.
+                _apply(replaced, fresh, added)
+                raise
+            if prepared:
+                for one in prepared:
+                    _exchange(one)
+        finally:
+            _committing.release()
+        break
     return True
 
 
-def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any) -> None:
-    """The same for gradients that can be differentiated: every `.grad` becomes a new tensor."""
-    sums: dict[int, tuple[Any, Any]] = {}
+def _outgrown(
+    sums: dict[AutogradMeta, tuple[Variable, Any]], added: list[tuple[Variable, Any, Any]]
+) -> list[tuple[AutogradMeta, Any]]:
+    """Of sums with a sparse `.grad`, those that are arrays, as tensors; others join `added`."""
+    replaced = []
+    for meta, (grad, total) in sums.items():
+        if total.__class__ is grad._array.__class__:
+            added.append((grad, total, None))
+        else:
+            replaced.append((meta, wrap(total, grad._metadata)))
+    return replaced
+
+
+def _apply(
+    replaced: Sequence[tuple[AutogradMeta, Any]],
+    fresh: Sequence[tuple[AutogradMeta, Any]],
+    added: list[tuple[Variable, Any, Any]],
+) -> None:
+    """Let leaves have their gradients; called again, it does what an interrupt has left.
+
+    Args:
+        replaced: what leaves have, with another tensor in the place of `.grad`.
+        fresh: what leaves have that have no `.grad`, with what becomes it.
+        added: the `.grad`s of others, with what is added and, in a list, how much of that has been;
+            or with the rows that they will have, and None.
+    """
+    for meta, tensor in replaced:
+        meta.grad = tensor
+    for meta, tensor in fresh:
+        if meta.grad is None:
+            meta.grad = tensor
+        elif meta.grad is not tensor and all(one[1] is not tensor._array for one in added):
+            # The pass has reached this leaf twice.
+            added.append((meta.grad, tensor._array, [0]))
+    for grad, gradient, done in added:
+        if done is None:
+            grad._array.become(gradient)
+        else:
+            grad._metadata.F.add_into(grad._array, gradient, done)
+        bump_version(grad)
+
+
+def _made_anew(
+    staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
+) -> list[tuple[AutogradMeta, Any]]:
+    """Sums that can be differentiated: every `.grad` becomes a new tensor."""
+    sums: dict[int, tuple[AutogradMeta, Any]] = {}
     for variable, gradient, _ in staged:
         meta = autograd_meta(variable)
         if gradient._metadata.shape != variable._metadata.shape:
@@ -230,8 +279,7 @@ def _commit_recorded(staged: Sequence[tuple[Variable, Any, bool]], recorded: Any
             gradient = recorded.to(gradient, dtype)
         _, grad = sums.get(id(meta), (meta, meta.grad))
         sums[id(meta)] = (meta, _recorded_sum(variable, grad, gradient, recorded))
-    for meta, total in sums.values():
-        meta.grad = total
+    return list(sums.values())
 
 
 def _recorded_sum(variable: Variable, grad: Variable | None, gradient: Any, recorded: Any) -> Any:

@@ -26,7 +26,7 @@ _MOST = 64
 _times = 1
 
 
-def divided(length: int, part: int) -> Iterator[slice]:
+def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
     """Slices of a length, a tenth of a millisecond's work each.
 
     The end of a slice is a moment to lose core and interpreter. Where that has meant waiting, the
@@ -35,9 +35,9 @@ def divided(length: int, part: int) -> Iterator[slice]:
     Args:
         length: what is divided.
         part: the shortest slice.
+        start: where to begin.
     """
     global _times
-    start = 0
     while start < length:
         end = start + part * _times
         waited = perf_counter_ns() - thread_time_ns()

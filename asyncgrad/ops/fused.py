@@ -230,9 +230,9 @@ def blocks_of(array: Any) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def parts_of(array: Any) -> Iterator[slice]:
+def parts_of(array: Any, start: int = 0) -> Iterator[slice]:
     """Slices along the first axis that cut a large array where nothing is to stay in a cache."""
-    return divided(len(array), max(1, PART * len(array) // array.size))
+    return divided(len(array), max(1, PART * len(array) // array.size), start)
 
 
 def _runner(

@@ -107,13 +107,29 @@ class Raw:
         return add(value, gradient), True
 
     @quiet
-    def add_into(self, target: Any, gradient: Any) -> None:
-        """Add to an array in place."""
-        if target.size <= PART or gradient.__class__ is not np.ndarray:
-            self.xp.add(target, gradient, out=target, casting="same_kind")
-            return
-        for part in parts_of(target):
-            self.xp.add(target[part], gradient[part], out=target[part], casting="same_kind")
+    def add_into(self, target: Any, gradient: Any, done: list[int]) -> None:
+        """Add to an array in place what has not been added.
+
+        Args:
+            target: the array.
+            gradient: what is added; may be made of rows.
+            done: how far it has been, [0] at first. Python looks for signals after the calls that
+                add, and not between this note and those: it is right wherever an interrupt comes.
+        """
+        add = self.xp.add
+        if target.size > PART and gradient.__class__ is np.ndarray:
+            for part in parts_of(target, done[0]):
+                into, values = target[part], gradient[part]
+                done[0] = part.stop
+                add(into, values, into)
+        elif not done[0]:
+            if gradient.__class__ is Rows:
+                at, indices, values = np.add.at, gradient.indices, gradient.values
+                done[0] = 1
+                at(target, indices, values)
+            else:
+                done[0] = 1
+                add(target, gradient, target)
 
     def make_writeable(self, array: Any) -> bool:
         """See to it that each element of an array can be changed by itself; False if it can't."""

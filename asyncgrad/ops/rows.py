@@ -114,12 +114,15 @@ class Rows(NDArrayOperatorsMixin):
             self._refuse("assignment to elements")
         if isinstance(value, Rows):
             taken = value.copy() if value.shape == self.shape else self._refuse("another shape")
-            self.indices, self.coalesced = taken.indices, taken.coalesced
-            self.values = taken.values.astype(self.dtype, copy=False)
+            self.become(taken.astype(self.dtype, copy=False))
         elif np.any(value):
             self._refuse("assignment of an array")
         else:
             self.indices, self.values, self.coalesced = self.indices[:0], self.values[:0], True
+
+    def become(self, other: Rows) -> None:
+        """Take over the rows of another of this shape and dtype, which are not copied."""
+        self.indices, self.values, self.coalesced = other.indices, other.values, other.coalesced
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         """Refuse: that all zeros are made has to be asked for."""

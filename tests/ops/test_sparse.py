@@ -139,6 +139,27 @@ def test_failed_pass_leaves_a_sparse_gradient_alone():
     np.testing.assert_array_equal(dense(weight.grad), before)
 
 
+def test_no_leaf_has_its_gradient_where_the_sum_of_sparse_ones_finds_no_memory(monkeypatch):
+    first, table, last = ag.ones(4), ag.ones(5, 3), ag.ones(4)
+    leaves = [leaf.requires_grad_() for leaf in (first, table, last)]
+
+    def loss(*places):
+        rows = ag.nn.functional.embedding(ag.tensor(places), table, sparse=True)
+        return first.sum() + rows.sum() + last.sum()
+
+    def none_left(arrays):
+        raise MemoryError
+
+    loss(1, 2).backward()
+    before = [leaf.grad.to_dense().tolist() for leaf in leaves]
+    second = loss(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "concatenate", none_left)
+        with pytest.raises(MemoryError):
+            second.backward()
+    assert [leaf.grad.to_dense().tolist() for leaf in leaves] == before
+
+
 @pytest.mark.asyncio
 async def test_sparse_gradients_on_a_loop():
     weight = table(ag)
