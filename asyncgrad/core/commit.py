@@ -7,6 +7,8 @@ run after accumulation commit as they become ready, because that is what those h
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
 from functools import partial
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
 _committing = lasting_lock()
 _waiting, _trying = takings(_committing), takings(_committing, wait=False)
+
+#: Called, once, by whoever has committed: what is to be done when nobody does.
+_awaiting: deque[Callable[[], None]] = deque()
 
 #: Elements that are not copied at one go.
 _LARGE = 1 << 18
@@ -138,6 +143,7 @@ def commit(
     recorded: Any,
     wait: bool,
     prepared: Sequence[Prepared] = (),
+    before: Callable[[], None] | None = None,
 ) -> bool:
     """Add every staged gradient to its variable's `.grad`, or none.
 
@@ -147,6 +153,7 @@ def commit(
             be differentiated again; None where they are arrays.
         wait: block while another pass commits.
         prepared: what devices have computed already.
+        before: called first, when no other pass commits any more.
 
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
@@ -158,6 +165,8 @@ def commit(
         if not taken:
             return False
         try:
+            if before is not None:
+                before()
             if recorded is not None:
                 _apply(_made_anew(staged, recorded), (), [])
                 for one in prepared:
@@ -218,9 +227,27 @@ def commit(
                 for one in prepared:
                     _exchange(one)
         finally:
-            _committing.release()
+            try:
+                _committing.release()
+            finally:
+                if _awaiting:
+                    _tell()
         break
     return True
+
+
+def when_free(call: Callable[[], None]) -> None:
+    """Have a function called, once and by any thread, when nobody commits; that may be now."""
+    _awaiting.append(call)
+    if not _committing.locked():
+        _tell()
+
+
+def _tell() -> None:
+    while _awaiting:
+        with suppress(IndexError):
+            # Several threads may do so.
+            _awaiting.popleft()()
 
 
 def _outgrown(
@@ -291,28 +318,29 @@ def _recorded_sum(variable: Variable, grad: Variable | None, gradient: Any, reco
 
 
 def commit_revocably(
-    staged: Sequence[tuple[Variable, Any, bool]], recorded: Any, prepared: Sequence[Prepared] = ()
-) -> Callable[[], None]:
+    staged: Sequence[tuple[Variable, Any, bool]],
+    recorded: Any,
+    wait: bool,
+    prepared: Sequence[Prepared] = (),
+) -> Callable[[], None] | None:
     """Commit gradients so that it can be undone.
 
     Returns:
-        A function that puts every `.grad` back that nobody has changed since.
+        A function that puts every `.grad` back that nobody has changed since; None, with nothing
+        changed, where another pass commits and `wait` is false.
     """
     before: list[Any] = []
-    for variable, _, _ in staged:
-        meta = autograd_meta(variable)
-        grad = meta.grad
-        restore = None if grad is None else partial(_write, grad._array, grad._array.copy())
-        before.append((meta, grad, restore))
-    for one in prepared:
-        grad = one.grad
-        if grad is not None and one.kept is not None:
-            restore = partial(one.within, grad._metadata.F.assign, one.before, one.kept)
-        else:
-            # It will be exchanged: there is nothing to copy.
-            restore = partial(setattr, grad, "_array", one.before)
-        before.append((autograd_meta(one.staged[0]), grad, restore))
-    commit(staged, recorded, wait=True, prepared=prepared)
+
+    def remember() -> None:
+        for variable, _, _ in staged:
+            meta = autograd_meta(variable)
+            grad = meta.grad
+            restore = None if grad is None else partial(_write, grad._array, grad._array.copy())
+            before.append((meta, grad, restore))
+        before.extend((autograd_meta(one.staged[0]), one.grad, _restoring(one)) for one in prepared)
+
+    if not commit(staged, recorded, wait, prepared, remember):
+        return None
     after: list[Any] = [(meta.grad, version_of(meta.grad)) for meta, _, _ in before]
 
     def revoke() -> None:
@@ -330,6 +358,14 @@ def commit_revocably(
                     bump_version(grad)
 
     return revoke
+
+
+def _restoring(one: Prepared) -> Callable[[], None]:
+    """What puts the values of a `.grad` back that is going to change as it was prepared to."""
+    if one.grad is not None and one.kept is not None:
+        return partial(one.within, one.grad._metadata.F.assign, one.before, one.kept)
+    # It will be exchanged: there is nothing to copy.
+    return partial(setattr, one.grad, "_array", one.before)
 
 
 def _write(target: Any, values: Any) -> None:

@@ -7,6 +7,7 @@ hooks of each output, `retain_grad`, the capture, hooks before the node, the nod
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,10 @@ def conclude(task: GraphTask) -> Generator[Any, Any, None]:
     streams = task.streams
     prepared = [] if streams is None else streams.prepared
     shared = streams is not None and streams.shares(task)
-    revoke = commit_revocably(task.staged, task.recorded, prepared)
+    made = yield from _in_turn(
+        task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
+    )
+    revoke: Callable[[], None] = made
     task.staged.clear()
     prepared.clear()
     try:
@@ -108,6 +112,32 @@ _prepare: list[Callable[[], Any]] = []
 def bind_preparation(prepare: Callable[[], Any]) -> None:
     """Say what the context of a pass needs."""
     _prepare[:] = [prepare]
+
+
+#: Gives what can be awaited until nobody commits, where a loop must not be held; None elsewhere.
+_until_free: list[Callable[[GraphTask], Any]] = []
+
+
+def bind_turns(until_free: Callable[[GraphTask], Any]) -> None:
+    """Say how a pass waits for another one's commit."""
+    _until_free[:] = [until_free]
+
+
+def _in_turn(task: GraphTask, commit: Callable[[bool], Any]) -> Generator[Any, Any, Any]:
+    """Commit when no other pass does.
+
+    Args:
+        task: the pass.
+        commit: does so; told whether it may block, else it gives nothing where another one does.
+    """
+    made = commit(False)
+    while not made:
+        free = _until_free[0](task) if _until_free else None
+        if free is None:
+            return commit(True)
+        yield free
+        made = commit(False)
+    return made
 
 
 def modes_within(task: GraphTask) -> Any:
@@ -249,7 +279,7 @@ def _accumulate(
             task.staged.append((variable, gradient, owned))
         return
     if gradient is not None:
-        commit([(variable, gradient, owned)], task.recorded, wait=True)
+        yield from _in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
     for hook in tuple(hooks.values()):
         result = yield from awaited(hook(variable))
         if result is not None and result is not variable:

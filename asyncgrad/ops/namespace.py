@@ -148,7 +148,9 @@ class Raw:
 
     def check_writeable(self, array: Any) -> None:
         """Raise if gradients can't be added into an array."""
-        if not self.make_writeable(array):
+        # Mostly it is as it has to be, which takes no call to see.
+        is_open = not self.device.streamed and array.flags.writeable
+        if not is_open and not self.make_writeable(array):
             raise AutogradError(
                 "a gradient can't be accumulated: the array behind .grad is read-only. Set .grad "
                 "to None or to a tensor that owns its memory."

@@ -5,9 +5,10 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.evaluate import bind_preparation
+from asyncgrad.core.evaluate import bind_preparation, bind_turns
 from asyncgrad.core.modes import current
 from asyncgrad.devices.quiet import hush
+from asyncgrad.scheduler.coroutines import until_free
 from asyncgrad.scheduler.ending import check_deadline
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import BackwardFuture
@@ -61,6 +62,11 @@ def awaits(task: GraphTask | None) -> bool:
     return task is not None and task.future is not None and _get_running_loop() is not None
 
 
+def _until_free(task: GraphTask) -> Any:
+    """What a pass on the running loop awaits before it commits; None where it may block."""
+    return until_free() if awaits(task) else None
+
+
 def check_awaited(name: str) -> None:
     """Raise if the current task has started a pass that it has not awaited."""
     loop = _get_running_loop()
@@ -70,3 +76,4 @@ def check_awaited(name: str) -> None:
 
 # Hooks and Functions run in the context of their pass: NumPy is silent there, too.
 bind_preparation(hush)
+bind_turns(_until_free)

@@ -181,3 +181,9 @@ def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., None], *fac
     """Hand something to the loop from another thread, if there still is one."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(report, *facts)
+
+
+def settle(waiting: asyncio.Future[None]) -> None:
+    """Let nobody wait for a future any more."""
+    if not waiting.done():
+        waiting.set_result(None)

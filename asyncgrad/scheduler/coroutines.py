@@ -6,8 +6,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
 from asyncgrad.records import NamedTuple
+from asyncgrad.scheduler.away import settle, tell_loop
 from asyncgrad.scheduler.ending import is_stop, stopped_by
 
 if TYPE_CHECKING:
@@ -130,6 +132,15 @@ async def wait_for_node(awaitable: Any) -> Any:
     install(current().replace(in_node=False))
     # What happens to the pass meanwhile is its owner's to see; cancelled here, the node is.
     return await awaitable
+
+
+async def until_free() -> None:
+    """Wait until no pass commits, in any thread; another one may by the time that this is known."""
+    loop = asyncio.get_running_loop()
+    free = loop.create_future()
+    when_free(partial(tell_loop, loop, settle, free))
+    # Cancelled here, nothing has been committed; who calls finds the future done and leaves it so.
+    await free
 
 
 def discard(suspended: Suspended) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncgrad.scheduler.away import tell_loop
+from asyncgrad.scheduler.away import settle, tell_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -64,14 +64,9 @@ async def shut_down(engine: Engine) -> None:
         # Nothing waits for a turn any more; cancelled here, the loop ends the worker.
         await asyncio.wait([worker])
     gone = loop.create_future()
-    engine.close(partial(tell_loop, loop, _set, gone))
+    engine.close(partial(tell_loop, loop, settle, gone))
     # They run what was offloaded to its end. Cancelled here, they do so all the same.
     await gone
     while engine.away.threads.alive():  # noqa: ASYNC110  nobody announces it
         # The last one has taken its leave, and needs some microseconds to go.
         await asyncio.sleep(0)
-
-
-def _set(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)

@@ -1,0 +1,117 @@
+"""One pass commits at a time: those that run on a loop do not hold it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from passes import leaf, others, settle
+
+import asyncgrad as ag
+from asyncgrad.core.commit import commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+
+@contextmanager
+def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None], None, None]:
+    """A commit in another thread, which goes on when it is told to, at the latest at the end."""
+    holds, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holds.set()
+        goes_on.wait()
+
+    thread = threading.Thread(target=commit, args=(staged, None, True, (), hold))
+    thread.start()
+    holds.wait()
+
+    def end() -> None:
+        goes_on.set()
+        thread.join()
+
+    try:
+        yield end
+    finally:
+        end()
+
+
+def behind_hook(x: ag.Tensor) -> Any:
+    """A pass with a hook that runs after accumulation."""
+    x.register_post_accumulate_grad_hook(lambda leaf: None)
+    return x.sum()
+
+
+def with_callback(x: ag.Tensor) -> Any:
+    """A pass with a function to be called at its end."""
+    y = x * 1.0
+    y.register_hook(lambda gradient: ag.autograd.graph.queue_callback(lambda: None))
+    return y.sum()
+
+
+KINDS = [behind_hook, with_callback, ag.sum]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_loop_turns_while_another_pass_commits(kind: Callable[..., Any]) -> None:
+    x = leaf()
+    with another_commits() as end:
+        future = kind(x).backward()
+        await settle()
+        assert not future.done()
+        assert x.grad is None
+        end()
+        await future
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", KINDS[:2])
+async def test_a_pass_that_waits_for_its_turn_can_be_cancelled(kind: Callable[..., Any]) -> None:
+    x = leaf()
+    with another_commits():
+        future = kind(x).backward()
+        await settle()
+        assert future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert not others()
+    assert x.grad is None
+    await kind(x).backward()
+    assert x.grad is not None
+
+
+def test_what_another_pass_adds_meanwhile_is_not_taken_back() -> None:
+    """A callback fails, and its pass's own gradients are taken back: those alone."""
+    x = leaf()
+    x.grad = ag.zeros_like(x)
+    y = x * 1.0
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    y.register_hook(lambda gradient: ag.autograd.graph.queue_callback(fail))
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            y.sum().backward()
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    with another_commits(((x, (x.detach() * 5.0)._array, True),)) as end:
+        thread.start()
+        while sys._current_frames()[thread.ident or 0].f_code.co_name != "commit":
+            pass
+        end()
+    thread.join()
+    assert len(errors) == 1
+    assert x.grad.tolist() == [5.0, 5.0, 5.0]
