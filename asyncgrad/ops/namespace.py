@@ -116,7 +116,8 @@ class Raw:
             done: how far it has been, [0] at first. Python looks for signals after the calls that
                 add, and not between this note and those: it is right wherever an interrupt comes.
         """
-        add = self.xp.add
+        # On the host NumPy's own: functions in Python look for signals before they do anything.
+        add = self.xp.add if self.device.streamed else np.add
         if target.size > PART and gradient.__class__ is np.ndarray:
             for part in parts_of(target, done[0]):
                 into, values = target[part], gradient[part]

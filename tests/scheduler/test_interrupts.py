@@ -14,7 +14,7 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
 from asyncgrad.core import variable as variables
-from asyncgrad.devices import cores
+from asyncgrad.devices import cores, pool
 from asyncgrad.ops import fused, namespace, rows
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 #: Whose code is interrupted.
-FILES = {module.__file__ for module in (commits, cores, fused, namespace, rows)}
+FILES = {module.__file__ for module in (commits, cores, fused, namespace, pool, rows)}
 #: After these Python looks for signals; `for` and `with` call without it.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 
