@@ -23,4 +23,3 @@ class AccumulateGrad(Node):
     rule = None
     saved = None
     guard = None
-    cost = 500

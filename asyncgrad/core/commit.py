@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 #: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
 _committing = lasting_lock()
-_waiting, _trying = takings(_committing), takings(_committing, wait=False)
 
 #: Called, once, by whoever has committed: what is to be done when nobody does.
 _awaiting: deque[Callable[[], None]] = deque()
@@ -161,7 +160,7 @@ def commit(
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
-    for taken in _waiting if wait else _trying:
+    for taken in takings(_committing, wait):
         if not taken:
             return False
         try:

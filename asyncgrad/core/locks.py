@@ -25,12 +25,12 @@ def lasting_lock() -> Lock:
     return lock
 
 
-def takings(lock: Lock, *, wait: bool = True) -> Iterator[bool]:
+def takings(lock: Lock, wait: bool) -> Iterator[bool]:
     """What takes a lock whenever it is asked for its next value, without an end.
 
     After a call Python looks for signals: a handler that raises just when `acquire` has returned
     leaves a lock that nobody gives back. After the step of a `for` it does not, so that a `try`
-    that begins there is in time. `with` is, too, and takes twice as long.
+    that begins there is in time. `with` is, too, but always waits.
 
     Returns:
         True each time it was taken; without `wait` False where another thread has it.

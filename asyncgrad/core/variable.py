@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.locks import lasting_lock, takings
+from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, as_edge, extras_of
 from asyncgrad.core.views import VersionCounter as VersionCounter
 from asyncgrad.core.views import View, refuse_change, stop_retaining
@@ -87,7 +87,6 @@ class Variable:
 
 #: Creating an accumulator: two threads never make two.
 _accumulators = lasting_lock()
-_creating = takings(_accumulators)
 #: Makes the tensor that users see from an array and its metadata; bound by `tensor`.
 _face: list[type[Variable]] = [Variable]
 
@@ -156,26 +155,25 @@ def gradient_edge(variable: Variable) -> Any:
     if meta.inference:
         # No gradient flows to a tensor made in inference mode, whatever it says that it requires.
         return None
-    for _ in _creating:
-        try:
-            latest = meta.accumulator
-            if latest is not reference and latest is not None:
-                # Another thread has been quicker.
-                accumulator = latest()
-                if accumulator is not None:
-                    return accumulator
-            accumulator = AccumulateGrad()
-            accumulator.following = ()
-            accumulator.topological_nr = 0
-            accumulator.sequence_nr = MAX_SEQUENCE_NR
-            accumulator.output_metadata = variable._metadata
-            accumulator.extras = meta.extras
-            accumulator.variable = variable
-            meta.accumulator = ref(accumulator)
-            return accumulator
-        finally:
-            _accumulators.release()
-    return None  # Not reached.
+    # Not `acquire` and `try`: an interrupt between the two would leave it taken.
+    with _accumulators:
+        latest = meta.accumulator
+        if latest is not reference and latest is not None:
+            # Another thread has been quicker.
+            accumulator = latest()
+            if accumulator is not None:
+                return accumulator
+        accumulator = AccumulateGrad()
+        accumulator.following = ()
+        accumulator.topological_nr = 0
+        accumulator.sequence_nr = MAX_SEQUENCE_NR
+        accumulator.output_metadata = metadata = variable._metadata
+        # Counts where hooks see the gradient or wait for its commit.
+        accumulator.cost = metadata.cost
+        accumulator.extras = meta.extras
+        accumulator.variable = variable
+        meta.accumulator = ref(accumulator)
+        return accumulator
 
 
 #: The stored edge of a view, made anew from its base; bound by `ops.in_place`.

@@ -41,6 +41,14 @@ def another_commits(staged: tuple[Any, ...] = ()) -> Generator[Callable[[], None
         end()
 
 
+def commits(thread: threading.Thread) -> bool:
+    """Whether a thread is in a commit."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code is not commit.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 def behind_hook(x: ag.Tensor) -> Any:
     """A pass with a hook that runs after accumulation."""
     x.register_post_accumulate_grad_hook(lambda leaf: None)
@@ -88,6 +96,19 @@ async def test_a_pass_that_waits_for_its_turn_can_be_cancelled(kind: Callable[..
     assert x.grad is not None
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [3, 1_000_000])
+async def test_a_large_leaf_is_committed_in_a_thread_where_a_hook_waits_for_it(size: int) -> None:
+    x = leaf(size)
+    seen: list[str] = []
+    x.register_post_accumulate_grad_hook(lambda _: seen.append(threading.current_thread().name))
+    await x.sum().backward()
+    assert x.grad is not None
+    assert x.grad.sum().item() == size
+    (where,) = seen
+    assert where.startswith("asyncgrad") == (size > 3)
+
+
 def test_what_another_pass_adds_meanwhile_is_not_taken_back() -> None:
     """A callback fails, and its pass's own gradients are taken back: those alone."""
     x = leaf()
@@ -109,7 +130,7 @@ def test_what_another_pass_adds_meanwhile_is_not_taken_back() -> None:
     thread = threading.Thread(target=run)
     with another_commits(((x, (x.detach() * 5.0)._array, True),)) as end:
         thread.start()
-        while sys._current_frames()[thread.ident or 0].f_code.co_name != "commit":
+        while not commits(thread):
             pass
         end()
     thread.join()
