@@ -142,7 +142,7 @@ def commit(
     recorded: Any,
     wait: bool,
     prepared: Sequence[Prepared] = (),
-    before: Callable[[], None] | None = None,
+    begin: Callable[[], None] | None = None,
 ) -> bool:
     """Add every staged gradient to its variable's `.grad`, or none.
 
@@ -152,7 +152,7 @@ def commit(
             be differentiated again; None where they are arrays.
         wait: block while another pass commits.
         prepared: what devices have computed already.
-        before: called first, when no other pass commits any more.
+        begin: called first, when no other pass commits any more.
 
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
@@ -164,67 +164,20 @@ def commit(
         if not taken:
             return False
         try:
-            if before is not None:
-                before()
-            if recorded is not None:
-                _apply(_made_anew(staged, recorded), (), [])
-                for one in prepared:
-                    _exchange(one)
-                return True
-            fresh = []
-            added: list[tuple[Variable, Any, Any]] = []
-            #: By what leaves have: their sparse `.grad`, and what it will be.
-            sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
-            for variable, gradient, owned in staged:
-                meta = variable._autograd or autograd_meta(variable)
-                metadata = variable._metadata
-                F = metadata.F
-                if gradient.__class__ is not F.array_type:
-                    gradient = F.as_array(gradient)
-                if gradient.shape != metadata.shape:
-                    _refuse(variable, gradient.shape)
-                grad = meta.grad
-                if grad is not None:
-                    before = grad._array
-                    F.check_writeable(before)
-                    if gradient.dtype != grad._metadata.dtype:
-                        gradient = F.in_dtype(gradient, grad._metadata.dtype)
-                    if before.__class__ is not F.array_type:
-                        if sums is None:
-                            sums = {}
-                        elif meta in sums:
-                            before = sums[meta][1]
-                        sums[meta] = grad, F.xp.add(before, gradient)
-                        continue
-                    added.append((grad, gradient, [0]))
-                    continue
-                dtype = gradient.dtype
-                if (
-                    meta.grad_dtype is None
-                    and gradient.strides == variable._array.strides
-                    and (dtype is metadata.dtype or dtype == metadata.dtype)
-                    and (owned or gradient.size < _LARGE)
-                ):
-                    if not owned:
-                        gradient = gradient.copy("K")
-                else:
-                    dtype = grad_dtype(variable) or dtype
-                    gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
-                    if dtype != metadata.dtype:
-                        metadata = F.metadata_of(gradient)
-                fresh.append((meta, wrap(gradient, metadata)))
-            replaced: Sequence[tuple[AutogradMeta, Any]] = ()
-            if sums is not None:
-                replaced = _outgrown(sums, added)
+            if begin is not None:
+                begin()
+            if recorded is None:
+                replaced, fresh, added = _changes(staged)
+            else:
+                replaced, fresh, added = _made_anew(staged, recorded), [], []
             try:
                 _apply(replaced, fresh, added)
             except BaseException:
                 # Nothing of it needs memory: an interrupt, which must not come between two leaves.
                 _apply(replaced, fresh, added)
                 raise
-            if prepared:
-                for one in prepared:
-                    _exchange(one)
+            for one in prepared:
+                _exchange(one)
         finally:
             try:
                 _committing.release()
@@ -233,6 +186,53 @@ def commit(
                     _tell()
         break
     return True
+
+
+def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, Any]:
+    """What is to be done, as `_apply` takes it: all that can fail or needs memory has been done."""
+    fresh = []
+    added: list[tuple[Variable, Any, Any]] = []
+    #: By what leaves have: their sparse `.grad`, and what it will be.
+    sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
+    for variable, gradient, owned in staged:
+        meta = variable._autograd or autograd_meta(variable)
+        metadata = variable._metadata
+        F = metadata.F
+        if gradient.__class__ is not F.array_type:
+            gradient = F.as_array(gradient)
+        if gradient.shape != metadata.shape:
+            _refuse(variable, gradient.shape)
+        grad = meta.grad
+        if grad is not None:
+            before = grad._array
+            F.check_writeable(before)
+            if gradient.dtype != grad._metadata.dtype:
+                gradient = F.in_dtype(gradient, grad._metadata.dtype)
+            if before.__class__ is not F.array_type:
+                if sums is None:
+                    sums = {}
+                elif meta in sums:
+                    before = sums[meta][1]
+                sums[meta] = grad, F.xp.add(before, gradient)
+                continue
+            added.append((grad, gradient, [0]))
+            continue
+        dtype = gradient.dtype
+        if (
+            meta.grad_dtype is None
+            and gradient.strides == variable._array.strides
+            and (dtype is metadata.dtype or dtype == metadata.dtype)
+            and (owned or gradient.size < _LARGE)
+        ):
+            if not owned:
+                gradient = gradient.copy("K")
+        else:
+            dtype = grad_dtype(variable) or dtype
+            gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
+            if dtype != metadata.dtype:
+                metadata = F.metadata_of(gradient)
+        fresh.append((meta, wrap(gradient, metadata)))
+    return [] if sums is None else _outgrown(sums, added), fresh, added
 
 
 def when_free(call: Callable[[], None]) -> None:
