@@ -89,10 +89,9 @@ def conclude(task: GraphTask) -> Generator[Any, Any, None]:
     streams = task.streams
     prepared = [] if streams is None else streams.prepared
     shared = streams is not None and streams.shares(task)
-    made = yield from _in_turn(
+    revoke: Callable[[], None] = yield from _in_turn(
         task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
     )
-    revoke: Callable[[], None] = made
     task.staged.clear()
     prepared.clear()
     try:
@@ -130,13 +129,11 @@ def _in_turn(task: GraphTask, commit: Callable[[bool], Any]) -> Generator[Any, A
         task: the pass.
         commit: does so; told whether it may block, else it gives nothing where another one does.
     """
-    made = commit(False)
-    while not made:
+    while not (made := commit(False)):
         free = _until_free[0](task) if _until_free else None
         if free is None:
             return commit(True)
         yield free
-        made = commit(False)
     return made
 
 

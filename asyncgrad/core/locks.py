@@ -1,4 +1,4 @@
-"""The one thing of `threading` that the graph needs, and how it is taken on the hot path."""
+"""The one thing of `threading` that the graph needs, and how no signal leaves it taken."""
 
 from __future__ import annotations
 
