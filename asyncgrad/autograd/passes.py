@@ -267,10 +267,19 @@ def grad(
         results: list[Any] = []
         captured: Any
         for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905  quicker
-            used = captured is not None
-            if captured.__class__ is facts.F.array_type and (
-                captured.dtype is facts.dtype or captured.dtype == facts.dtype
+            leads_to_leaf = edge.__class__ is AccumulateGrad
+            if (
+                is_plain
+                and captured.__class__ is facts.F.array_type
+                and captured.dtype is facts.dtype
+                and facts.size != 1
+                and (not leads_to_leaf or edge.variable._autograd.grad_dtype is None)
             ):
+                # Mostly nothing is to be asked but this.
+                results.append(wrap(captured, facts))
+                continue
+            used = captured is not None
+            if captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
                 if facts.size == 1 and captured is ONES.get(facts):
                     captured = captured.copy()  # type: ignore[union-attr]
                 # What was given and has come through as it was is given back.
@@ -285,10 +294,8 @@ def grad(
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
-            if edge.__class__ is AccumulateGrad and captured is not None:
-                meta: Any = edge.variable._autograd
-                if meta.grad_dtype is not None or captured._metadata is not facts:
-                    captured = _in_dtype(captured, grad_dtype(edge.variable), within)
+            if leads_to_leaf and captured is not None:
+                captured = _in_dtype(captured, grad_dtype(edge.variable), within)
             if level is not None and used:
                 captured = batch_of(captured, level)
             results.append(captured)
@@ -302,6 +309,7 @@ def grad(
             task = _graph_task(roots, gradients, retain_graph, create_graph, edges, True)
     else:
         task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, True)
+    is_plain = given is None and level is None
     task.collect = collect
     return _start(task, priority, deadline)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot
+from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, GraphRoot, as_edge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from asyncgrad.core.node import Node
 
 _NONE: frozenset[Any] = frozenset()
+#: What is captured of leaves, by the place of the result.
+_FIRST_INPUTS = tuple([((0, place),) for place in range(200)])
+_LEAVES = {AccumulateGrad}
 
 
 class ExecInfo:
@@ -31,23 +35,20 @@ class ExecInfo:
         self.needed: Any = _NONE
         #: Those of them that lead to something not wanted, too.
         self.trimmed: Any = _NONE
+        oldest, newest = 0, 0
+        # Mostly leaves are requested, each once.
+        captures = dict(zip(edges, _FIRST_INPUTS))  # noqa: B905  quicker
+        if len(captures) != len(edges) or set(map(type, edges)) != _LEAVES:
+            captures.clear()
+            oldest = MAX_SEQUENCE_NR
+            node: Any
+            for place, edge in enumerate(edges):
+                node, input_nr = as_edge(edge)
+                number = node.topological_nr
+                oldest, newest = min(oldest, number), max(newest, number)
+                captures[node] = (*captures.get(node, ()), (input_nr, place))
         #: For captured nodes: pairs of an input and the place of the result it is captured for.
-        self.captures: dict[Any, tuple[tuple[int, int], ...]] = {}
-        captures = self.captures
-        oldest, newest = MAX_SEQUENCE_NR, 0
-        for place, edge in enumerate(edges):
-            node, input_nr = edge, 0
-            if edge.__class__ is Edge:
-                node, input_nr = edge
-            number = node.topological_nr
-            if number < oldest:
-                oldest = number
-            if number > newest:
-                newest = number
-            if node in captures:
-                captures[node] += ((input_nr, place),)
-            else:
-                captures[node] = ((input_nr, place),)
+        self.captures: dict[Any, tuple[tuple[int, int], ...]] = captures
         #: Nothing with a smaller topological number can lead to what is requested.
         self.oldest = oldest if edges else 0
         #: Something else than a leaf is requested.

@@ -36,6 +36,7 @@ from asyncgrad.core.node import (
     Freed,
     GraphRoot,
     Node,
+    OpNode,
     as_edge,
     refuse_freed,
 )
@@ -347,30 +348,27 @@ class GraphTask:
                 following = node.following
                 node = None
                 child: Any
-                if following.__class__ is tuple:
-                    for edge in following:
-                        if edge is not None:
-                            child = edge.node if edge.__class__ is Edge else edge
-                            if child in dependencies:
-                                dependencies[child] += 1
-                                continue
-                            dependencies[child] = 1
-                            if child.following:
-                                if node is None:
-                                    node = child
-                                else:
-                                    stack.append(child)
-                            elif requested is not None and child not in requested:
-                                self.all_requested = False
-                                return True
-                elif following is not None:
-                    child = following.node if following.__class__ is Edge else following
-                    if child in dependencies:
-                        dependencies[child] += 1
+                if following.__class__ is OpNode:
+                    # The usual case, a chain: nodes of the table always lead on.
+                    if following in dependencies:
+                        dependencies[following] += 1
                     else:
+                        dependencies[following] = 1
+                        node = following
+                elif following is not None:
+                    for edge in following if following.__class__ is tuple else (following,):
+                        if edge is None:
+                            continue
+                        child = edge.node if edge.__class__ is Edge else edge
+                        if child in dependencies:
+                            dependencies[child] += 1
+                            continue
                         dependencies[child] = 1
                         if child.following:
-                            node = child
+                            if node is None:
+                                node = child
+                            else:
+                                stack.append(child)
                         elif requested is not None and child not in requested:
                             self.all_requested = False
                             return True
@@ -458,18 +456,14 @@ class GraphTask:
                 self._run_carefully(node, gradient, owned)
                 node = None
                 continue
-            if (
-                (inner or rule is None)
-                and captures is not None
-                and node in captures
-                and self._capture(node, gradient)
-            ):
-                node = None
-                continue
-            if rule is None:
-                self._run_carefully(node, gradient, owned)
-                node = None
-                continue
+            if inner or rule is None:
+                if captures is not None and node in captures and self._capture(node, gradient):
+                    node = None
+                    continue
+                if rule is None:
+                    self._run_carefully(node, gradient, owned)
+                    node = None
+                    continue
             try:
                 following = node.following
                 if gradient is None:
@@ -513,40 +507,26 @@ class GraphTask:
                     value = received[place]
                     place += 1
                     waiting = dependencies.pop(target, 0)
-                    if (
-                        waiting == 1
-                        and target.__class__ is AccumulateGrad
-                        and target not in buffers
-                    ):
-                        if target.extras is not None:
-                            self._put_back(target, value, owned)
-                        elif captures is None:
-                            if value is not None:
-                                self.staged.append((target.variable, value, owned))
-                        elif target in captures:
-                            for _, wanted in captures[target]:
-                                self.captured[wanted] = value
-                    elif (
-                        waiting == 1
-                        and target not in buffers
-                        and target.output_metadata.__class__ is not tuple
-                    ):
-                        if (
-                            inner
-                            and captures is not None
-                            and target.extras is None
-                            and target in captures
-                            and self._capture(target, value)
-                        ):
+                    if waiting == 1 and target not in buffers:
+                        if target.__class__ is AccumulateGrad:
+                            if target.extras is not None:
+                                self._put_back(target, value, owned)
+                            elif captures is None:
+                                if value is not None:
+                                    self.staged.append((target.variable, value, owned))
+                            elif target in captures:
+                                for _, wanted in captures[target]:
+                                    self.captured[wanted] = value
                             continue
-                        if node is None:
-                            node, gradient = target, value
-                        else:
-                            self._put_back(target, value, owned)
-                    else:
-                        if waiting:
-                            dependencies[target] = waiting
-                        self._deliver(producer, (target,), (value,), owned)
+                        if target.output_metadata.__class__ is not tuple:
+                            if node is None:
+                                node, gradient = target, value
+                            else:
+                                self._put_back(target, value, owned)
+                            continue
+                    if waiting:
+                        dependencies[target] = waiting
+                    self._deliver(producer, (target,), (value,), owned)
                 if node is not None and ready and -ready[0][0] > node.sequence_nr:
                     self._put_back(node, gradient, owned)
                     node = None
