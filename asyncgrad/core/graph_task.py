@@ -423,8 +423,11 @@ class GraphTask:
                 _, _, node, gradient, owned = heappop(ready)
             rule = node.rule
             if rule is None:
-                if node.__class__ is AccumulateGrad and node.extras is None and captures is None:
-                    if gradient is not None:
+                if node.__class__ is AccumulateGrad and node.extras is None:
+                    if captures is not None:
+                        for _, wanted in captures.get(node, ()):
+                            self.captured[wanted] = gradient
+                    elif gradient is not None:
                         self.staged.append((node.variable, gradient, owned))
                     node = None
                     continue
