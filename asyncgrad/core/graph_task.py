@@ -391,6 +391,8 @@ class GraphTask:
         """
         if self.streams is not None:
             return self._run_on_streams(budget, thread=thread)
+        if self.state is not RUNNING:
+            return self.outcome()
         ready = self.ready
         dependencies = self.dependencies
         buffers = self.not_ready
@@ -408,7 +410,8 @@ class GraphTask:
         inbox = self.inbox
         launched = self.launched
         whole = budget
-        while self.state is running:
+        # A pass that stops running has nothing ready any more.
+        while True:
             if inbox:
                 if node is not None:
                     self._put_back(node, gradient, owned)
@@ -530,15 +533,12 @@ class GraphTask:
                     if waiting:
                         dependencies[target] = waiting
                     self._deliver(producer, (target,), (value,), owned)
+                    if self.state is not running:
+                        node = None
+                        break
                 if node is not None and ready and -ready[0][0] > node.sequence_nr:
                     self._put_back(node, gradient, owned)
                     node = None
-                continue
-            if following.__class__ is Edge:
-                self._deliver(
-                    node, (following,), (received,), rule.fresh or (owned and rule.passes)
-                )
-                node = None
                 continue
             waiting = dependencies.pop(following, 0)
             if waiting == 1 and following not in buffers:
@@ -555,9 +555,7 @@ class GraphTask:
                 continue
             if waiting:
                 dependencies[following] = waiting
-                self._deliver(
-                    node, (following,), (received,), rule.fresh or (owned and rule.passes)
-                )
+            self._deliver(node, (following,), (received,), rule.fresh or (owned and rule.passes))
             node = None
         return self.outcome()
 
