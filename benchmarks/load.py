@@ -45,10 +45,10 @@ BUSY = 4.0
 
 
 def measure_many(setting: Setting) -> Iterator[Row]:
-    """1,000 concurrent small passes, forward and backward, all started at once.
+    """1,000 concurrent small passes, forward and backward: all started at once, and in turns.
 
-    Making so many tasks holds the loop for longer than is allowed, whatever they do: so the lag is
-    measured with tasks that are started in several turns, too, as requests are.
+    Making so many tasks holds the loop for longer than is allowed, whatever they do (the side of
+    "empty tasks"): so all is measured with tasks that come in several turns, too, as requests do.
     """
     count = 100 if setting.quick else 1000
     ours = Layers.of(ag, batch=8, width=64, depth=4)
@@ -75,7 +75,7 @@ def measure_many(setting: Setting) -> Iterator[Row]:
             latencies.append(time.perf_counter() - start)
         return latencies
 
-    async def concurrently(one: Callable[[], Any], group: int = count) -> list[float]:
+    async def concurrently(one: Callable[[], Any], group: int) -> list[float]:
         start = time.perf_counter()
 
         async def timed() -> float:
@@ -90,69 +90,65 @@ def measure_many(setting: Setting) -> Iterator[Row]:
                 tasks.append(together.create_task(timed()))
         return [task.result() for task in tasks]
 
+    ways = {
+        "asyncgrad": of_asyncgrad,
+        "to_thread": of_thread,
+        "to_thread, forward too": all_in_thread,
+        "empty tasks": partial(asyncio.sleep, 0),
+    }
+    starts = {"at once": count, f"{GROUP} a turn": GROUP}
     with event_loop(setting.loop) as run:
         check_equal(
             "many",
             [gradient.numpy() for gradient in run(of_asyncgrad)],
             [gradient.numpy() for gradient in of_torch()],
         )
-        sides: dict[str, Callable[[], Any]] = {
-            "asyncgrad": lambda: run(lambda: watched(lambda: concurrently(of_asyncgrad)))
+        works: dict[str, Callable[[], Any]] = {
+            f"{name} {figure}": partial(concurrently, way, group)
+            for figure, group in starts.items()
+            for name, way in ways.items()
         }
-        for name, work in (
-            ("to_thread", lambda: concurrently(of_thread)),
-            ("to_thread, forward too", lambda: concurrently(all_in_thread)),
-            ("inline", one_after_another),
-        ):
-            sides[name] = with_torch_threads(1, lambda work=work: run(lambda: watched(work)))
-        # What a thousand tasks are by themselves: asyncio's own share of the lag.
-        for name, one in (("empty tasks", partial(asyncio.sleep, 0)), ("asyncgrad", of_asyncgrad)):
-            for group in (count, GROUP):
-                side = f"{name}, {group}"
-                sides[side] = lambda one=one, group=group: run(
-                    lambda: watched(lambda: concurrently(one, group))
-                )
-        del sides[f"asyncgrad, {count}"]
+        works["inline"] = one_after_another
+        sides: dict[str, Callable[[], Any]] = {
+            name: with_torch_threads(1, lambda work=work: run(lambda: watched(work)))
+            for name, work in works.items()
+        }
         sides["idle"] = lambda: run(lambda: idle(0.2))
         samples = interleave(sides, setting.repetitions(16))
-    of_empty = samples.pop(f"empty tasks, {count}")
-    few = {side: samples.pop(f"{side}, {GROUP}") for side in ("asyncgrad", "empty tasks")}
-    few["idle"] = samples["idle"]
-    seen = {name: each for name, each in samples.items() if name != "idle"}
-    throughput = {name: [count / one.seconds for one in each] for name, each in seen.items()}
-    latency = {
-        name: [percentile(sorted(one.result), 99) for one in each] for name, each in seen.items()
-    }
-    for to, to_reach in (("to_thread", 3.5), ("to_thread, forward too", None), ("inline", 1.0)):
-        yield compared(
-            "many",
-            f"{count:,} small passes at once: throughput",
-            throughput,
-            ours="asyncgrad",
-            to=to,
-            unit="passes/s",
-            scale=1.0,
-            to_reach=to_reach,
-            at_least=True,
-        )
-    for to, to_reach in (("to_thread", 0.35), ("to_thread, forward too", None)):
-        yield compared(
-            "many",
-            f"{count:,} small passes at once: p99 latency",
-            latency,
-            ours="asyncgrad",
-            to=to,
-            to_reach=to_reach,
-        )
-    samples["empty tasks"] = of_empty
-    for figure, each in (("at once", samples), (f"{GROUP} a turn", few)):
+    idling, inline = samples["idle"], samples["inline"]
+    for figure in starts:
+        seen = {name: samples[f"{name} {figure}"] for name in ways} | {"inline": inline}
+        passes = f"{count:,} small passes {figure}"
+        throughput = {name: [count / one.seconds for one in each] for name, each in seen.items()}
+        latency = {
+            name: [percentile(sorted(one.result), 99) for one in each]
+            for name, each in seen.items()
+        }
+        for to, to_reach in (("to_thread", 3.5), ("to_thread, forward too", None), ("inline", 1.0)):
+            yield compared(
+                "many",
+                f"{passes}: throughput",
+                throughput,
+                ours="asyncgrad",
+                to=to,
+                unit="passes/s",
+                scale=1.0,
+                to_reach=to_reach,
+                at_least=True,
+            )
+        for to, to_reach in (("to_thread", 0.35), ("to_thread, forward too", None)):
+            yield compared(
+                "many",
+                f"{passes}: p99 latency",
+                latency,
+                ours="asyncgrad",
+                to=to,
+                to_reach=to_reach,
+            )
         yield from lags(
             "many",
-            f"{count:,} small passes {figure}",
-            {
-                name: [one.lag if name != "idle" else one for one in all_of_it]
-                for name, all_of_it in each.items()
-            },
+            passes,
+            {name: [one.lag for one in each] for name, each in seen.items()} | {"idle": idling},
             ours="asyncgrad",
             p99=2.0,
         )
