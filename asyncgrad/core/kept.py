@@ -91,23 +91,14 @@ def check_version(node: Node, *, running: bool = True) -> Any:
         What the node has saved. An output that can be renewed is, if it has been changed.
     """
     guards, versions = node.guard, node.version
-    if guards.__class__ is VersionCounter:
+    if guards.__class__ is not tuple:
+        if guards.__class__ is not VersionCounter:
+            return node.saved
         guards, versions = (guards,), (versions,)
-    elif guards.__class__ is not tuple:
-        return node.saved
     elif len(guards) == 2:
         # Mostly there are two, and nothing has changed.
         first, second = guards
         if first.value == versions[0] and second.value == versions[1]:
-            return node.saved
-    else:
-        # `zip` and `enumerate` take another 0.1 us.
-        place = 0
-        for guard in guards:
-            if guard.value != versions[place]:
-                break
-            place += 1  # noqa: SIM113  as above
-        else:
             return node.saved
     for guard, version in zip(guards, versions):  # noqa: B905  they are made together
         if guard.value != version:
