@@ -249,6 +249,14 @@ def test_changes_in_place_are_refused_where_pytorch_refuses_them_or_do_no_harm(n
                         np.testing.assert_array_equal(gradient.numpy(), unchanged.numpy())
 
 
+def test_running_products_may_change_in_place():
+    x = ag.tensor([2.0, 3.0, 4.0], requires_grad=True)
+    y = x.cumprod(0)
+    y.detach().zero_()
+    y.sum().backward()
+    assert x.grad.tolist() == [16.0, 10.0, 6.0]
+
+
 def test_pooled_maxima_may_change_in_place():
     """The way it is done after every convolution: pool, then `relu_`."""
     x = ag.tensor([[[[1.0, -2.0], [-3.0, -4.0]]]], requires_grad=True)

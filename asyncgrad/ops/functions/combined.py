@@ -20,7 +20,7 @@ from asyncgrad.ops.functions.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
-from asyncgrad.ops.renamed import no_view, one_node, renamed
+from asyncgrad.ops.renamed import one_node, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,7 +318,8 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     products = prod(where(before, rows, x.new_ones(())), -1)
     back = [*range(x.ndim - 1)]
     back.insert(axis, x.ndim - 1)
-    return no_view(R.permute(products, tuple(back)))
+    # Not what `prod` keeps: the result may be changed in place.
+    return R.clone(R.permute(products, tuple(back)))
 
 
 @writes
