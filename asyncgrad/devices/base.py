@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Self
-from weakref import WeakSet
 
 from asyncgrad.devices.pool import LARGE
 from asyncgrad.records import NamedTuple
@@ -106,7 +105,8 @@ class Device(metaclass=_DeviceType):
         self.type = type
         self.index = index
         self._default_stream: Stream | None = None
-        self._opened: WeakSet[Stream] = WeakSet()
+        #: By the `id` of raw streams: they do what was put into them whoever has forgotten them.
+        self._opened: dict[int, Stream] = {}
         #: Streams other than the default one have been opened: memory passes between streams.
         self.side_streams = False
 
@@ -192,12 +192,12 @@ class Device(metaclass=_DeviceType):
         return self.default_stream
 
     def streams(self) -> list[Stream]:
-        """The default stream, and all others that somebody still has."""
-        return [self.default_stream, *self._opened]
+        """The default stream, and one for each other raw stream that was ever opened."""
+        return [self.default_stream, *self._opened.values()]
 
     def opened(self, stream: Stream) -> None:
-        """Note that somebody has opened a stream."""
-        self._opened.add(stream)
+        """Note that somebody has opened a stream, maybe another of the same raw one."""
+        stream.reading = self._opened.setdefault(id(stream.raw), stream).reading
         self.side_streams = True
 
     def open_stream(self, priority: int | None) -> Any:

@@ -70,6 +70,18 @@ def _meant(device: Any) -> Device:
     return current_device() or next(iter(accelerators()), CPU)
 
 
+class Reading:
+    """What a raw stream reads of other streams' memory; several streams may stand for it."""
+
+    __slots__ = ("kept", "marks")
+
+    def __init__(self) -> None:
+        """Nothing."""
+        #: What it may still read, since the last mark; and marks with what came before.
+        self.kept: list[Any] = []
+        self.marks: deque[tuple[Any, list[Any]]] = deque()
+
+
 class Stream:
     """A queue of work on a device, which is done in order.
 
@@ -90,8 +102,7 @@ class Stream:
         tensor([2., 2., 2.])
     """
 
-    __slots__ = ("__weakref__", "_kept", "_marks", "device", "priority", "raw", "scope",
-                 "stream_id")  # fmt: skip
+    __slots__ = ("__weakref__", "device", "priority", "raw", "reading", "scope", "stream_id")
 
     def __init__(self, device: Any = None, *, priority: int = 0) -> None:
         """Open a stream."""
@@ -109,9 +120,7 @@ class Stream:
         self.stream_id = 0
         #: This stream and no other, as a scope.
         self.scope = Scope(self, None)
-        #: What the stream may still read, since the last mark; and marks with what came before.
-        self._kept: list[Any] = []
-        self._marks: deque[tuple[Any, list[Any]]] = deque()
+        self.reading = Reading()
 
     @classmethod
     def from_raw(cls, device: Device, raw: Any, priority: int) -> Stream:
@@ -178,21 +187,23 @@ class Stream:
         Memory goes back to the stream that it was allocated on when its array dies; that stream
         knows nothing of this one.
         """
-        self._kept.append(values)
-        if len(self._kept) >= _GROUP:
+        kept = self.reading.kept
+        kept.append(values)
+        if len(kept) >= _GROUP:
             self.mark()
 
     def mark(self) -> None:
         """Let go of what has been read, and note how far the stream is with the rest."""
-        if self._kept:
+        reading = self.reading
+        if reading.kept:
             event = self.device.new_event(timing=False)
             self.device.record(event, self.raw)
-            kept, self._kept = self._kept, []
-            self._marks.append((event, kept))
+            kept, reading.kept = reading.kept, []
+            reading.marks.append((event, kept))
         self._forget()
 
     def _forget(self) -> None:
-        marks, status = self._marks, self.device.status
+        marks, status = self.reading.marks, self.device.status
         while marks and status(marks[0][0]) != NOT_READY:
             marks.popleft()
 

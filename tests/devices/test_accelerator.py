@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 
 import numpy as np
 import pytest
@@ -175,6 +176,26 @@ def test_memory_that_is_still_read_must_not_be_used_again():
     [ag.zeros(4, device="sim:1") for _ in range(8)]
     ag.accelerator.synchronize("sim:0")
     assert y.shape == w.shape
+
+
+def test_a_stream_that_everybody_has_forgotten_goes_on():
+    """Its work is waited for, and what it reads is held until then."""
+
+    def double(x):
+        side = ag.Stream(device="sim:0")
+        side.wait_stream(ag.accelerator.current_stream("sim:0"))
+        with side:
+            y = x * 2
+        x.record_stream(side)
+        return y, side.record_event()
+
+    y, event = double(ag.ones(4, device="sim:0"))
+    gc.collect()
+    [ag.zeros(4, device="sim:0") for _ in range(8)]
+    assert not event.query()
+    ag.accelerator.synchronize("sim:0")
+    assert event.query()
+    assert y.tolist() == [2.0] * 4
 
 
 def test_an_event_holds_a_stream_back():
