@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
 from contextlib import suppress
 from functools import partial
@@ -35,11 +36,16 @@ def register(engine: Engine, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[
                 await engine.shut_down()
 
     closer = until_shutdown()
+    finalizer = sys.get_asyncgen_hooks().finalizer
+    # The generator would keep it, and it the loop: one that nobody closes would never go.
+    sys.set_asyncgen_hooks(finalizer=None)
     try:
         step = closer.__anext__()
     except ResourceWarning:
         # uvloop tells nobody but those who have made errors of its warnings.
         return None
+    finally:
+        sys.set_asyncgen_hooks(finalizer=finalizer)
     with suppress(StopIteration):
         step.send(None)
     return closer

@@ -297,6 +297,25 @@ class TestEngines:
         gc.collect()
         assert [reference() for reference in references] == [None, None]
 
+    @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+    def test_the_collector_finds_a_loop_that_was_never_closed(self) -> None:
+        """The engine is not what keeps it; uvloop's are kept by themselves."""
+
+        async def main() -> Engine:
+            await long_pass(leaf()).backward()
+            return ag.engine()
+
+        loop = asyncio.new_event_loop()
+        engine = loop.run_until_complete(main())
+        reference = weakref.ref(loop)
+        del loop
+        gc.collect()
+        assert reference() is None
+        for thread in engine.away.threads._members:
+            thread.join()
+        assert engine.closed
+        assert engine not in _engines.values()
+
     @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
     def test_one_made_after_the_generators_were_told_leaves_nothing(
         self, factory: Callable[[], asyncio.AbstractEventLoop]
