@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad import autograd
@@ -14,7 +15,7 @@ from asyncgrad.ops.generator import source_of
 from asyncgrad.scheduler import awaits, offload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def is_coroutine_function(function: Any) -> bool:
@@ -92,10 +93,10 @@ class CheckpointFunction(autograd.Function):
             inputs[place] = tensor
         leaves = detach_variable(tuple(inputs))
         if is_coroutine_function(ctx.run_function):
-            return _differentiate_later(_repeat_later(ctx, leaves), leaves, gradients)
+            return _differentiate_later(_repeat_later, ctx, leaves, gradients)
         if awaits(current().graph_task):
             # Neither the function nor its pass holds the loop.
-            return _differentiate_later(offload(_repeat, ctx, leaves), leaves, gradients)
+            return _differentiate_later(partial(offload, _repeat), ctx, leaves, gradients)
         roots, given = _roots(_repeat(ctx, leaves), gradients)
         autograd.backward(roots, given)
         return _gradients(leaves)
@@ -119,10 +120,13 @@ async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
 
 
 async def _differentiate_later(
-    outputs: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
+    repeat: Callable[..., Any], ctx: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
 ) -> Any:
-    """The gradients of leaves, when the function and its pass have run."""
-    roots, given = _roots(await outputs, gradients)
+    """The gradients of leaves, when the function and its pass have run.
+
+    Called here and not before: a pass that is cancelled may end without having begun with this.
+    """
+    roots, given = _roots(await repeat(ctx, leaves), gradients)
     await autograd.backward(roots, given)
     return _gradients(leaves)
 

@@ -333,6 +333,24 @@ async def test_failing_and_cancelled_second_runs_leave_nothing(no_collector):
         assert [reference() for reference in alive] == [None, None]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.asyncio
+async def test_a_pass_cancelled_before_the_second_run_forgets_no_coroutine(waits):
+    """One that was made and never awaited would be a warning, which is an error here."""
+
+    async def later(x):
+        return ag.exp(x)
+
+    x = leaf(0.5)
+    out = checkpoint(later if waits else ag.exp, x, use_reentrant=True)
+    future = (await out).sum().backward()
+    future.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    gc.collect()
+    assert x.grad is None
+
+
 @pytest.mark.asyncio
 async def test_a_mismatch_ends_the_pass_and_nothing_else():
     """Its error is the checkpoint's; the next pass is served."""
