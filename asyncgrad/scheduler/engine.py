@@ -83,6 +83,8 @@ class Engine:
         self.clock: Callable[[], int] = perf_counter_ns
         #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
+        #: Programs that nobody else may hold: the loop itself refers to its tasks weakly.
+        self.programs: set[Any] = set()
         self.passes = self.slices = self.node_count = 0
         self.longest_turn_ns = 0
         self.collections = Collections(after_collection)

@@ -19,14 +19,12 @@ from asyncgrad.core.origin import Origin
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.registry import engine_of
 from asyncgrad.scheduler.results import awaitable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from contextvars import Context
-
-#: Programs that nobody else may hold: the loop itself refers to its tasks weakly.
-_running: set[Program] = set()
 
 
 class Program(asyncio.Task[Any]):
@@ -37,8 +35,9 @@ class Program(asyncio.Task[Any]):
         self._observed = False
         self._origin = Origin().remember()
         super().__init__(program, loop=loop)
-        _running.add(self)
-        super().add_done_callback(_running.discard)
+        programs = engine_of(loop).programs
+        programs.add(self)
+        super().add_done_callback(programs.discard)
 
     def __iter__(self) -> Generator[Any, None, Any]:
         """Refuse to be unpacked like the results it stands for."""

@@ -297,6 +297,36 @@ class TestEngines:
         gc.collect()
         assert [reference() for reference in references] == [None, None]
 
+    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+    def test_a_call_of_several_passes_goes_with_a_loop_that_was_closed_without_ceremony(
+        self, factory: Callable[[], asyncio.AbstractEventLoop]
+    ) -> None:
+        """As asyncio's own tasks do, with the same complaint."""
+        complaints: list[str] = []
+
+        async def waits(x: ag.Tensor) -> ag.Tensor:
+            await asyncio.Event().wait()
+            return x.sum()
+
+        async def main() -> Any:
+            program = ag.func.grad(waits)(leaf())
+            keep(program)
+            await asyncio.sleep(0)
+            return weakref.ref(program), ag.engine().away.threads._members
+
+        loop = factory()
+        loop.set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+        program, threads = loop.run_until_complete(main())
+        loop.close()
+        reference = weakref.ref(loop)
+        del loop
+        gc.collect()
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        assert [program(), reference()] == [None, None]
+        assert complaints == ["Task was destroyed but it is pending!"]
+
     @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
     def test_the_collector_finds_a_loop_that_was_never_closed(self) -> None:
         """The engine is not what keeps it; uvloop's are kept by themselves."""
