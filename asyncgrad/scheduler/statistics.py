@@ -33,7 +33,7 @@ class EngineStatistics:
     queue_waits: int
     queue_wait: float
     longest_queue_wait: float
-    #: Functions run by `offload`.
+    #: Functions given to `offload`.
     offloads: int
     #: Runs of the garbage collector, by any thread: they hold everything.
     collections: int
