@@ -71,7 +71,11 @@ def _meant(device: Any) -> Device:
 
 
 class Reading:
-    """What a raw stream reads of other streams' memory; several streams may stand for it."""
+    """What a raw stream reads of other streams' memory.
+
+    Several streams may stand for it, and several threads use it: each step is one of the
+    interpreter's own.
+    """
 
     __slots__ = ("kept", "marks")
 
@@ -195,17 +199,25 @@ class Stream:
     def mark(self) -> None:
         """Let go of what has been read, and note how far the stream is with the rest."""
         reading = self.reading
-        if reading.kept:
+        # In this order: what another thread keeps meanwhile may be read after the event.
+        kept, reading.kept = reading.kept, []
+        if kept:
             event = self.device.new_event(timing=False)
             self.device.record(event, self.raw)
-            kept, reading.kept = reading.kept, []
             reading.marks.append((event, kept))
         self._forget()
 
     def _forget(self) -> None:
         marks, status = self.reading.marks, self.device.status
-        while marks and status(marks[0][0]) != NOT_READY:
-            marks.popleft()
+        while marks:
+            try:
+                mark = marks.popleft()
+            except IndexError:
+                # Another thread has come first.
+                return
+            if status(mark[0]) == NOT_READY:
+                marks.appendleft(mark)
+                return
 
     def __enter__(self) -> Self:
         """Put work on the stream's device into this stream from here on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -196,6 +197,42 @@ def test_a_stream_that_everybody_has_forgotten_goes_on():
     ag.accelerator.synchronize("sim:0")
     assert event.query()
     assert y.tolist() == [2.0] * 4
+
+
+def test_what_is_kept_while_a_stream_is_marked_is_not_let_go_with_the_rest(monkeypatch, machine):
+    """Several threads use one stream: their steps may come between one another's."""
+    stream = ag.Stream(device="sim:0")
+    device = stream.device
+    x, y = (ag.ones(4, device="sim:0") for _ in range(2))
+    alive = [weakref.ref(x._array), weakref.ref(y._array)]
+    record, status = type(device).record, type(device).status
+
+    def recording(self, event, raw):
+        nonlocal y
+        if y is not None:
+            y = stream.keep(y._array)
+        record(self, event, raw)
+
+    def looking(self, event):
+        monkeypatch.undo()
+        stream.mark()
+        return status(self, event)
+
+    stream.wait_stream(device.default_stream)
+    with stream:
+        z = x * y
+    stream.keep(x._array)
+    del x
+    monkeypatch.setattr(type(device), "record", recording)
+    stream.mark()
+    assert all(one() is not None for one in alive)
+    while machine.step():
+        pass
+    with stream:
+        z * z
+    monkeypatch.setattr(type(device), "status", looking)
+    stream.mark()
+    assert [one() is None for one in alive] == [True, False]
 
 
 def test_an_event_holds_a_stream_back():
