@@ -96,6 +96,8 @@ class BackwardFuture(asyncio.Future[Any]):
 
     def _give_way(self) -> Generator[Any, None, Any]:
         """Wait for the next turn of the loop, though the pass has ended."""
+        # Cancelled here, the awaiter has no use for an error, and nobody is to be told of it.
+        self._log_traceback = False
         yield
         waiting = _wait(self)
         # The error's traceback will hold this frame: it must not hold the future.

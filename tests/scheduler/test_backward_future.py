@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
 
 import anyio
@@ -325,6 +326,32 @@ class TestErrors:
         del future
         await settle()
         assert [type(context["exception"]) for context in contexts] == [ValueError]
+
+    async def test_an_awaiter_that_is_cancelled_as_it_gives_way_is_somebody(self) -> None:
+        """As with asyncio's futures: cancelled before it goes on, a task has seen the error."""
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: complaints.append(context)
+        )
+
+        async def wait() -> None:
+            future = failing(leaf()).backward()
+            # A failed pass that has ended: debug mode lets none end in its caller's turn.
+            await asyncio.wait([future])
+            ag.engine().spent = True
+            await future
+
+        task = asyncio.create_task(wait())
+        while not ag.engine().spent:  # noqa: ASYNC110  turns are what is waited for
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        await settle()
+        gc.collect()
+        await settle()
+        assert complaints == []
 
     async def test_a_failed_commit_is_an_error_and_changes_no_grad(self) -> None:
         x, y = leaf(), leaf()
