@@ -192,7 +192,7 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
     """What is to be done, as `_apply` takes it: all that can fail or needs memory has been done."""
     fresh = []
     added: list[tuple[Variable, Any, Any]] = []
-    #: By what leaves have: their sparse `.grad`, and what it will be.
+    #: By what leaves have: their sparse `.grad`, and what it will be; None where all are arrays.
     sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
     for variable, gradient, owned in staged:
         meta = variable._autograd or autograd_meta(variable)
@@ -231,8 +231,12 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
             gradient = F.keep_gradient(gradient, variable._array, owned, dtype)
             if dtype != metadata.dtype:
                 metadata = F.metadata_of(gradient)
+            if sums is None and gradient.__class__ is not F.array_type:
+                sums = {}
         fresh.append((meta, wrap(gradient, metadata)))
-    return [] if sums is None else _outgrown(sums, added), fresh, added
+    if sums is None:
+        return [], fresh, added
+    return _outgrown(sums, added), _summed(fresh), added
 
 
 def when_free(call: Callable[[], None]) -> None:
@@ -260,6 +264,19 @@ def _outgrown(
         else:
             replaced.append((meta, wrap(total, grad._metadata)))
     return replaced
+
+
+def _summed(
+    fresh: Sequence[tuple[AutogradMeta, Any]],
+) -> list[tuple[AutogradMeta, Any]]:
+    """One tensor for each leaf, though the pass has reached it twice: rows take up no array."""
+    found: dict[AutogradMeta, Any] = {}
+    for meta, tensor in fresh:
+        first = found.setdefault(meta, tensor)
+        if first is not tensor:
+            total = tensor._metadata.F.xp.add(first._array, tensor._array)
+            found[meta] = wrap(total, first._metadata)
+    return list(found.items())
 
 
 def _apply(

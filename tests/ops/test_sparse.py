@@ -117,6 +117,27 @@ def test_grad_accumulates_sparse_and_dense(first, second):
     np.testing.assert_array_equal(dense(ours.grad), theirs.grad.to_dense().numpy())
 
 
+@pytest.mark.parametrize("later", [True, False])
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_leaf_that_one_pass_reaches_twice_has_both_gradients(earlier, later):
+    """Once as the computed tensor that it was, whose gradient is retained."""
+
+    def loss(m, earlier, later):
+        computed = table(m) * 1.0
+        computed.retain_grad()
+        before = used(m, computed, sparse=earlier)
+        computed.detach_().requires_grad_()
+        return computed, before + used(m, computed, (1, 5), sparse=later)
+
+    ours, our_loss = loss(ag, earlier, later)
+    our_loss.backward()
+    # PyTorch adds no dense gradient to a sparse one here.
+    theirs, their_loss = loss(torch, earlier, earlier and later)
+    their_loss.backward()
+    assert ours.grad.is_sparse == theirs.grad.is_sparse == (earlier and later)
+    np.testing.assert_array_equal(dense(ours.grad), theirs.grad.to_dense().numpy())
+
+
 def test_repetitions_never_take_more_room_than_the_table():
     weight = table(ag)
     for i in range(20):
