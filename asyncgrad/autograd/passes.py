@@ -68,7 +68,8 @@ def backward(
         inputs: accumulate into these tensors only, computed ones among them, too: a tensor, a
             gradient edge, several, or a dictionary of tensors.
         priority: larger is more urgent; the default is `request()`'s, or 0.
-        deadline: the loop's time at which the pass gives up; the default is `request()`'s.
+        deadline: the loop's time at which the pass gives up; the default is `request()`'s. That of
+            a pass which a hook or node starts is at latest its parent's.
         wait: when the pass ends that works on devices with streams: "done" when they have done its
             work, "enqueued" when it is in the order of the caller's streams. What fails on a
             device then shows at the next synchronisation, and `.grad` may have changed.
@@ -142,12 +143,10 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
         task.priority = modes.priority
     else:
         task.priority = max(parent.priority, modes.priority)
-    if deadline is not None:
-        deadline = checked_deadline(deadline)
-    else:
-        deadline = modes.deadline
-        if parent is not None and parent.deadline is not None:
-            deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
+    deadline = modes.deadline if deadline is None else checked_deadline(deadline)
+    if parent is not None and parent.deadline is not None:
+        # Whatever it asks for: the parent waits for it.
+        deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
     if deadline is not None:
         task.deadline = deadline
         check_deadline(task)
@@ -218,7 +217,8 @@ def grad(
             each result: one pass gives what one for each of the batch would.
         materialize_grads: give zeros for them.
         priority: larger is more urgent; the default is `request()`'s, or 0.
-        deadline: the loop's time at which the pass gives up; the default is `request()`'s.
+        deadline: the loop's time at which the pass gives up; the default is `request()`'s. That of
+            a pass which a hook or node starts is at latest its parent's.
 
     Returns:
         A `BackwardFuture` of a tuple with one gradient for each input, or of a dictionary of them

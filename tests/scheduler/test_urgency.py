@@ -251,6 +251,49 @@ async def test_an_infinite_deadline_is_none() -> None:
             await loss.backward()
 
 
+class Outlasted:
+    """A pass whose deadline comes while its node runs, and one that the node starts then."""
+
+    def __init__(self, asked: float) -> None:
+        """Let the nested pass ask for a deadline so much later than its parent's."""
+        self.inner = leaf()
+        self.deadline = time.monotonic() + 0.01
+        self.asked = self.deadline + asked
+
+    def start(self) -> Any:
+        while time.monotonic() <= self.deadline:
+            pass
+        with ag.enable_grad():
+            return (self.inner * 1.0).sum().backward(deadline=self.asked)
+
+    async def start_and_wait(self) -> None:
+        await self.start()
+
+    def end(self, node: Any) -> Any:
+        return calls(leaf(), node).sum().backward(deadline=self.deadline)
+
+
+@pytest.mark.parametrize("asked", [1e4, float("inf")])
+@pytest.mark.parametrize("way", ["without a loop", "from a hook", "from a coroutine"])
+def test_a_nested_pass_does_not_outlast_its_parents_deadline(way: str, asked: float) -> None:
+    """As with `asyncio.timeout`: the outer one holds whatever the inner one is."""
+    outlasted = Outlasted(asked)
+
+    async def end() -> None:
+        coroutine = way == "from a coroutine"
+        await outlasted.end(outlasted.start_and_wait if coroutine else outlasted.start)
+
+    def run() -> None:
+        if way == "without a loop":
+            outlasted.end(outlasted.start)
+        else:
+            asyncio.run(end())
+
+    with pytest.raises(TimeoutError, match="deadline"):
+        run()
+    assert outlasted.inner.grad is None
+
+
 def test_a_far_deadline_of_a_pass_without_a_loop() -> None:
     """No thread waits for longer than threads can."""
     for deadline in (1e30, float("inf")):
