@@ -9,12 +9,13 @@ from __future__ import annotations
 import warnings
 from contextvars import Context
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def _state() -> tuple[Any, Any]:
@@ -33,17 +34,23 @@ _set, _reset = _variable.set, _variable.reset
 hush: Callable[[], Any] = partial(_set, _ignoring)
 #: Put back what `hush` found.
 unhush: Callable[[Any], None] = _reset
+#: What hushes whenever it is asked for its next value, which is that of `hush`; without an end.
+#: After the step of a `for` Python looks for no signals, as it does after a call: a `try` that
+#: begins there is in time.
+hushes: Iterator[Any] = map(_set, repeat(_ignoring))
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with NumPy silent while it runs."""
 
     def silent(*arguments: Any) -> Any:
-        token = _set(_ignoring)
-        try:
-            return function(*arguments)
-        finally:
-            _reset(token)
+        for token in hushes:
+            try:
+                result = function(*arguments)
+            finally:
+                _reset(token)
+            break
+        return result
 
     return silent
 

@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import DONE, DRAINING, FINISHED, MORE, RUNNING, Outcome
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.admission import Admission
@@ -288,20 +288,21 @@ class Engine:
                     task.share = share_of(cost)
                     budget = min(budget, task.share)
         task.running = True
-        token = hush()
-        try:
-            outcome = task.run(budget)
-            if outcome is MORE and self.queue.empty():
-                left = len(task.dependencies)
-                if left * _REST < waiting - left:
-                    outcome = task.run(budget // _REST)
-        except BaseException as error:
-            # Nodes' errors are the pass's; this is an interrupt between two of them.
-            task.fail(error)
-            outcome = task.outcome()
-        finally:
-            unhush(token)
-            del token
+        for token in hushes:
+            try:
+                outcome = task.run(budget)
+                if outcome is MORE and self.queue.empty():
+                    left = len(task.dependencies)
+                    if left * _REST < waiting - left:
+                        outcome = task.run(budget // _REST)
+            except BaseException as error:
+                # Nodes' errors are the pass's; this is an interrupt between two of them.
+                task.fail(error)
+                outcome = task.outcome()
+            finally:
+                unhush(token)
+                del token
+            break
         task.running = False
         if outcome is FINISHED and not task.suspended:
             self._finish(task)

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.graph_task import FINISHED, RUNNING
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack
 from asyncgrad.scheduler.coroutines import LIMIT, discard, wait_for_node
@@ -51,13 +51,14 @@ def _run(task: GraphTask) -> Any:
     if task.deadline is not None:
         _go_on(task)
     else:
-        token = hush()
-        try:
-            task.start()
-            outcome = task.run(_UNLIMITED)
-        finally:
-            unhush(token)
-            del token
+        for token in hushes:
+            try:
+                task.start()
+                outcome = task.run(_UNLIMITED)
+            finally:
+                unhush(token)
+                del token
+            break
         if outcome is not FINISHED:
             _go_on(task)
     if task.state is RUNNING:
@@ -84,20 +85,24 @@ def _go_on(task: GraphTask) -> None:
     if task.deadline is not None:
         left = min(max(0.0, task.deadline - monotonic()), TIMEOUT_MAX)
         timer = Timer(left, _expire, (task, started))
-        timer.start()
-    token = hush()
-    try:
-        task.start()
-        while task.run(_UNLIMITED) is not FINISHED:
-            _await_nodes(task, started)
-    finally:
-        unhush(token)
-        del token
-        if timer is not None:
-            timer.cancel()
-        for running in started:
-            # This thread was interrupted.
-            running.end()
+        # An interrupt may leave it running: the program's end does not wait for it.
+        timer.daemon = True
+    for token in hushes:
+        try:
+            if timer is not None:
+                timer.start()
+            task.start()
+            while task.run(_UNLIMITED) is not FINISHED:
+                _await_nodes(task, started)
+        finally:
+            unhush(token)
+            del token
+            if timer is not None:
+                timer.cancel()
+            for running in started:
+                # This thread was interrupted.
+                running.end()
+        break
 
 
 def _expire(task: GraphTask, started: deque[OnPortal]) -> None:

@@ -1,11 +1,17 @@
-"""KeyboardInterrupt in the midst of a commit: all leaves or none, and no lock that stays taken."""
+"""KeyboardInterrupt in the midst of a pass: a commit is to all leaves or none, and no lock stays
+taken, nor does NumPy stay silent.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import dis
+import gc
 import signal
 import sys
 import threading
+import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,47 +20,70 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
 from asyncgrad.core import variable as variables
-from asyncgrad.devices import cores, pool
+from asyncgrad.devices import cores, pool, quiet
 from asyncgrad.ops import fused, namespace, rows
+from asyncgrad.scheduler import inline
+from asyncgrad.scheduler.engine import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
+    from types import CodeType, FrameType
 
-#: Whose code is interrupted.
-FILES = {module.__file__ for module in (commits, cores, fused, namespace, pool, rows)}
+#: Whose code is interrupted in a commit, and around the slices of a pass.
+COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, rows)}
+SILENCE = {run.__code__.co_filename for run in (Engine.run_slice, inline._run, quiet.silently)}
 #: After these Python looks for signals; `for` and `with` call without it.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 
 
-def interrupt_commit(at: int, call: Callable[[], Any]) -> bool:
-    """Call a function, with an interrupt where Python looks for signals in a commit.
+@lru_cache
+def tries(code: CodeType) -> list[Any]:
+    """The ranges of a function's code in which errors are handled."""
+    return list(dis.Bytecode(code).exception_entries)
+
+
+def handlers(frame: FrameType, offset: int) -> list[int]:
+    """Where a frame goes on if something is raised there."""
+    return [entry.target for entry in tries(frame.f_code) if entry.start <= offset < entry.end]
+
+
+def interrupt(at: int, call: Callable[[], Any], within: CodeType, files: set[Any]) -> bool:
+    """Call a function, with an interrupt where Python looks for signals.
 
     Args:
         at: the how manieth time that it does.
         call: makes a pass.
+        within: the code in whose first run it comes.
+        files: where the code is that is interrupted there.
 
     Returns:
-        False if the commit has ended before.
+        False if that code has ended before.
     """
     looked = -1
-    before: dict[FrameType, str] = {}
+    before: dict[FrameType, int] = {}
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal looked
-        if frame.f_code is commits.commit.__code__:
+        if frame.f_code is within:
             looked = max(looked, 0)
-        if frame.f_code.co_filename not in FILES or looked < 0:
+        if frame.f_code.co_filename not in files or looked < 0:
             return trace
         frame.f_trace_opcodes = True
+        if sys.version_info[:2] == (3, 12):
+            # Which sees it only then.
+            sys.settrace(trace)
         if event == "opcode":
-            looks = before.get(frame, "").startswith(LOOKS)
-            before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if looks:
+            last = before.get(frame)
+            before[frame] = frame.f_lasti
+            # What comes from a signal is raised where Python has looked for it, and this is after.
+            if last is not None and (
+                dis.opname[frame.f_code.co_code[last]].startswith(LOOKS)
+                and handlers(frame, last) == handlers(frame, frame.f_lasti)
+            ):
                 looked += 1
                 if looked == at:
                     raise KeyboardInterrupt
-        elif event == "return" and frame.f_code is commits.commit.__code__:
+        elif event == "return" and frame.f_code is within:
             looked = -(10**9)
         return trace
 
@@ -118,7 +147,7 @@ def test_all_leaves_or_none_wherever_an_interrupt_comes() -> None:
     at, seen = 1, set()
     while True:
         leaves = Leaves()
-        interrupted = interrupt_commit(at, leaves.loss.backward)
+        interrupted = interrupt(at, leaves.loss.backward, commits.commit.__code__, COMMIT)
         assert not commits._committing.locked()
         changed = leaves.changed()
         assert len(changed) == 1, f"{at}: {changed}"
@@ -129,6 +158,59 @@ def test_all_leaves_or_none_wherever_an_interrupt_comes() -> None:
     assert seen == {"before", "after"}
     assert changed == {"after"}
     assert at > 50
+
+
+def loss() -> Any:
+    """Of a pass that computes in silence, and warns where it does not."""
+    x = ag.zeros(3, requires_grad=True)
+    return x.sqrt().sum()
+
+
+def one_go() -> None:
+    loss().backward()
+
+
+def several_goes() -> None:
+    loss().backward(deadline=time.monotonic() + 1e4)
+
+
+def on_a_loop() -> None:
+    async def main() -> None:
+        try:
+            await loss().backward()
+        finally:
+            assert np.geterr() == before
+
+    before = np.geterr()
+    asyncio.run(main())
+
+
+def alone() -> None:
+    quiet.silently(np.sqrt, -1.0)
+
+
+@pytest.mark.filterwarnings("ignore:a backward pass:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("call", "within"),
+    [
+        (one_go, inline._run),
+        (several_goes, inline._go_on),
+        (on_a_loop, Engine.run_slice),
+        (alone, quiet.silently),
+    ],
+)
+def test_numpy_is_as_loud_as_before_wherever_an_interrupt_comes(
+    call: Callable[[], None], within: Any
+) -> None:
+    at, before = 1, np.geterr()
+    with np.errstate():
+        while interrupt(at, call, within.__code__, SILENCE):
+            assert np.geterr() == before, at
+            at += 1
+        assert np.geterr() == before
+    assert at > 2
+    # The future that an interrupt has lost warns that nobody has awaited it.
+    gc.collect()
 
 
 @pytest.mark.skipif(
