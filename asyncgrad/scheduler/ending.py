@@ -58,6 +58,15 @@ def end_pass(task: GraphTask, wait: bool) -> bool:
     return True
 
 
+def end_in_thread(task: GraphTask) -> None:
+    """Commit the gradients of a pass that has run, in a thread of its own, unless it is too late.
+
+    Until the thread begins with it, the pass can be cancelled, and its deadline can come.
+    """
+    if begin_end(task):
+        end_pass(task, True)
+
+
 def check_deadline(task: GraphTask) -> None:
     """Have a pass whose deadline is over already end before its first node runs."""
     loop = _get_running_loop()

@@ -29,6 +29,7 @@ from asyncgrad.scheduler.ending import (
     as_failure,
     begin_end,
     deadline_error,
+    end_in_thread,
     end_pass,
     is_large,
     is_stop,
@@ -410,13 +411,15 @@ class Engine:
         if task.state is not RUNNING:
             self._complete(task)
             return
-        if not begin_end(task):
-            self._after(task, task.outcome())
-            return
-        if (task.staged and is_large(task)) or not end_pass(task, False):
-            self.away.own(self, task, partial(end_pass, task, True))
-        else:
-            self._complete(task)
+        if not (task.staged and is_large(task)):
+            if not begin_end(task):
+                self._after(task, task.outcome())
+                return
+            if end_pass(task, False):
+                self._complete(task)
+                return
+            task.ending = False
+        self.away.own(self, task, partial(end_in_thread, task))
 
     def _complete(self, task: GraphTask) -> None:
         """End the future of a pass."""

@@ -423,9 +423,10 @@ class TestCancel:
         """asyncio then delivers the CancelledError after the commit."""
         x = leaf(200_000)
         future = (x * 2).sum().backward()
-        await until(lambda: future._task is None or future._task.ending)
-        assert not future.done(), "a large commit is a thread's"
-        assert not future.cancel()
+        with _committing:
+            await until(lambda: future._task.ending)
+            assert not future.done(), "a large commit is a thread's"
+            assert not future.cancel()
         await future
         assert x.grad[0].item() == 2.0
 
@@ -438,8 +439,9 @@ class TestCancel:
             await holder[0]
 
         task = asyncio.create_task(wait())
-        await until(lambda: holder and (holder[0]._task is None or holder[0]._task.ending))
-        task.cancel()
+        with _committing:
+            await until(lambda: holder and holder[0]._task.ending)
+            task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert holder[0].done()

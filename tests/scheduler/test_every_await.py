@@ -11,6 +11,7 @@ import pytest
 from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, others, until
 
 import asyncgrad as ag
+from asyncgrad.core.commit import _committing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,26 +109,51 @@ async def test_cancelled_in_every_turn_of_the_loop(kind: Any, size: int) -> None
 async def test_cancelled_while_a_thread_commits() -> None:
     """The commit has begun: it is complete, and then the task is cancelled."""
     x, y = leaves(LARGE)
-    engine = ag.engine()
-    blocked = [threading.Event() for _ in engine.away.threads._members]
-    started = [asyncio.create_task(ag.offload(event.wait, 30)) for event in blocked]
-    await asyncio.sleep(0)
+    future = (x + y).sum().backward()
 
     async def train() -> None:
-        await (x + y).sum().backward()
+        await future
 
-    task = asyncio.create_task(train())
-    await until(lambda: engine.away.tasks)
-    task.cancel()
-    await asyncio.sleep(0)
-    assert not task.done()
-    for event in blocked:
-        event.set()
-    await asyncio.gather(*started)
+    with _committing:
+        task = asyncio.create_task(train())
+        await until(lambda: future._task.ending)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert x.grad is not None
     assert y.grad is not None
+    await assert_nothing_runs()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["cancelled", "deadline"])
+@pytest.mark.parametrize("size", [3, LARGE], ids=["another commits", "large"])
+async def test_ended_while_the_commit_waits_for_a_thread(size: int, how: str) -> None:
+    """It has not begun: the threads have other things to do."""
+    x, y = leaves(size)
+    loop = asyncio.get_running_loop()
+    engine = ag.engine()
+    may_end = threading.Event()
+    started = [asyncio.create_task(ag.offload(may_end.wait)) for _ in engine.away.threads._members]
+    await until(lambda: len(engine.away.threads._busy) == len(started))
+    deadline = loop.time() + 0.01 if how == "deadline" else None
+    try:
+        with _committing:
+            future = (x + y).sum().backward(deadline=deadline)
+            await until(lambda: engine.away.tasks or future.done())
+            if how == "cancelled":
+                assert future.cancel()
+            # The pass ends now, and not when a thread is free.
+            await asyncio.wait([future], timeout=10)
+    finally:
+        may_end.set()
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
+        await future
+    assert x.grad is None
+    assert y.grad is None
+    await asyncio.gather(*started)
     await assert_nothing_runs()
 
 
