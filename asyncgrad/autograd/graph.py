@@ -60,8 +60,8 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 def queue_callback(callback: Callable[[], Any]) -> None:
     """Have a function called when the present pass has run all its nodes.
 
-    Callbacks run in the order they were queued, and may queue others. The gradients of the pass
-    are committed after them; if one fails, so does the pass, and nothing is committed.
+    Callbacks run in the order they were queued, and may queue others. They find the gradients of
+    the pass in `.grad`; if one fails, so does the pass, and these are taken back.
 
     Raises:
         RuntimeError: outside of a pass.

@@ -351,7 +351,11 @@ def commit_revocably(
         for variable, _, _ in staged:
             meta = autograd_meta(variable)
             grad = meta.grad
-            restore = None if grad is None else partial(_write, grad._array, grad._array.copy())
+            restore = None
+            if grad is not None:
+                array, facts = grad._array, grad._metadata
+                kept = facts.F.keep_gradient(array, array, False, facts.dtype)
+                restore = partial(_write, array, kept)
             before.append((meta, grad, restore))
         before.extend((autograd_meta(one.staged[0]), one.grad, _restoring(one)) for one in prepared)
 

@@ -84,24 +84,20 @@ def conclude(task: GraphTask) -> Generator[Any, Any, None]:
     """Commit the gradients of a pass that has run, and call what was queued to follow.
 
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
-    gradients are taken back.
+    gradients are taken back when the pass ends.
     """
     streams = task.streams
     prepared = [] if streams is None else streams.prepared
     shared = streams is not None and streams.shares(task)
-    revoke: Callable[[], None] = yield from _in_turn(
+    task.revoke = yield from _in_turn(
         task, lambda wait: commit_revocably(task.staged, task.recorded, wait, prepared)
     )
     task.staged.clear()
     prepared.clear()
-    try:
-        if shared:
-            yield from streams.wait(task)  # type: ignore[union-attr]
-        while task.callbacks:
-            yield from awaited(task.callbacks.pop(0)())
-    except BaseException:
-        revoke()
-        raise
+    if shared:
+        yield from streams.wait(task)  # type: ignore[union-attr]
+    while task.callbacks:
+        yield from awaited(task.callbacks.pop(0)())
 
 
 #: Called in the context of a pass before anything of the user's runs there.

@@ -72,7 +72,7 @@ class Outcome(Enum):
     FINISHED = "finished"
     #: More is ready than the slice had time for.
     MORE = "more"
-    #: The next node is an expensive one, for which the slice has no time left.
+    #: The next node, or the commit, is an expensive one, for which the slice has no time left.
     HEAVY = "heavy"
     #: Nodes are handed out, and nothing else is ready.
     WAITING = "waiting"
@@ -114,6 +114,9 @@ CHEAP_RUN = 24_000
 #: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
 #: alike are fairer than few full ones. Likewise on a device, which has work for a while.
 SHARE_NS = 250_000
+#: Elements that are added to leaves on the loop, where nobody sees some without the others; more
+#: are in a thread.
+_LARGE = 50_000
 #: What hooks, watching and recording add to a node of the table, in nanoseconds.
 LONG_WAY = 5_000
 
@@ -154,6 +157,7 @@ class GraphTask:
         "ready",
         "recorded",
         "result",
+        "revoke",
         "root",
         "running",
         "share",
@@ -236,6 +240,8 @@ class GraphTask:
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
         self.callbacks: list[Callable[[], Any]] = []
+        #: Takes back what was committed before the callbacks, should the pass not succeed.
+        self.revoke: Callable[[], None] | None = None
         #: What a pass over devices with streams knows of them, None for all others; and whether
         #: it ends when all its work is in the streams, instead of when it is done.
         self.streams: PassStreams | None = None
@@ -557,7 +563,7 @@ class GraphTask:
                 dependencies[following] = waiting
             self._deliver(node, (following,), (received,), rule.fresh or (owned and rule.passes))
             node = None
-        return self.outcome()
+        return self.outcome(thread=thread)
 
     # -- streams --------------------------------------------------------------------------------
 
@@ -596,7 +602,7 @@ class GraphTask:
             self._resume(node, streams.evaluate(self, node, gradient, owned), None)
             if budget < 0:
                 return MORE
-        return self.outcome()
+        return self.outcome(thread=thread)
 
     def _within(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function in the pass's context, if it has one."""
@@ -819,21 +825,33 @@ class GraphTask:
         while self.inbox:
             self.inbox.pop(0)()
 
-    def outcome(self) -> Outcome:
-        """Why the slice is over; settles the state when nothing is left to come."""
+    def outcome(self, *, thread: bool = False) -> Outcome:
+        """Why the slice is over; settles the state when nothing is left to come.
+
+        Without `thread` a loop may be held: no large gradients are committed.
+        """
         if self.launched:
             return WAITING
         if self.state is DRAINING:
-            self.state = CANCELLED if self.error is None else FAILED
+            self._end(CANCELLED if self.error is None else FAILED)
         elif self.ready:
             return MORE
         elif self.streams is not None and not self.streams.settled:
             self._resume(_DEVICES, self.streams.settle(self), None)
-            return self.outcome()
+            return self.outcome(thread=thread)
         elif self.callbacks or (self.streams is not None and self.streams.shares(self)):
+            if self.future is not None and not thread and self.is_large():
+                return _HEAVY
             self._resume(_CALLBACKS, conclude(self), None)
-            return self.outcome()
+            return self.outcome(thread=thread)
         return FINISHED
+
+    def is_large(self) -> bool:
+        """Whether a thread is to commit what is staged, and not a loop."""
+        size = 0
+        for staged in self.staged:
+            size += staged[0]._metadata.size
+        return size > _LARGE
 
     def commit(self, wait: bool) -> bool:
         """Add what was staged to every `.grad`, or to none.
@@ -869,13 +887,20 @@ class GraphTask:
         Tasks and timers that hooks start do, in their context.
         """
         self.root = _NO_ROOT
-        self.result = self.collect = self.exec_info = self.captures = None
+        self.result = self.collect = self.exec_info = self.captures = self.revoke = None
         self.captured = ()
 
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""
         self.error = error
-        self.state = FAILED
+        self._end(FAILED)
+
+    def _end(self, state: State) -> None:
+        """Note how the pass has not succeeded."""
+        self.state = state
+        if self.revoke is not None:
+            revoke, self.revoke = self.revoke, None
+            revoke()
 
     def release(self) -> None:
         """Let go of the graph and the context: whoever holds an error must not hold the pass."""

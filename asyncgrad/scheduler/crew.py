@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.graph_task import CHEAP_RUN, FINISHED, RUNNING, Outcome
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.ending import end_in_thread, is_large
+from asyncgrad.scheduler.ending import end_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,7 +143,7 @@ def run_segment(task: GraphTask, crew: Crew) -> Outcome:
             outcome = task.run(CHEAP_RUN, thread=True, crew=crew)
             if not crew.join():
                 break
-        if outcome is FINISHED and task.state is RUNNING and is_large(task):
+        if outcome is FINISHED and task.state is RUNNING and task.is_large():
             # Here and now, and not back on the loop only to come here again.
             end_in_thread(task)
         return outcome

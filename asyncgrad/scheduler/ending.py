@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
 
-#: Elements that are added to leaves on the loop, where nobody sees some without the others; more
-#: are in a thread.
-_LARGE = 50_000
-
-
-def is_large(task: GraphTask) -> bool:
-    """Whether a pass that has run is to be committed in a thread."""
-    size = 0
-    for staged in task.staged:
-        size += staged[0]._metadata.size
-    return size > _LARGE
-
-
 def begin_end(task: GraphTask) -> bool:
     """Say that a pass which has run is about to be committed: it can't be cancelled any more.
 

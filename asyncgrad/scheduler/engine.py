@@ -31,7 +31,6 @@ from asyncgrad.scheduler.ending import (
     deadline_error,
     end_in_thread,
     end_pass,
-    is_large,
     is_stop,
     stopped_by,
 )
@@ -411,7 +410,7 @@ class Engine:
         if task.state is not RUNNING:
             self._complete(task)
             return
-        if not (task.staged and is_large(task)):
+        if not (task.staged and task.is_large()):
             if not begin_end(task):
                 self._after(task, task.outcome())
                 return

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from passes import leaf, others, settle
+from passes import calls, leaf, others, settle
 
 import asyncgrad as ag
 from asyncgrad.core.commit import commit
@@ -107,6 +107,42 @@ async def test_a_large_leaf_is_committed_in_a_thread_where_a_hook_waits_for_it(s
     assert x.grad.sum().item() == size
     (where,) = seen
     assert where.startswith("asyncgrad") == (size > 3)
+
+
+def then(x: ag.Tensor, call: Callable[[], Any]) -> Any:
+    """A cheap pass that calls a function at its end."""
+    ones = ag.ones_like(x)
+    return calls(x, lambda: ag.autograd.graph.queue_callback(call)).backward(ones)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [3, 1_000_000])
+async def test_a_large_leaf_is_committed_in_a_thread_before_callbacks(size: int) -> None:
+    """Though cheap nodes alone have run, on the loop."""
+    x = leaf(size)
+    seen: list[Any] = []
+    await then(x, lambda: seen.extend([threading.current_thread().name, x.grad]))
+    assert seen[1] is x.grad is not None
+    assert seen[0].startswith("asyncgrad") == (size > 3)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("size", [3, 1_000_000])
+async def test_cancelled_by_its_last_callback_a_pass_leaves_grad_as_it_was(
+    size: int, before: bool
+) -> None:
+    x = leaf(size)
+    x.grad = grad = ag.full_like(x, 5.0) if before else None
+    answers: list[bool] = []
+    # The pass is still to run when `backward` returns.
+    ag.engine().slice_ns = 0
+    future = then(x, lambda: answers.append(future.cancel()))
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    assert answers == [True]
+    assert x.grad is grad
+    assert grad is None or grad.tolist() == [5.0] * size
 
 
 def test_what_another_pass_adds_meanwhile_is_not_taken_back() -> None:
