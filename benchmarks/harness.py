@@ -5,8 +5,9 @@ Rule 1: the sides of a comparison take turns within one process (A B C A B C ...
 Rule 2: a figure is the median of its repetitions, with quartiles; a ratio is one of medians, its
         quartiles those of the ratios of the single turns.
 Rule 3: before anything is timed, the sides' results have been compared (`check_equal`).
-Rule 4: the collector is on, and a full collection that is near comes between two turns: what all
-        sides have made would otherwise be looked through in one's turn, always the same one's.
+Rule 4: the collector is on, and begins each turn without what the turn before has left young; a
+        full collection that is near comes between two turns: what all sides have made would
+        otherwise be looked through in one's turn, always the same one's.
 """
 
 from __future__ import annotations
@@ -159,8 +160,7 @@ def interleave(
     """Let the sides take turns, and return what each of them measured in each turn."""
 
     def turn(side: Callable[[], Sample]) -> Sample:
-        if gc.get_count()[2] > _FULL_IS_NEAR:
-            gc.collect()
+        gc.collect(2 if gc.get_count()[2] > _FULL_IS_NEAR else 1)
         time.sleep(settle)
         return side()
 

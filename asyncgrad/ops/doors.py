@@ -237,7 +237,9 @@ def product_door(entry: Entry, checked: Callable[[Any, Any], Any]) -> Callable[[
         else:
             node.rule = plan_xy.rule
             node.following = (edge, second_edge)
-            node.topological_nr = max(edge.topological_nr, second_edge.topological_nr) + 1
+            # `max` takes a tenth of a microsecond.
+            number, other_number = edge.topological_nr, second_edge.topological_nr
+            node.topological_nr = (number if number > other_number else other_number) + 1
             node.saved = (other._array, input._array)
             counter = input._counter or counter_of(input)
             counters = (other._counter or counter_of(other), counter)

@@ -49,7 +49,7 @@ class Line:
         others, self._admitted_at = self._start - self._admitted_at, engine.clock()
         # A timer's task waits for three of these turns. However busy others are, half of each is
         # for those who give way.
-        budget = engine.slice_ns * 3 // 4
+        budget = engine.slice_ns * 5 // 8
         budget -= min(max(0, others), budget // 2)
         loop.call_soon(self._note_start, engine)
         count = 0
