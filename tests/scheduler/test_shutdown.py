@@ -16,7 +16,7 @@ from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.registry import _engines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from asyncgrad.scheduler.engine import Engine
 
@@ -226,6 +226,13 @@ class TestCleanUp:
         assert x.grad.tolist() == [1.0] * 3
 
 
+def join_all(threads: Iterable[threading.Thread]) -> None:
+    """Wait for the end of threads that may not have begun: another one starts them."""
+    for thread in threads:
+        thread._started.wait()  # type: ignore[attr-defined]
+        thread.join()
+
+
 class TestEngines:
     def test_each_loop_has_its_own_and_a_new_loop_a_new_one(self, run: Run) -> None:
         async def main() -> Engine:
@@ -321,8 +328,7 @@ class TestEngines:
         reference = weakref.ref(loop)
         del loop
         gc.collect()
-        for thread in threads:
-            thread.join()
+        join_all(threads)
         gc.collect()
         assert [program(), reference()] == [None, None]
         assert complaints == ["Task was destroyed but it is pending!"]
@@ -341,8 +347,7 @@ class TestEngines:
         del loop
         gc.collect()
         assert reference() is None
-        for thread in engine.away.threads._members:
-            thread.join()
+        join_all(engine.away.threads._members)
         assert engine.closed
         assert engine not in _engines.values()
 
