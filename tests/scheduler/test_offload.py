@@ -113,13 +113,13 @@ async def test_those_who_cooperate_come_back_in_order() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("busy", "visitors_a_turn"), [(0, 6), (1, 4), (3, 3)])
+@pytest.mark.parametrize(("busy", "visitors_a_turn"), [(0, 10), (1, 6), (3, 5)])
 async def test_fewer_come_back_in_a_turn_in_which_others_are_busy(
     busy: int, visitors_a_turn: int
 ) -> None:
-    """A turn lasts three quarters of a slice with all that happens in it; half is theirs."""
+    """A turn lasts five eighths of a slice with all that happens in it; half is theirs."""
     engine = ag.engine()
-    visit, slice_ns = engine.slice_ns // 8, engine.slice_ns
+    visit, slice_ns = engine.slice_ns // 16, engine.slice_ns
     now = [0]
     engine.clock = lambda: now[0]
     turn = [0]
@@ -143,7 +143,7 @@ async def test_fewer_come_back_in_a_turn_in_which_others_are_busy(
     await asyncio.gather(*tasks)
     bystander.cancel()
     # The first turns show what a visit takes, and the last is as it is.
-    counts = [seen.count(number) for number in sorted(set(seen))][8:-1]
+    counts = [seen.count(number) for number in sorted(set(seen))][12:-1]
     assert set(counts) == {visitors_a_turn}
 
 
