@@ -226,6 +226,12 @@ class TestCleanUp:
         assert x.grad.tolist() == [1.0] * 3
 
 
+async def after_a_pass() -> Engine:
+    """The engine of a loop, which has run a pass."""
+    await long_pass(leaf()).backward()
+    return ag.engine()
+
+
 def join_all(threads: Iterable[threading.Thread]) -> None:
     """Wait for the end of threads that may not have begun: another one starts them."""
     for thread in threads:
@@ -294,8 +300,7 @@ class TestEngines:
         engine = loop.run_until_complete(main())
         loop.close()
         gc.collect()
-        for thread in engine.away.threads._members:
-            thread.join()
+        join_all(engine.away.threads._members)
         assert engine.closed
         assert engine not in _engines.values()
         assert engine.collections._note not in gc.callbacks
@@ -336,13 +341,8 @@ class TestEngines:
     @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
     def test_the_collector_finds_a_loop_that_was_never_closed(self) -> None:
         """The engine is not what keeps it; uvloop's are kept by themselves."""
-
-        async def main() -> Engine:
-            await long_pass(leaf()).backward()
-            return ag.engine()
-
         loop = asyncio.new_event_loop()
-        engine = loop.run_until_complete(main())
+        engine = loop.run_until_complete(after_a_pass())
         reference = weakref.ref(loop)
         del loop
         gc.collect()
@@ -404,12 +404,8 @@ class TestEngines:
         assert x.grad.tolist() == [1.0] * 3
 
     def test_an_engine_does_not_keep_its_loop_alive(self) -> None:
-        async def main() -> Engine:
-            await long_pass(leaf()).backward()
-            return ag.engine()
-
         loop = asyncio.new_event_loop()
-        engine = loop.run_until_complete(main())
+        engine = loop.run_until_complete(after_a_pass())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
         reference = weakref.ref(loop)
