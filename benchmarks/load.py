@@ -39,16 +39,22 @@ SLICE = SLICE_NS / 1e6
 #: How many tasks a turn of the loop starts where they come one after the other.
 GROUP = 50
 
+#: How many passes, one after another, a task computes where a thousand are kept going.
+ROUNDS = 5
+
 #: How long the loop is kept busy at most, in seconds. Its turns let go of the interpreter's lock
 #: so briefly that a thread can wait for it for minutes: what lasts longer counts as that long.
 BUSY = 4.0
 
 
 def measure_many(setting: Setting) -> Iterator[Row]:
-    """1,000 concurrent small passes, forward and backward: all started at once, and in turns.
+    """1,000 concurrent small passes, forward and backward.
 
-    Making so many tasks holds the loop for longer than is allowed, whatever they do (the side of
-    "empty tasks"): so all is measured with tasks that come in several turns, too, as requests do.
+    In three ways: from tasks that are all made at once; from tasks that come in several turns, as
+    requests do; and from tasks that are made at once and compute several passes each, so that there
+    are a thousand until the first task ends. Making a thousand tasks holds the loop for longer than
+    is allowed, whatever they do (the side of "empty tasks"); in the third way that is one tick of
+    many, in the first one of few.
     """
     count = 100 if setting.quick else 1000
     ours = Layers.of(ag, batch=8, width=64, depth=4)
@@ -75,20 +81,24 @@ def measure_many(setting: Setting) -> Iterator[Row]:
             latencies.append(time.perf_counter() - start)
         return latencies
 
-    async def concurrently(one: Callable[[], Any], group: int) -> list[float]:
+    async def concurrently(one: Callable[[], Any], group: int, rounds: int) -> list[float]:
         start = time.perf_counter()
+        latencies = []
 
-        async def timed() -> float:
-            await one()
-            return time.perf_counter() - start
+        async def timed() -> None:
+            begun = start
+            for _ in range(rounds):
+                await one()
+                ended = time.perf_counter()
+                latencies.append(ended - begun)
+                begun = ended
 
-        tasks = []
         async with asyncio.TaskGroup() as together:
             for place in range(count):
                 if place and place % group == 0:
                     await asyncio.sleep(0)
-                tasks.append(together.create_task(timed()))
-        return [task.result() for task in tasks]
+                together.create_task(timed())
+        return latencies
 
     ways = {
         "asyncgrad": of_asyncgrad,
@@ -96,7 +106,11 @@ def measure_many(setting: Setting) -> Iterator[Row]:
         "to_thread, forward too": all_in_thread,
         "empty tasks": partial(asyncio.sleep, 0),
     }
-    starts = {"at once": count, f"{GROUP} a turn": GROUP}
+    starts = {
+        "at once": (count, 1),
+        f"{GROUP} a turn": (GROUP, 1),
+        f"at once, {ROUNDS} times": (count, ROUNDS),
+    }
     with event_loop(setting.loop) as run:
         check_equal(
             "many",
@@ -104,8 +118,8 @@ def measure_many(setting: Setting) -> Iterator[Row]:
             [gradient.numpy() for gradient in of_torch()],
         )
         works: dict[str, Callable[[], Any]] = {
-            f"{name} {figure}": partial(concurrently, way, group)
-            for figure, group in starts.items()
+            f"{name} {figure}": partial(concurrently, way, *start)
+            for figure, start in starts.items()
             for name, way in ways.items()
         }
         works["inline"] = one_after_another
@@ -119,7 +133,9 @@ def measure_many(setting: Setting) -> Iterator[Row]:
     for figure in starts:
         seen = {name: samples[f"{name} {figure}"] for name in ways} | {"inline": inline}
         passes = f"{count:,} small passes {figure}"
-        throughput = {name: [count / one.seconds for one in each] for name, each in seen.items()}
+        throughput = {
+            name: [len(one.result) / one.seconds for one in each] for name, each in seen.items()
+        }
         latency = {
             name: [percentile(sorted(one.result), 99) for one in each]
             for name, each in seen.items()
