@@ -194,7 +194,9 @@ class Engine:
         future gives the loop its turn when it is awaited.
         """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
-        left = 0 if loop.get_debug() else self._left(loop)
+        left = self._left(loop)
+        if loop.get_debug():
+            left = 0
         self.passes += 1
         if self.admission.limit is not None and self.admission.is_full(self, task):
             self.admission.hold_back(self, task)
