@@ -73,6 +73,7 @@ DIFFERENCES = {
         ),
         "needs SciPy",
     ),
+    "gumbel_softmax": "other random numbers",
     "rrelu": "other random numbers",
     "rrelu_": "other random numbers",
     "cdist": "has second derivatives and tangents",

@@ -47,6 +47,7 @@ from asyncgrad.ops.functions.dropout import (
     dropout2d,
     dropout3d,
     feature_alpha_dropout,
+    gumbel_softmax,
 )
 from asyncgrad.ops.functions.elementwise import sigmoid, tanh
 from asyncgrad.ops.functions.heads import multi_head_attention_forward, scaled_dot_product_attention
@@ -162,6 +163,7 @@ __all__ = [
     "glu",
     "grid_sample",
     "group_norm",
+    "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
     "hardswish",

@@ -121,3 +121,37 @@ def test_slopes_that_do_not_fit_are_refused(call):
         call(torch)
     with pytest.raises(expected.type):
         call(ag)
+
+
+def test_a_draw_from_the_gumbel_softmax_has_the_soft_gradient():
+    x = ag.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 3.0]], dtype=ag.float64, requires_grad=True)
+    weights = ag.tensor([1.0, 2.0, 4.0], dtype=ag.float64)
+    results = []
+    for hard in (False, True):
+        ag.manual_seed(3)
+        y = ag.nn.functional.gumbel_softmax(x, tau=0.7, hard=hard)
+        results.append((y.detach().numpy(), ag.grad((y * weights).sum(), x)[0].numpy()))
+    (soft, soft_gradient), (drawn, gradient) = results
+    np.testing.assert_array_equal(drawn.round(12), soft == soft.max(1, keepdims=True))
+    np.testing.assert_array_equal(gradient, soft_gradient)
+    ag.manual_seed(3)
+    noise = torch.from_numpy(ag.empty_like(x).exponential_().numpy()).log()
+    theirs = torch.tensor(x.tolist(), dtype=torch.float64, requires_grad=True)
+    y = torch.softmax((theirs - noise) / 0.7, -1)
+    np.testing.assert_allclose(soft, y.detach().numpy())
+    (expected,) = torch.autograd.grad((y * torch.from_numpy(weights.numpy())).sum(), theirs)
+    np.testing.assert_allclose(gradient, expected.numpy())
+
+
+def test_draws_from_the_gumbel_softmax_are_as_frequent_as_probable():
+    x = ag.tensor([[1.0, 2.0], [2.0, 0.5], [0.5, 3.0]])
+    ag.manual_seed(0)
+    drawn = ag.nn.functional.gumbel_softmax(x.expand(20_000, 3, 2), tau=0.1, hard=True, dim=1)
+    np.testing.assert_allclose(drawn.mean(0).numpy(), ag.softmax(x, 0).numpy(), atol=0.02)
+
+
+def test_the_gumbel_softmax_of_integers_is_refused():
+    with pytest.raises(RuntimeError, match="floating"):
+        ag.nn.functional.gumbel_softmax(ag.ones(3, dtype=ag.int64))
+    with pytest.warns(UserWarning, match="no effect"):
+        ag.nn.functional.gumbel_softmax(ag.ones(3), eps=1e-9)

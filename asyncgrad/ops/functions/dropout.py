@@ -1,4 +1,4 @@
-"""Elements or channels that are zeroed at random in training."""
+"""Elements or channels that are zeroed at random in training, and other functions with chance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import drawn_for
-from asyncgrad.ops.functions.elementwise import where
-from asyncgrad.ops.functions.random import rand_like
+from asyncgrad.ops.functions.activation import softmax
+from asyncgrad.ops.functions.creation import empty_like, zeros_like
+from asyncgrad.ops.functions.elementwise import div, sub, where
+from asyncgrad.ops.functions.index import scatter_
+from asyncgrad.ops.functions.random import exponential_, rand_like
 from asyncgrad.ops.generator import source_of
 from asyncgrad.ops.in_place import assign
 from asyncgrad.ops.namespace import RECORDED as R
@@ -31,6 +34,7 @@ __all__ = [
     "dropout2d",
     "dropout3d",
     "feature_alpha_dropout",
+    "gumbel_softmax",
 ]
 
 _FLOAT32 = np.dtype("float32")
@@ -282,3 +286,30 @@ def rrelu(
         slopes = R.add_scalar(R.mul_scalar(rand_like(x.detach()), upper - lower), lower)
         out = R.mul(x, where(R.le(x, 0), slopes, 1.0))
     return renamed(out, "RreluWithNoiseBackward0", saves=True)
+
+
+def gumbel_softmax(
+    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A draw from the categorical distributions along `dim`, soft enough to have gradients.
+
+    Args:
+        logits: unnormalised logarithms of probabilities, of a floating dtype.
+        tau: the temperature: the lower, the nearer the result is to one-hot vectors.
+        hard: give one-hot vectors, which have the soft ones' gradients.
+        eps: without effect.
+        dim: the axis of a distribution.
+
+    Raises:
+        RuntimeError: if the dtype is not floating.
+
+    Source: Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
+    """
+    if eps != 1e-10:
+        warnings.warn("gumbel_softmax: `eps` is deprecated and has no effect", stacklevel=2)
+    noise = R.log(exponential_(empty_like(logits)))
+    soft = softmax(div(sub(logits, noise), tau), dim)
+    if not hard:
+        return soft
+    drawn = scatter_(zeros_like(soft), dim, soft.argmax(dim, keepdim=True), 1.0)
+    return R.add(R.sub(drawn, soft.detach()), soft)
