@@ -118,10 +118,6 @@ class Threads:
         """About how many threads have nothing to do."""
         return max(0, len(self._members) - len(self._busy) - self._calls.qsize())
 
-    def busy(self) -> bool:
-        """Whether a thread works, or is about to."""
-        return bool(self._busy) or not self._calls.empty()
-
     def close(self, ended: Callable[[], None] | None = None) -> None:
         """Let the threads end with the jobs that they were given.
 
