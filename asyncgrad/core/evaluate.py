@@ -176,12 +176,13 @@ def _apply(
         saved = node.saved if F is None or rule.unpack is None else rule.unpack(node)
     if F is None:
         F = node_metadata(node).F
-    if not single and task.partial and rule.pulls is not None:
+    info = task.exec_info
+    if info is not None and not single and rule.pulls is not None:
         received = tuple(
             pull(F, gradient, saved) if is_wanted(task, edge) else None
             for edge, pull in zip(following, rule.pulls, strict=True)
         )
-    elif single and task.partial and not is_wanted(task, following):
+    elif info is not None and single and not is_wanted(task, following):
         received = (None,)
     else:
         received = rule.run(F, gradient, saved)

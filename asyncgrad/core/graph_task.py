@@ -151,7 +151,6 @@ class GraphTask:
         "observer",
         "order",
         "parent",
-        "partial",
         "priority",
         "queued",
         "ready",
@@ -282,7 +281,6 @@ class GraphTask:
         self.virtual_time = -1
         #: The longest slice where others wait; the scheduler sets it when the walk is done.
         self.share = SHARE_NS
-        self.partial = inputs is not None
         if inputs is not None:
             self.exec_info = ExecInfo(inputs, accumulate)
             if not accumulate:

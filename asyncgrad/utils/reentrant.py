@@ -80,7 +80,7 @@ class CheckpointFunction(autograd.Function):
         """Call it again, recorded, and differentiate it."""
         task = current().graph_task
         while task is not None:
-            if task.partial:
+            if task.exec_info is not None:
                 raise AutogradError(
                     "When use_reentrant=True, checkpoint is incompatible with .grad() or passing "
                     "an `inputs` parameter to .backward(). To resolve this error, you can either "
