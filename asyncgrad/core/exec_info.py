@@ -22,7 +22,7 @@ _LEAVES = {AccumulateGrad}
 class ExecInfo:
     """The plan of a partial pass."""
 
-    __slots__ = ("captures", "inner", "needed", "oldest", "trimmed")
+    __slots__ = ("all_requested", "captures", "inner", "needed", "oldest", "trimmed")
 
     def __init__(self, edges: Sequence[Any], run: bool) -> None:
         """Note what is requested.
@@ -53,6 +53,8 @@ class ExecInfo:
         self.oldest = oldest if edges else 0
         #: Something else than a leaf is requested.
         self.inner = newest > 0
+        #: No leaf that is not requested has been found.
+        self.all_requested = True
         if run:
             self.needed, self.captures = set(captures), {}
 

@@ -16,7 +16,6 @@ States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -36,16 +35,37 @@ from asyncgrad.core.node import (
     Freed,
     GraphRoot,
     Node,
-    OpNode,
     as_edge,
     refuse_freed,
 )
 from asyncgrad.core.origin import DEPTH
 from asyncgrad.core.sharing import share
-from asyncgrad.core.streams import PassStreams, stream_of
+from asyncgrad.core.states import (
+    CANCELLED,
+    CHEAP_NS,
+    CHEAP_RUN_NS,
+    DONE,
+    DRAINING,
+    ENDED,
+    FAILED,
+    FINISHED,
+    HEAVY,
+    HEAVY_NS,
+    LONG_WAY_NS,
+    MORE,
+    NEW,
+    RUNNING,
+    SHARE_NS,
+    WAITING,
+    Outcome,
+    Ready,
+    State,
+    Suspended,
+)
+from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.variable import VersionCounter
+from asyncgrad.core.walk import count, plan
 from asyncgrad.errors import add_note, described, note_failure
-from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,72 +73,14 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.sharing import Crew
 
-
-class State(Enum):
-    """Where a pass stands."""
-
-    NEW = "new"
-    RUNNING = "running"
-    DRAINING = "draining"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-class Outcome(Enum):
-    """Why a slice ended."""
-
-    #: Nothing is ready, handed out or to come: the gradients can be committed.
-    FINISHED = "finished"
-    #: More is ready than the slice had time for.
-    MORE = "more"
-    #: The next node, or the commit, is an expensive one, for which the slice has no time left.
-    HEAVY = "heavy"
-    #: Nodes are handed out, and nothing else is ready.
-    WAITING = "waiting"
-
-
-#: As names of the module: Python looks a member of a class up each time.
-NEW, RUNNING, DRAINING, DONE, FAILED, CANCELLED = State
-FINISHED, MORE, _HEAVY, WAITING = Outcome
-
-
-class Ready(NamedTuple):
-    """A node with its gradients; a plain tuple of the same in the heap, where it costs less."""
-
-    #: Minus the sequence number: a heap hands out its smallest.
-    key: int
-    order: int
-    node: Any
-    #: The gradient of the node's only input, or a list with one for each input.
-    gradient: Any
-    owned: Any
-
-
-class Suspended(NamedTuple):
-    """A node that waits for something only an event loop can give."""
-
-    node: Any
-    #: The rest of the node's evaluation, to be resumed with the result of `waiting`.
-    evaluation: Any
-    waiting: Any
-
-
-#: Steps of a walk between two looks at the clock.
-_WALK_STEPS = 2_000
-#: A cheap node costs less; after so many nanoseconds of them in a row a segment leaves its thread.
-CHEAP = 20_000
-#: A heavy one costs more: it runs in a thread.
-HEAVY = 200_000
-CHEAP_RUN = 24_000
-#: The longest slice of a pass for which others wait, by its nodes' expected cost: many that are
-#: alike are fairer than few full ones. Likewise on a device, which has work for a while.
-SHARE_NS = 250_000
 #: Elements that are added to leaves on the loop, where nobody sees some without the others; more
 #: are in a thread.
 _LARGE = 50_000
-#: What hooks, watching and recording add to a node of the table, in nanoseconds.
-LONG_WAY = 5_000
+#: What a pass that has ended holds in the place of its graph.
+_NO_ROOT = GraphRoot((), ())
+#: What follows the last node, and is run like one.
+_CALLBACKS = Callbacks()
+_DEVICES = Devices()
 
 
 class GraphTask:
@@ -126,7 +88,6 @@ class GraphTask:
 
     __slots__ = (
         "__weakref__",
-        "all_requested",
         "callbacks",
         "cancelling",
         "captured",
@@ -286,14 +247,12 @@ class GraphTask:
             if not accumulate:
                 self.captures = self.exec_info.captures
                 self.captured = [None] * len(inputs)
-        #: In a partial pass: no leaf that is not requested has been found.
-        self.all_requested = True
         #: What the walk has still to look at; None when it is done.
         self.walk: Any = [root]
 
     # -- the walk -------------------------------------------------------------------------------
 
-    def start(self, steps: int | None = None) -> bool:
+    def start(self, steps: int = -1) -> bool:
         """Count dependencies; with `steps`, stop after about so many nodes.
 
         Returns:
@@ -301,86 +260,11 @@ class GraphTask:
         """
         if self.walk is None:
             return True
-        if steps is None:
-            steps = -1
-        if not (self._count(steps) if self.exec_info is None else self._plan(steps)):
+        if not (count(self, steps) if self.exec_info is None else plan(self, steps)):
             return False
         self.walk = None
         if self.state is NEW:
             self.state = RUNNING
-        return True
-
-    def _plan(self, steps: int) -> bool:
-        """Walk for a partial pass; True when it is done."""
-        info, root = self.exec_info, self.root
-        assert info is not None
-        if self.walk.__class__ is list:
-            # Mostly a leaf is requested, and no leaf is not: then everything runs.
-            if info.oldest == 0 and not self._count(steps):
-                return False
-            if (
-                info.oldest == 0
-                and self.all_requested
-                and (root.following or info.should_execute(root))
-            ):
-                info.run_everything()
-                return True
-            self.dependencies.clear()
-            self.walk = info.walk(root, self.dependencies, _WALK_STEPS)
-        for _ in self.walk:
-            if steps >= 0:
-                steps -= _WALK_STEPS
-                if steps <= 0:
-                    return False
-        if not info.should_execute(root) and root.extras is None:
-            # PyTorch: the hooks of a root's tensor are called also where nothing runs.
-            self.ready.clear()
-        return True
-
-    def _count(self, steps: int) -> bool:
-        """Walk for a pass that runs everything; True when it is done, after `steps` nodes False.
-
-        In a partial pass it ends early at a leaf that is not requested.
-        """
-        info = self.exec_info
-        requested = None if info is None else info.needed or info.captures
-        dependencies = self.dependencies
-        stack: list[Any] = self.walk
-        while stack:
-            node = stack.pop()
-            while node is not None:
-                following = node.following
-                node = None
-                child: Any
-                if following.__class__ is OpNode:
-                    # The usual case, a chain: nodes of the table always lead on.
-                    if following in dependencies:
-                        dependencies[following] += 1
-                    else:
-                        dependencies[following] = 1
-                        node = following
-                elif following is not None:
-                    for edge in following if following.__class__ is tuple else (following,):
-                        if edge is None:
-                            continue
-                        child = edge.node if edge.__class__ is Edge else edge
-                        if child in dependencies:
-                            dependencies[child] += 1
-                            continue
-                        dependencies[child] = 1
-                        if child.following:
-                            if node is None:
-                                node = child
-                            else:
-                                stack.append(child)
-                        elif requested is not None and child not in requested:
-                            self.all_requested = False
-                            return True
-                steps -= 1
-                if not steps:
-                    if node is not None:
-                        stack.append(node)
-                    return False
         return True
 
     # -- running --------------------------------------------------------------------------------
@@ -393,8 +277,9 @@ class GraphTask:
         everything that an ordinary node needs is inlined (1.0 us a node of which the array
         functions take half; benchmarks/chain.py).
         """
-        if self.streams is not None:
-            return self._run_on_streams(budget, thread=thread)
+        streams = self.streams
+        if streams is not None:
+            return streams.run(self, budget, thread=thread)
         if self.state is not RUNNING:
             return self.outcome()
         ready = self.ready
@@ -421,8 +306,8 @@ class GraphTask:
                     self._put_back(node, gradient, owned)
                     node = None
                 self.drain()
-                if self.is_on_streams():
-                    return self._run_on_streams(budget, thread=thread)
+                if self.streams is not None:
+                    return self.streams.run(self, budget, thread=thread)
                 continue
             if node is None:
                 if not ready:
@@ -445,24 +330,24 @@ class GraphTask:
                 cost = node.cost
                 if not thread:
                     # The first of a slice runs, whatever that has time for: every slice gets on.
-                    if cost > HEAVY or budget + cost != whole:
+                    if cost > HEAVY_NS or budget + cost != whole:
                         self._put_back(node, gradient, owned)
-                        return _HEAVY if cost > HEAVY else MORE
-                elif cost < CHEAP:
+                        return HEAVY if cost > HEAVY_NS else MORE
+                elif cost < CHEAP_NS:
                     self._put_back(node, gradient, owned)
                     return MORE
                 else:
-                    budget = CHEAP_RUN
+                    budget = CHEAP_RUN_NS
                     if crew is not None:
                         if crew.gives_way(cost):
                             self._put_back(node, gradient, owned)
-                            return _HEAVY
-                        if share(self, crew, node, gradient, running, HEAVY):
+                            return HEAVY
+                        if share(self, crew, node, gradient):
                             node = None
                             continue
             if careful or node.extras is not None:
                 if rule is not None and not thread:
-                    budget -= LONG_WAY
+                    budget -= LONG_WAY_NS
                 self._run_carefully(node, gradient, owned)
                 node = None
                 continue
@@ -561,45 +446,6 @@ class GraphTask:
                 dependencies[following] = waiting
             self._deliver(node, (following,), (received,), rule.fresh or (owned and rule.passes))
             node = None
-        return self.outcome(thread=thread)
-
-    # -- streams --------------------------------------------------------------------------------
-
-    def enter_streams(self) -> PassStreams:
-        """Go on as a pass over devices with streams; to be called in the caller's streams."""
-        streams = self.streams
-        if streams is None:
-            streams = self.streams = PassStreams(current().streams)
-            # Has `run` look again.
-            self.inbox.append(_nothing)
-        return streams
-
-    def is_on_streams(self) -> bool:
-        """Whether the pass is one over devices with streams, by now."""
-        return self.streams is not None
-
-    def _run_on_streams(self, budget: int, *, thread: bool) -> Outcome:
-        """`run` for such a pass: every node takes the long way, on its stream."""
-        streams = self.streams
-        assert streams is not None
-        ready = self.ready
-        whole = budget
-        while self.state is RUNNING:
-            if self.inbox:
-                self.drain()
-                continue
-            if not ready:
-                break
-            node = ready[0][2]
-            stream = stream_of(node)
-            cost = node.cost if stream is None else stream.device.launch_cost
-            budget -= cost
-            if budget < 0 and not thread and (cost > HEAVY or budget + cost != whole):
-                return _HEAVY if cost > HEAVY else MORE
-            _, _, node, gradient, owned = heappop(ready)
-            self._resume(node, streams.evaluate(self, node, gradient, owned), None)
-            if budget < 0:
-                return MORE
         return self.outcome(thread=thread)
 
     def _within(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -779,6 +625,17 @@ class GraphTask:
             # Too few gradients, or some that can't be summed: the node's failure, not the owner's.
             self.fail(error, node)
 
+    # -- streams --------------------------------------------------------------------------------
+
+    def enter_streams(self) -> PassStreams:
+        """Go on as a pass over devices with streams; to be called in the caller's streams."""
+        streams = self.streams
+        if streams is None:
+            streams = self.streams = PassStreams(current().streams)
+            # Has `run` look again.
+            self.inbox.append(_nothing)
+        return streams
+
     # -- ending ---------------------------------------------------------------------------------
 
     def fail(self, error: BaseException, node: Any = None) -> None:
@@ -786,7 +643,7 @@ class GraphTask:
         self.launched.pop(node, None)
         # A cancellation that was reported before the error comes before it.
         self.drain()
-        if self.state in _ENDED:
+        if self.state in ENDED:
             return
         if self.error is None and self.state is not DRAINING:
             self.error = error
@@ -802,7 +659,7 @@ class GraphTask:
 
         A pass that has failed already keeps its error.
         """
-        if self.state in _ENDED:
+        if self.state in ENDED:
             return False
         if self.state is not DRAINING:
             self.state = DRAINING
@@ -839,7 +696,7 @@ class GraphTask:
             return self.outcome(thread=thread)
         elif self.callbacks or (self.streams is not None and self.streams.shares(self)):
             if self.future is not None and not thread and self.is_large():
-                return _HEAVY
+                return HEAVY
             self._resume(_CALLBACKS, conclude(self), None)
             return self.outcome(thread=thread)
         return FINISHED
@@ -925,7 +782,7 @@ class GraphTask:
     def running_parent(self) -> GraphTask | None:
         """This pass or, if it has ended, the nearest one around it that has not."""
         task: GraphTask | None = self
-        while task is not None and task.state in _ENDED:
+        while task is not None and task.state in ENDED:
             task = task.parent
         return task
 
@@ -939,23 +796,13 @@ class GraphTask:
         assert not set(ready) & waiting.keys(), "a node is ready and waits"
         assert not set(ready) & self.launched.keys(), "a node is ready and handed out"
         assert not self.launched.keys() & waiting.keys(), "a node is handed out and waits"
-        if self.state in _ENDED or self.state is DRAINING:
+        if self.state in ENDED or self.state is DRAINING:
             assert not ready, "a pass that ends has ready nodes"
-        if self.state in _ENDED:
+        if self.state in ENDED:
             assert not self.launched, "a pass has ended while nodes run"
         if self.state is RUNNING and not ready and not self.launched and not self.walk:
             assert not waiting, "nodes wait for what never comes"
 
 
-#: Stands for the functions that were queued to follow the last node.
-_CALLBACKS = Callbacks()
-_DEVICES = Devices()
-
-
 def _nothing() -> None:
     """A report that says nothing."""
-
-
-#: What a pass that has ended holds in the place of its graph.
-_NO_ROOT = GraphRoot((), ())
-_ENDED = frozenset({DONE, FAILED, CANCELLED})

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgrad.core.kept import check_saved
+from asyncgrad.core.states import HEAVY_NS, RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ class Crew(Protocol):
 _ROOM = 2
 
 
-def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, least: int) -> bool:
+def share(task: GraphTask, crew: Crew, node: Any, gradient: Any) -> bool:
     """Hand the other ready nodes that are expensive out, or split the only one.
 
     Args:
@@ -51,22 +52,20 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any, running: Any, l
         crew: who helps.
         node: the node that is about to run.
         gradient: what has come for it.
-        running: the state of a pass that goes on.
-        least: the cost, in nanoseconds, from which on a node is worth it.
 
     Returns:
         Whether the node itself has been run.
     """
     room = crew.room()
     ready = task.ready
-    while room and ready and ready[0][2].cost >= least and _is_plain(task, *ready[0][2:4]):
+    while room and ready and ready[0][2].cost >= HEAVY_NS and _is_plain(task, *ready[0][2:4]):
         entry = task.launch()
-        crew.lend(partial(_run_lent, task, entry, running))
+        crew.lend(partial(_run_lent, task, entry))
         room -= 1
     if (
         room < _ROOM
         or not crew.splits
-        or node.cost < 2 * least
+        or node.cost < 2 * HEAVY_NS
         or not _is_plain(task, node, gradient)
     ):
         return False
@@ -101,14 +100,14 @@ def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
     )
 
 
-def _run_lent(task: GraphTask, entry: Any, running: Any) -> None:
+def _run_lent(task: GraphTask, entry: Any) -> None:
     """Compute a node in another thread than the owner's, and report."""
     _, _, node, gradient, owned = entry
     rule = node.rule
     received: Any = None
     try:
         following = node.following
-        if task.state is running:
+        if task.state is RUNNING:
             check_saved(node)
             received = rule.run(node.output_metadata.F, gradient, node.saved)
             if not task.keep_graph:

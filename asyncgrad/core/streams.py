@@ -11,6 +11,7 @@ it meets the copy that leads to a device (`GraphTask.enter_streams`).
 from __future__ import annotations
 
 from functools import partial
+from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
@@ -18,6 +19,7 @@ from asyncgrad.core.commit import Prepared, prepare
 from asyncgrad.core.evaluate import evaluate, modes_within
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, GraphRoot, as_edge
+from asyncgrad.core.states import HEAVY, HEAVY_NS, MORE, RUNNING
 from asyncgrad.core.variable import gradient_edge
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.modes import Modes
+    from asyncgrad.core.states import Outcome
 
 #: Nodes of a stream between two marks, and marks that may be ahead of the device.
 MARK_EVERY = 64
@@ -118,6 +121,28 @@ class PassStreams:
         stream.wait_stream(self.caller_stream(device))
 
     # -- running ----------------------------------------------------------------------------------
+
+    def run(self, task: GraphTask, budget: int, *, thread: bool) -> Outcome:
+        """`GraphTask.run` for such a pass: every node takes the long way, on its stream."""
+        ready = task.ready
+        whole = budget
+        while task.state is RUNNING:
+            if task.inbox:
+                task.drain()
+                continue
+            if not ready:
+                break
+            node = ready[0][2]
+            stream = stream_of(node)
+            cost = node.cost if stream is None else stream.device.launch_cost
+            budget -= cost
+            if budget < 0 and not thread and (cost > HEAVY_NS or budget + cost != whole):
+                return HEAVY if cost > HEAVY_NS else MORE
+            _, _, node, gradient, owned = heappop(ready)
+            task._resume(node, self.evaluate(task, node, gradient, owned), None)
+            if budget < 0:
+                return MORE
+        return task.outcome(thread=thread)
 
     def evaluate(
         self, task: GraphTask, node: Any, gradient: Any, owned: Any

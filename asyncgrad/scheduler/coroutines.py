@@ -13,7 +13,8 @@ from asyncgrad.scheduler.away import settle, tell_loop
 from asyncgrad.scheduler.ending import is_stop, stopped_by
 
 if TYPE_CHECKING:
-    from asyncgrad.core.graph_task import GraphTask, Suspended
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.states import Suspended
     from asyncgrad.scheduler.engine import Engine
 
 #: How many coroutine nodes of one pass wait at the same time, unless the engine is told otherwise.

@@ -10,7 +10,7 @@ from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import CHEAP_RUN, FINISHED, RUNNING, Outcome
+from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING
 from asyncgrad.devices.quiet import hush, unhush
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.ending import end_in_thread
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.states import Outcome
     from asyncgrad.scheduler.device_queue import Urgency
     from asyncgrad.scheduler.threads import Threads
 
@@ -140,7 +141,7 @@ def run_segment(task: GraphTask, crew: Crew) -> Outcome:
     token = hush()
     try:
         while True:
-            outcome = task.run(CHEAP_RUN, thread=True, crew=crew)
+            outcome = task.run(CHEAP_RUN_NS, thread=True, crew=crew)
             if not crew.join():
                 break
         if outcome is FINISHED and task.state is RUNNING and task.is_large():

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.graph_task import RUNNING
+from asyncgrad.core.states import RUNNING
 from asyncgrad.errors import AutogradError, described
 
 if TYPE_CHECKING:

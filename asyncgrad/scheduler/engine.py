@@ -17,7 +17,7 @@ from operator import index
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import DONE, DRAINING, FINISHED, MORE, RUNNING, Outcome
+from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING
 from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
@@ -47,7 +47,8 @@ from asyncgrad.scheduler.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from asyncgrad.core.graph_task import GraphTask, Suspended
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.states import Outcome, Suspended
     from asyncgrad.scheduler.away import Errand
 
 #: How long a slice may last.
@@ -341,7 +342,7 @@ class Engine:
             self._finish(task)
         elif outcome is MORE:
             self.enqueue(task)
-        elif outcome is Outcome.HEAVY:
+        elif outcome is HEAVY:
             self.away.send(self, task)
 
     def enqueue(self, task: GraphTask) -> None:

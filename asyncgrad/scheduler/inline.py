@@ -16,7 +16,7 @@ from threading import TIMEOUT_MAX, Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.graph_task import FINISHED, RUNNING
+from asyncgrad.core.states import FINISHED, RUNNING
 from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from asyncgrad.core.graph_task import LONG_WAY, SHARE_NS
+from asyncgrad.core.states import LONG_WAY_NS, SHARE_NS
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -46,7 +46,7 @@ def cost_of(task: GraphTask) -> int:
     for node in islice(nodes, _SAMPLE):
         sampled += node.cost
         if task.careful or node.extras is not None:
-            sampled += LONG_WAY
+            sampled += LONG_WAY_NS
     return sampled * len(nodes) // _SAMPLE
 
 

@@ -7,9 +7,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 from asyncgrad.core.anomaly import users_stack
-from asyncgrad.core.graph_task import HEAVY
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.saved import save
+from asyncgrad.core.states import HEAVY_NS
 from asyncgrad.core.variable import Variable
 from asyncgrad.scheduler import awaits, offload
 
@@ -85,7 +85,7 @@ class Frame:
     @property
     def waits(self) -> bool:
         """What `unpack` returns may have to be awaited."""
-        return self.later or self._cost > HEAVY or any(_waits(a) for a in self._args)
+        return self.later or self._cost > HEAVY_NS or any(_waits(a) for a in self._args)
 
     def pack(self, tensor: Any) -> Holder:
         """Keep a holder of a tensor."""
@@ -112,7 +112,7 @@ class Frame:
         if not run.ended:
             if self.later or any(_waits(a) for a in self._args):
                 return self._unpack_later(run, holder, self._repeat_later)
-            if self._cost > HEAVY and awaits(task):
+            if self._cost > HEAVY_NS and awaits(task):
                 return self._unpack_later(run, holder, self._repeat_elsewhere)
             self._repeat(run)
         return run.take(holder)

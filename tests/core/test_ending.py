@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from paper import ENDLESS, Answer, Asks, Fails, Step, leaf, pass_over, run_through, staged
 
-from asyncgrad.core.graph_task import GraphTask, Outcome, State
+from asyncgrad.core.states import Outcome, State
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
 
 
 def failing(error: BaseException, edges: list, label: str = "fails") -> Fails:

@@ -8,8 +8,8 @@ import pytest
 from paper import ENDLESS, Step, by_rule, leaf, pass_over, run_through, staged
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.graph_task import Outcome, State
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity
+from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
 
 if TYPE_CHECKING:

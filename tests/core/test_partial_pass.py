@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from paper import ENDLESS, Answer, Asks, Step, leaf, pass_over, run_through, staged
 
-from asyncgrad.core.graph_task import Outcome, State
 from asyncgrad.core.hooks import NodeExtras
 from asyncgrad.core.node import Edge
+from asyncgrad.core.states import Outcome, State
 
 
 def chain(edge: object, length: int, log: list, label: str) -> Step:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paper import ENDLESS, FACTS, Answer, Asks, Step, accumulate, leaf, pass_over, staged
 
-from asyncgrad.core.graph_task import Outcome
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.node import Edge
+from asyncgrad.core.states import Outcome
 
 F = FACTS.F
 

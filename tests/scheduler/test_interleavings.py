@@ -18,8 +18,9 @@ import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
 from asyncgrad.core import variable as variable_module
 from asyncgrad.core.commit import commit
-from asyncgrad.core.graph_task import GraphTask, Outcome
-from asyncgrad.core.graph_task import State as Of
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.states import Outcome
+from asyncgrad.core.states import State as Of
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler.crew import _Job
 

@@ -17,7 +17,8 @@ from passes import calls, leaf
 import asyncgrad as ag
 from asyncgrad.core import commit as commit_module
 from asyncgrad.core.commit import commit
-from asyncgrad.core.graph_task import GraphTask, Outcome, State
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler.crew import _Job
 from asyncgrad.scheduler.device_queue import ORDINARY

@@ -13,7 +13,7 @@ from typing import Any
 from passes import HEAVY, assert_nothing_runs, calls, chain, leaf, settle
 
 import asyncgrad as ag
-from asyncgrad.core.graph_task import State
+from asyncgrad.core.states import State
 
 KINDS = ("small", "long", "heavy", "waiting", "nested", "side by side", "offloaded")
 FATES = (None, None, None, ValueError, MemoryError, StopIteration, GeneratorExit)

@@ -1,0 +1,88 @@
+"""The walk before a pass runs: what it reaches, and over how many edges gradients will come.
+
+It is work like any other and may be long: it stops after some steps, and goes on from there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.node import Edge, OpNode
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+
+#: Steps of a partial pass' walk between two looks at how many are left.
+_STEPS = 2_000
+
+
+def count(task: GraphTask, steps: int) -> bool:
+    """Walk for a pass that runs everything; True when it is done, after `steps` nodes False.
+
+    In a partial pass it ends early at a leaf that is not requested.
+    """
+    info = task.exec_info
+    requested: Any = None if info is None else info.needed or info.captures
+    dependencies = task.dependencies
+    stack: list[Any] = task.walk
+    while stack:
+        node = stack.pop()
+        while node is not None:
+            following = node.following
+            node = None
+            child: Any
+            if following.__class__ is OpNode:
+                # The usual case, a chain: nodes of the table always lead on.
+                if following in dependencies:
+                    dependencies[following] += 1
+                else:
+                    dependencies[following] = 1
+                    node = following
+            elif following is not None:
+                for edge in following if following.__class__ is tuple else (following,):
+                    if edge is None:
+                        continue
+                    child = edge.node if edge.__class__ is Edge else edge
+                    if child in dependencies:
+                        dependencies[child] += 1
+                        continue
+                    dependencies[child] = 1
+                    if child.following:
+                        if node is None:
+                            node = child
+                        else:
+                            stack.append(child)
+                    elif info is not None and child not in requested:
+                        info.all_requested = False
+                        return True
+            steps -= 1
+            if not steps:
+                if node is not None:
+                    stack.append(node)
+                return False
+    return True
+
+
+def plan(task: GraphTask, steps: int) -> bool:
+    """Walk for a partial pass; True when it is done."""
+    info, root = task.exec_info, task.root
+    assert info is not None
+    if task.walk.__class__ is list:
+        if info.oldest == 0:
+            # Mostly a leaf is requested, and no leaf is not: then everything runs.
+            if not count(task, steps):
+                return False
+            if info.all_requested and (root.following or info.should_execute(root)):
+                info.run_everything()
+                return True
+        task.dependencies.clear()
+        task.walk = info.walk(root, task.dependencies, _STEPS)
+    for _ in task.walk:
+        if steps >= 0:
+            steps -= _STEPS
+            if steps <= 0:
+                return False
+    if not info.should_execute(root) and root.extras is None:
+        # PyTorch: the hooks of a root's tensor are called also where nothing runs.
+        task.ready.clear()
+    return True
