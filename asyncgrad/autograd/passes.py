@@ -268,25 +268,21 @@ def grad(
         captured: Any
         for captured, facts, edge in zip(task.captured, metadata, edges):  # noqa: B905  quicker
             leads_to_leaf = edge.__class__ is AccumulateGrad
-            if (
-                is_plain
-                and captured.__class__ is facts.F.array_type
-                and captured.dtype is facts.dtype
-                and facts.size != 1
-                and (not leads_to_leaf or edge.variable._autograd.grad_dtype is None)
+            if captured.__class__ is facts.F.array_type and (
+                captured.dtype is facts.dtype or captured.dtype == facts.dtype
             ):
-                # Mostly nothing is to be asked but this.
-                results.append(wrap(captured, facts))
-                continue
+                if given is not None:
+                    captured = _given(given, captured, facts)
+                elif facts.size == 1 and captured is ONES.get(facts):
+                    captured = wrap(captured.copy(), facts)  # type: ignore[union-attr]
+                else:
+                    captured = wrap(captured, facts)
+                if not leads_to_leaf or edge.variable._autograd.grad_dtype is None:
+                    # Mostly that is all.
+                    results.append(captured)
+                    continue
             used = captured is not None
-            if captured.__class__ is facts.F.array_type and captured.dtype == facts.dtype:
-                if facts.size == 1 and captured is ONES.get(facts):
-                    captured = captured.copy()  # type: ignore[union-attr]
-                # What was given and has come through as it was is given back.
-                captured = (
-                    wrap(captured, facts) if given is None else _given(given, captured, facts)
-                )
-            elif captured is None:
+            if not used:
                 if materialize_grads:
                     captured = _zeros(tensors[len(results)], facts, create_graph, within)
                 elif not allow_unused:
@@ -296,7 +292,7 @@ def grad(
                 captured = wrap(array, facts.F.metadata_of(array))
             if leads_to_leaf and captured is not None:
                 captured = _in_dtype(captured, grad_dtype(edge.variable), within)
-            if level is not None and used:
+            if used and level is not None:
                 captured = batch_of(captured, level)
             results.append(captured)
         return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
@@ -309,7 +305,6 @@ def grad(
             task = _graph_task(roots, gradients, retain_graph, create_graph, edges, True)
     else:
         task = _graph_task(roots, grad_outputs, retain_graph, create_graph, edges, True)
-    is_plain = given is None and level is None
     task.collect = collect
     return _start(task, priority, deadline)
 
