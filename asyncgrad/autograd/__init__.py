@@ -21,7 +21,8 @@ from asyncgrad.autograd.modes import (
     set_multithreading_enabled,
     set_nesting_limit,
 )
-from asyncgrad.autograd.passes import backward, grad, request
+from asyncgrad.autograd.passes import backward, grad
+from asyncgrad.autograd.urgency import request
 from asyncgrad.autograd.variable import Variable
 from asyncgrad.core.node import Node
 

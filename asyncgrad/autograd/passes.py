@@ -153,42 +153,6 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
     return start(task)
 
 
-class request(Mode):
-    """Urgency for all passes started within, in child tasks, too.
-
-    Works as a decorator, too. Of requests within one another the innermost counts for each of the
-    two that it sets.
-
-    Args:
-        priority: larger is more urgent; the default is that of the surroundings, or 0.
-        deadline: the loop's time at which they give up; the default is that of the surroundings,
-            and infinity takes that back.
-
-    Raises:
-        TypeError: if the priority is no int, or the deadline no number.
-        ValueError: if the deadline is NaN.
-
-    Example:
-        >>> import asyncio, asyncgrad as ag
-        >>> async def main():
-        ...     x = ag.tensor([3.0], requires_grad=True)
-        ...     with ag.request(priority=1, deadline=asyncio.get_running_loop().time() + 30):
-        ...         await (x * x).sum().backward()
-        ...     return x.grad.item()
-        >>> asyncio.run(main())
-        6.0
-    """
-
-    def __init__(self, *, priority: int | None = None, deadline: float | None = None) -> None:
-        """Note the urgency; it holds from `__enter__` on."""
-        given: dict[str, Any] = {}
-        if priority is not None:
-            given["priority"] = checked_priority(priority)
-        if deadline is not None:
-            given["deadline"] = checked_deadline(deadline)
-        super().__init__(**given)
-
-
 def grad(
     outputs: Root | Sequence[Root],
     inputs: Root | Sequence[Root] | dict[Any, Tensor],
