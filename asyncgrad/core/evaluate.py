@@ -8,24 +8,28 @@ hooks of each output, `retain_grad`, the capture, hooks before the node, the nod
 from __future__ import annotations
 
 from functools import partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.anomaly import check_nan, report
 from asyncgrad.core.commit import commit, commit_revocably
+from asyncgrad.core.hook_calls import (
+    awaited,
+    post_accumulate_hooks,
+    post_hooks,
+    pre_hooks,
+    tensor_hooks,
+)
 from asyncgrad.core.kept import check_saved, node_metadata
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import as_edge
 from asyncgrad.core.saved import unpack_steps, values_as_tensors
-from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype, wrap
-from asyncgrad.errors import AutogradError
+from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from asyncgrad.core.graph_task import GraphTask
-    from asyncgrad.core.hooks import Hooks
 
 
 def evaluate(
@@ -47,16 +51,16 @@ def evaluate(
     if info is not None:
         needed = node in info.needed
         if extras is not None and not needed:
-            yield from _tensor_hooks(task, node, gradients)
+            yield from tensor_hooks(task, node, gradients)
         for position, place in info.captures.get(node, ()):
             task.captured[place] = gradients[position]
         if not needed:
             return None
     if extras is not None:
-        yield from _tensor_hooks(task, node, gradients)
+        yield from tensor_hooks(task, node, gradients)
         owned = False
         if extras.pre:
-            gradients = yield from _pre_hooks(task, node, gradients)
+            gradients = yield from pre_hooks(task, node, gradients)
     observer = task.observer
     token = observer.enter(task, node) if observer is not None else None
     if node.__class__ is AccumulateGrad:
@@ -64,7 +68,7 @@ def evaluate(
             task, node, gradients[0], owned if owned.__class__ is bool else False
         )
         if extras is not None and extras.post:
-            yield from _post_hooks(task, node, (), gradients)
+            yield from post_hooks(task, node, (), gradients)
         if observer is not None:
             observer.leave(task, node, token)
         return None
@@ -75,7 +79,7 @@ def evaluate(
     if observer is not None:
         observer.leave(task, node, token)
     if extras is not None and extras.post:
-        received = yield from _post_hooks(task, node, received, gradients)
+        received = yield from post_hooks(task, node, received, gradients)
         fresh = False
     return received, fresh
 
@@ -138,13 +142,6 @@ def modes_within(task: GraphTask) -> Any:
     for prepare in _prepare:
         prepare()
     return current().replace(grad=task.create_graph, graph_task=task, in_node=True)
-
-
-def awaited(result: Any) -> Generator[Any, Any, Any]:
-    """What a hook or node returned, or what its coroutine does."""
-    if isawaitable(result) and not isinstance(result, Variable):
-        result = yield result
-    return result
 
 
 def _apply(
@@ -274,15 +271,7 @@ def _accumulate(
         return
     if gradient is not None:
         yield from _in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
-    for hook in tuple(hooks.values()):
-        result = yield from awaited(hook(variable))
-        if result is not None and result is not variable:
-            if not isinstance(result, Variable):
-                raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
-            raise AutogradError(
-                f"hooks registered with register_post_accumulate_grad_hook should return None, "
-                f"but {_name(hook)!r} returned {type(result).__name__}"
-            )
+    yield from post_accumulate_hooks(variable, hooks)
 
 
 def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:
@@ -293,121 +282,3 @@ def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:
     if task.recorded is not None:
         return task.recorded.to(gradient, dtype)
     return variable._metadata.F.in_dtype(gradient, dtype)
-
-
-def _as_tensor(gradient: Any, metadata: Any) -> Any:
-    """A gradient as hooks see it."""
-    if gradient is None or isinstance(gradient, Variable):
-        return gradient
-    F = metadata.F
-    array = F.as_array(gradient)
-    return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
-
-
-def _from_tensor(task: GraphTask, gradient: Any) -> Any:
-    """A hook's result as the pass carries gradients."""
-    if gradient is None or task.recorded is not None:
-        return gradient
-    return gradient._array
-
-
-def _metadata(node: Any, position: int) -> Any:
-    metadata = node.output_metadata
-    return metadata[position] if metadata.__class__ is tuple else metadata
-
-
-def _tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, None]:
-    """Hooks on the node's forward outputs, then what `retain_grad` asked for."""
-    extras = node.extras
-    for position, hooks in extras.tensor.items():
-        if hooks:
-            gradients[position] = yield from _call_hooks(
-                task, hooks, gradients[position], _metadata(node, position)
-            )
-    for position, retain in extras.retain.items():
-        if gradients[position] is not None:
-            variable = retain()
-            if variable is not None:
-                task.staged.append((variable, gradients[position], False))
-
-
-def _call_hooks(
-    task: GraphTask, hooks: Hooks, gradient: Any, metadata: Any
-) -> Generator[Any, Any, Any]:
-    """One gradient through hooks that may each replace it."""
-    value = _as_tensor(gradient, metadata)
-    for hook in tuple(hooks.values()):
-        result = yield from awaited(hook(value))
-        if result is not None and result is not value:
-            check_replacement(hook, value, result)
-            value = result
-    return _from_tensor(task, value)
-
-
-def check_replacement(hook: Any, value: Any, result: Any) -> None:
-    """Raise unless a hook's result may stand for the gradient it was given."""
-    if value is None:
-        raise AutogradError(
-            f"hook {_name(hook)!r} can't replace a None gradient with a non-None value"
-        )
-    if not isinstance(result, Variable):
-        raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
-    for what in ("shape", "dtype", "device"):
-        before, after = getattr(value._metadata, what), getattr(result._metadata, what)
-        if before != after:
-            label = {"shape": "size", "dtype": "type", "device": "device"}[what]
-            raise AutogradError(
-                f"hook {_name(hook)!r} has changed the {label} of value: {what} {before} came in "
-                f"and {after} came back. Return a gradient like the one it was given, or None."
-            )
-
-
-def _pre_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
-    """Hooks before the node, which may replace its gradients."""
-    values = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
-    for hook in tuple(node.extras.pre.values()):
-        result = yield from awaited(hook(values))
-        if result is not None:
-            values = _replaced(hook, values, result)
-    return [_from_tensor(task, value) for value in values]
-
-
-def _post_hooks(
-    task: GraphTask, node: Any, received: Any, gradients: list[Any]
-) -> Generator[Any, Any, tuple[Any, ...]]:
-    """Hooks after the node, which may replace what it returned."""
-    following = node.next_edges
-    rule = node.rule
-    places = range(len(following)) if rule is None else rule.places
-    inputs: tuple[Any, ...] = (None,) * len(following)
-    if received:
-        by_place = dict(zip(places, received, strict=True))
-        inputs = tuple(
-            None if edge.node is None else _as_tensor(by_place[i], _metadata(*edge))
-            for i, edge in enumerate(following)
-        )
-    outputs = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
-    for hook in tuple(node.extras.post.values()):
-        result = yield from awaited(hook(inputs, outputs))
-        if result is not None:
-            inputs = _replaced(hook, inputs, result)
-    return tuple(_from_tensor(task, inputs[place]) for place in places)
-
-
-def _replaced(hook: Any, values: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
-    """A hook's tuple in place of the one it was given, checked."""
-    if not isinstance(result, tuple):
-        raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
-    if len(result) != len(values):
-        raise AutogradError(
-            f"hook {_name(hook)!r} has returned an incorrect number of values (got "
-            f"{len(result)}, but expected {len(values)})"
-        )
-    for value, replacement in zip(values, result, strict=True):
-        if replacement is not None and replacement is not value:
-            check_replacement(hook, value, replacement)
-    return result
-
-
-def _name(hook: Any) -> str:
-    return getattr(hook, "__name__", None) or type(hook).__name__

@@ -1,0 +1,153 @@
+"""Hooks are called, awaited where they are coroutines, and what they return is checked."""
+
+from __future__ import annotations
+
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.errors import AutogradError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.hooks import Hooks
+
+
+def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, None]:
+    """Hooks on the node's forward outputs, then what `retain_grad` asked for."""
+    extras = node.extras
+    for position, hooks in extras.tensor.items():
+        if hooks:
+            gradients[position] = yield from _call_hooks(
+                task, hooks, gradients[position], _metadata(node, position)
+            )
+    for position, retain in extras.retain.items():
+        if gradients[position] is not None:
+            variable = retain()
+            if variable is not None:
+                task.staged.append((variable, gradients[position], False))
+
+
+def _call_hooks(
+    task: GraphTask, hooks: Hooks, gradient: Any, metadata: Any
+) -> Generator[Any, Any, Any]:
+    """One gradient through hooks that may each replace it."""
+    value = _as_tensor(gradient, metadata)
+    for hook in tuple(hooks.values()):
+        result = yield from awaited(hook(value))
+        if result is not None and result is not value:
+            _check_replacement(hook, value, result)
+            value = result
+    return _from_tensor(task, value)
+
+
+def pre_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
+    """Hooks before the node, which may replace its gradients."""
+    values = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
+    for hook in tuple(node.extras.pre.values()):
+        result = yield from awaited(hook(values))
+        if result is not None:
+            values = _replaced(hook, values, result)
+    return [_from_tensor(task, value) for value in values]
+
+
+def post_hooks(
+    task: GraphTask, node: Any, received: Any, gradients: list[Any]
+) -> Generator[Any, Any, tuple[Any, ...]]:
+    """Hooks after the node, which may replace what it returned."""
+    following = node.next_edges
+    rule = node.rule
+    places = range(len(following)) if rule is None else rule.places
+    inputs: tuple[Any, ...] = (None,) * len(following)
+    if received:
+        by_place = dict(zip(places, received, strict=True))
+        inputs = tuple(
+            None if edge.node is None else _as_tensor(by_place[i], _metadata(*edge))
+            for i, edge in enumerate(following)
+        )
+    outputs = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
+    for hook in tuple(node.extras.post.values()):
+        result = yield from awaited(hook(inputs, outputs))
+        if result is not None:
+            inputs = _replaced(hook, inputs, result)
+    return tuple(_from_tensor(task, inputs[place]) for place in places)
+
+
+def post_accumulate_hooks(variable: Variable, hooks: Hooks) -> Generator[Any, Any, None]:
+    """Hooks on a leaf whose `.grad` has just been changed."""
+    for hook in tuple(hooks.values()):
+        result = yield from awaited(hook(variable))
+        if result is not None and result is not variable:
+            if not isinstance(result, Variable):
+                raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+            raise AutogradError(
+                f"hooks registered with register_post_accumulate_grad_hook should return None, "
+                f"but {_name(hook)!r} returned {type(result).__name__}"
+            )
+
+
+def awaited(result: Any) -> Generator[Any, Any, Any]:
+    """What a hook or node returned, or what its coroutine does."""
+    if isawaitable(result) and not isinstance(result, Variable):
+        result = yield result
+    return result
+
+
+def _check_replacement(hook: Any, value: Any, result: Any) -> None:
+    """Raise unless a hook's result may stand for the gradient it was given."""
+    if value is None:
+        raise AutogradError(
+            f"hook {_name(hook)!r} can't replace a None gradient with a non-None value"
+        )
+    if not isinstance(result, Variable):
+        raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
+    for what in ("shape", "dtype", "device"):
+        before, after = getattr(value._metadata, what), getattr(result._metadata, what)
+        if before != after:
+            label = {"shape": "size", "dtype": "type", "device": "device"}[what]
+            raise AutogradError(
+                f"hook {_name(hook)!r} has changed the {label} of value: {what} {before} came in "
+                f"and {after} came back. Return a gradient like the one it was given, or None."
+            )
+
+
+def _replaced(hook: Any, values: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
+    """A hook's tuple in place of the one it was given, checked."""
+    if not isinstance(result, tuple):
+        raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
+    if len(result) != len(values):
+        raise AutogradError(
+            f"hook {_name(hook)!r} has returned an incorrect number of values (got "
+            f"{len(result)}, but expected {len(values)})"
+        )
+    for value, replacement in zip(values, result, strict=True):
+        if replacement is not None and replacement is not value:
+            _check_replacement(hook, value, replacement)
+    return result
+
+
+def _as_tensor(gradient: Any, metadata: Any) -> Any:
+    """A gradient as hooks see it."""
+    if gradient is None or isinstance(gradient, Variable):
+        return gradient
+    F = metadata.F
+    array = F.as_array(gradient)
+    return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
+
+
+def _from_tensor(task: GraphTask, gradient: Any) -> Any:
+    """A hook's result as the pass carries gradients."""
+    if gradient is None or task.recorded is not None:
+        return gradient
+    return gradient._array
+
+
+def _metadata(node: Any, position: int) -> Any:
+    metadata = node.output_metadata
+    return metadata[position] if metadata.__class__ is tuple else metadata
+
+
+def _name(hook: Any) -> str:
+    return getattr(hook, "__name__", None) or type(hook).__name__
