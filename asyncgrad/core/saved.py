@@ -6,10 +6,10 @@ stands in the place of the array; Functions keep nothing else.
 
 from __future__ import annotations
 
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.kept import (
     further,
     node_metadata,
@@ -44,7 +44,7 @@ class SavedTensor:
                  "_version")  # fmt: skip
 
     def __init__(self, variable: Variable, hooks: SavedHooks | None) -> None:
-        """Save a tensor; `as_output` says that it is an output of the node.
+        """Save a tensor; if it is an output of the node, `as_output` is to follow.
 
         Args:
             variable: what to save.
@@ -159,23 +159,22 @@ class SavedTensor:
             node: the node that keeps it, for errors.
             edge: where an output of the node leads.
         """
-        hooks = self._hooks
-        if hooks is None:
+        if self._hooks is None:
             return self._checked(node, edge)
-        result = hooks.unpack(self._packed)
-        if isawaitable(result) and not isinstance(result, Variable):
-            raise _cannot_wait(node, result)
-        return self._unpacked(result, edge)
+        return _at_once(node, self.unpack_steps(node, edge))
 
     def unpack_steps(self, node: Node, edge: Any = None) -> Generator[Any, Any, Any]:
         """The same, yielding what a coroutine hook wants awaited."""
         hooks = self._hooks
         if hooks is None:
             return self._checked(node, edge)
-        result = hooks.unpack(self._packed)
-        if isawaitable(result) and not isinstance(result, Variable):
-            result = yield result
-        return self._unpacked(result, edge)
+        result = yield from awaited(hooks.unpack(self._packed))
+        if not isinstance(result, Variable):
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of "
+                f"type {type(result).__name__}"
+            )
+        return restored(result._array, result._metadata, edge or self._edge)
 
     def _checked(self, node: Node, edge: Any) -> Any:
         """The values as they were saved, if nobody has changed them."""
@@ -188,14 +187,6 @@ class SavedTensor:
             return variable
         # An optimiser has given the leaf other values since: these are still the old ones.
         return restored(self._array, self._metadata, gradient_edge(variable))
-
-    def _unpacked(self, result: Any, edge: Any) -> Any:
-        if not isinstance(result, Variable):
-            raise TypeError(
-                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of "
-                f"type {type(result).__name__}"
-            )
-        return restored(result._array, result._metadata, edge or self._edge)
 
 
 def restored(array: Any, metadata: Any, edge: Any) -> Any:
@@ -276,20 +267,19 @@ def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
 
 def values_as_tensors(node: Node) -> Any:
     """The same outside of a pass, where nothing can be awaited."""
-    steps = unpack_steps(node, recorded=True)
+    return _at_once(node, unpack_steps(node, recorded=True))
+
+
+def _at_once(node: Node, steps: Generator[Any, Any, Any]) -> Any:
+    """What steps that unpack come to, if none of them has to be awaited."""
     try:
         waiting = next(steps)
     except StopIteration as stop:
         return stop.value
-    raise _cannot_wait(node, waiting)
-
-
-def _cannot_wait(node: Node, waiting: Any) -> AutogradError:
-    """The error of what must be awaited where nothing can be."""
     close = getattr(waiting, "close", None)
     if close is not None:
         close()
-    return AutogradError(
+    raise AutogradError(
         f"a saved tensor of {node.name()} has an unpack hook that must be awaited. It can be read "
         f"in a pass, not from outside."
     )
