@@ -63,7 +63,7 @@ from asyncgrad.core.states import (
     Suspended,
 )
 from asyncgrad.core.streams import PassStreams
-from asyncgrad.core.variable import VersionCounter
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.walk import count, plan
 from asyncgrad.errors import add_note, described, note_failure
 

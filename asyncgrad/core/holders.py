@@ -13,7 +13,8 @@ import sys
 from typing import Any
 
 from asyncgrad.core.locks import lasting_lock
-from asyncgrad.core.variable import Variable, VersionCounter, view_of
+from asyncgrad.core.variable import Variable, view_of
+from asyncgrad.core.versions import VersionCounter
 
 #: Parameters get new values, and snapshots are taken, one at a time.
 weights_lock = lasting_lock()

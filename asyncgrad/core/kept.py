@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Freed, Node, as_edge, refuse_freed
-from asyncgrad.core.variable import Variable, VersionCounter
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from asyncgrad.core.variable import Variable
 
 
 def values_of(node: Node) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.kept import check_version, node_metadata, saved_edge, values_of, watched
 from asyncgrad.core.node import Freed, Node, bind_reader, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, restored
-from asyncgrad.core.variable import VersionCounter, wrap
+from asyncgrad.core.variable import wrap
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:

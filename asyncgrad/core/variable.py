@@ -11,7 +11,7 @@ from weakref import ref
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, as_edge, extras_of
-from asyncgrad.core.views import VersionCounter as VersionCounter
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.views import View, refuse_change, stop_retaining
 from asyncgrad.errors import AutogradError
 

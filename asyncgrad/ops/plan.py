@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.kept import saved_edge, watched
 from asyncgrad.core.rule import Rule
-from asyncgrad.core.variable import VersionCounter, counter_of, wrap
+from asyncgrad.core.variable import counter_of, wrap
+from asyncgrad.core.versions import VersionCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from asyncgrad.core.views import VersionCounter
+    from asyncgrad.core.versions import VersionCounter
     from asyncgrad.ops.entry import Entry
 
 

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import (
-    Variable,
-    VersionCounter,
-    bump_version,
-    gradient_edge,
-    requires_grad,
-    wrap,
-)
+from asyncgrad.core.variable import Variable, bump_version, gradient_edge, requires_grad, wrap
+from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import one_dim, one_int
