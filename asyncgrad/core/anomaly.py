@@ -7,8 +7,7 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.kept import node_metadata
-from asyncgrad.core.node import Node, extras_of
+from asyncgrad.core.node import Node, extras_of, first_metadata
 from asyncgrad.core.origin import PACKAGE
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError, add_note
@@ -44,7 +43,7 @@ def check_nan(node: Node, received: Any) -> None:
         if gradient is None:
             continue
         array = gradient._array if isinstance(gradient, Variable) else gradient
-        if array.dtype.kind in "fc" and bool(node_metadata(node).F.xp.isnan(array).any()):
+        if array.dtype.kind in "fc" and bool(first_metadata(node).F.xp.isnan(array).any()):
             raise AutogradError(
                 f"Function '{node.name()}' returned nan values in its {place}th output."
             )

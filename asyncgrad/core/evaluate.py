@@ -20,9 +20,9 @@ from asyncgrad.core.hook_calls import (
     pre_hooks,
     tensor_hooks,
 )
-from asyncgrad.core.kept import check_saved, node_metadata
+from asyncgrad.core.kept import check_saved
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import as_edge
+from asyncgrad.core.node import as_edge, first_metadata
 from asyncgrad.core.saved import unpack_steps, values_as_tensors
 from asyncgrad.core.variable import Variable, autograd_meta, grad_dtype
 
@@ -172,7 +172,7 @@ def _apply(
     else:
         saved = node.saved if F is None or rule.unpack is None else rule.unpack(node)
     if F is None:
-        F = node_metadata(node).F
+        F = first_metadata(node).F
     info = task.exec_info
     if info is not None and not single and rule.pulls is not None:
         received = tuple(

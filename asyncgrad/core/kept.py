@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.node import Freed, Node, as_edge, refuse_freed
+from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
@@ -37,12 +37,6 @@ def saved_edge(node: Node, where: int) -> Any:
         return None
     following = node.following
     return following[rule.places.index(where)] if following.__class__ is tuple else following
-
-
-def node_metadata(node: Node) -> Any:
-    """The record of a node's first output."""
-    metadata = node.output_metadata
-    return metadata[0] if metadata.__class__ is tuple else metadata
 
 
 def watched(node: Node) -> dict[int, tuple[Any, int]]:
@@ -122,7 +116,7 @@ def _renews(node: Node, changed: Any) -> bool:
         return False
     values = list(values_of(node))
     (place,) = [position for position, where in rule.arrays if where < 0]
-    values[place] = rule.renew(node_metadata(node).F, values)
+    values[place] = rule.renew(first_metadata(node).F, values)
     node.saved = tuple(values)
     node.guard, node.version = guards[:-1], node.version[:-1]
     return True

@@ -355,6 +355,14 @@ def max_topological_nr(following: Any) -> int:
     return greatest
 
 
+def first_metadata(node: Node) -> Any:
+    """The record of a node's first output that has one, None where none has."""
+    metadata = node.output_metadata
+    if metadata.__class__ is tuple:
+        return next((one for one in metadata if one is not None), None)
+    return metadata
+
+
 def extras_of(node: Node) -> NodeExtras:
     """The node's hooks and metadata, made when first asked for."""
     extras = node.extras

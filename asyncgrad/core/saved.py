@@ -12,14 +12,13 @@ from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.hook_calls import awaited
 from asyncgrad.core.kept import (
     further,
-    node_metadata,
     refuse_modified,
     saved_edge,
     values_of,
     watched,
 )
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Node, extras_of
+from asyncgrad.core.node import Node, extras_of, first_metadata
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple
@@ -234,7 +233,7 @@ def pack(
     for position, where in rule.arrays:
         if positions is None or position in positions:
             array = values[position]
-            metadata = node_metadata(node).F.metadata_of(array)
+            metadata = first_metadata(node).F.metadata_of(array)
             variable = restored(array, metadata, saved_edge(node, where))
             counter, _ = counters.pop(position, (None, 0))
             if variable._counter is None:
@@ -261,7 +260,7 @@ def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
             tensor = yield from value.unpack_steps(node, edge)
             values[position] = tensor if recorded else tensor._array
         elif recorded:
-            values[position] = restored(value, node_metadata(node).F.metadata_of(value), edge)
+            values[position] = restored(value, first_metadata(node).F.metadata_of(value), edge)
     return values[0] if len(values) == 1 else tuple(values)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.kept import check_version, node_metadata, saved_edge, values_of, watched
-from asyncgrad.core.node import Freed, Node, bind_reader, refuse_freed
+from asyncgrad.core.kept import check_version, saved_edge, values_of, watched
+from asyncgrad.core.node import Freed, Node, bind_reader, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, restored
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
@@ -54,7 +54,7 @@ class RawSaved:
         assert rule is not None
         where = dict(rule.arrays)[self._position]
         edge = None if where < 0 else saved_edge(self._node, where)
-        return restored(value, node_metadata(self._node).F.metadata_of(value), edge)
+        return restored(value, first_metadata(self._node).F.metadata_of(value), edge)
 
     @property
     def unpack_hook(self) -> Callable[[Any], Any] | None:
@@ -155,7 +155,7 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
             return node.guard[rule.plain.index(key)]
         refuse_freed(node, saved)
     value = values_of(node)[position]
-    F = node_metadata(node).F
+    F = first_metadata(node).F
     if where is None:
         if key != "index":
             return value

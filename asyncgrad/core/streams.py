@@ -18,7 +18,7 @@ from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import Prepared, prepare
 from asyncgrad.core.evaluate import evaluate, modes_within
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Edge, GraphRoot, as_edge
+from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata
 from asyncgrad.core.states import HEAVY, HEAVY_NS, MORE, RUNNING
 from asyncgrad.core.variable import gradient_edge
 
@@ -39,7 +39,7 @@ def note_streams(node: Any, scope: Any) -> None:
 
     A leaf is accumulated in the stream that used it first.
     """
-    device = _metadata(node).device
+    device = first_metadata(node).device
     if device.streamed:
         node.stream = device.stream_in(scope)
     following = node.following
@@ -55,17 +55,10 @@ def stream_of(node: Any) -> Any:
     try:
         return node.stream
     except AttributeError:
-        metadata = _metadata(node)
+        metadata = first_metadata(node)
         if metadata is None or not metadata.device.streamed:
             return None
         return metadata.device.default_stream
-
-
-def _metadata(node: Any) -> Any:
-    metadata = node.output_metadata
-    if metadata.__class__ is tuple:
-        return next((one for one in metadata if one is not None), None)
-    return metadata
 
 
 def _keep(node: Any, stream: Any, gradient: Any, saved: Any) -> None:
