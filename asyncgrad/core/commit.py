@@ -239,20 +239,6 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
     return _outgrown(sums, added), _summed(fresh), added
 
 
-def when_free(call: Callable[[], None]) -> None:
-    """Have a function called, once and by any thread, when nobody commits; that may be now."""
-    _awaiting.append(call)
-    if not _committing.locked():
-        _tell()
-
-
-def _tell() -> None:
-    while _awaiting:
-        with suppress(IndexError):
-            # Several threads may do so.
-            _awaiting.popleft()()
-
-
 def _outgrown(
     sums: dict[AutogradMeta, tuple[Variable, Any]], added: list[tuple[Variable, Any, Any]]
 ) -> list[tuple[AutogradMeta, Any]]:
@@ -390,6 +376,20 @@ def _restoring(one: Prepared) -> Callable[[], None]:
 
 def _write(target: Any, values: Any) -> None:
     target[...] = values
+
+
+def when_free(call: Callable[[], None]) -> None:
+    """Have a function called, once and by any thread, when nobody commits; that may be now."""
+    _awaiting.append(call)
+    if not _committing.locked():
+        _tell()
+
+
+def _tell() -> None:
+    while _awaiting:
+        with suppress(IndexError):
+            # Several threads may do so.
+            _awaiting.popleft()()
 
 
 def _refuse(variable: Variable, shape: tuple[int, ...]) -> None:

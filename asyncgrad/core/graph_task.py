@@ -717,18 +717,20 @@ class GraphTask:
         Returns:
             False, with nothing changed, where another pass commits and `wait` is false.
         """
-        if self.recorded is None and self.streams is None:
-            staged = self.staged
-            return not staged or commit(staged, None, wait)
+        staged = self.staged
         if self.streams is not None:
             prepared = self.streams.prepared
-            if not commit(self.staged, self.recorded, wait, prepared):
+            if not commit(staged, self.recorded, wait, prepared):
                 return False
             # The arrays that were `.grad` before go now, whoever still holds the pass.
             prepared.clear()
             return True
+        if not staged:
+            return True
+        if self.recorded is None:
+            return commit(staged, None, wait)
         # The sums are part of the graph, whatever the mode of who runs the pass.
-        return not self.staged or self._within(commit, self.staged, self.recorded, wait)
+        return bool(self._within(commit, staged, self.recorded, wait))
 
     def succeed(self) -> None:
         """Note that the gradients are committed."""
