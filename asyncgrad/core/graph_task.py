@@ -314,18 +314,15 @@ class GraphTask:
                     break
                 _, _, node, gradient, owned = heappop(ready)
             rule = node.rule
-            if rule is None:
-                if node.__class__ is AccumulateGrad and node.extras is None:
-                    if captures is not None:
-                        for _, wanted in captures.get(node, ()):
-                            self.captured[wanted] = gradient
-                    elif gradient is not None:
-                        self.staged.append((node.variable, gradient, owned))
-                    node = None
-                    continue
-                budget -= node.cost
-            else:
-                budget -= node.cost
+            if rule is None and node.__class__ is AccumulateGrad and node.extras is None:
+                if captures is not None:
+                    for _, wanted in captures.get(node, ()):
+                        self.captured[wanted] = gradient
+                elif gradient is not None:
+                    self.staged.append((node.variable, gradient, owned))
+                node = None
+                continue
+            budget -= node.cost
             if budget < 0:
                 cost = node.cost
                 if not thread:
@@ -348,7 +345,7 @@ class GraphTask:
             if careful or node.extras is not None:
                 if rule is not None and not thread:
                     budget -= LONG_WAY_NS
-                self._run_carefully(node, gradient, owned)
+                self._resume(node, evaluate(self, node, gradient, owned), None)
                 node = None
                 continue
             if inner or rule is None:
@@ -356,7 +353,7 @@ class GraphTask:
                     node = None
                     continue
                 if rule is None:
-                    self._run_carefully(node, gradient, owned)
+                    self._resume(node, evaluate(self, node, gradient, owned), None)
                     node = None
                     continue
             try:
@@ -478,10 +475,6 @@ class GraphTask:
         for position, place in self.captures[node]:
             self.captured[place] = gradient[position] if several else gradient
         return node not in self.exec_info.needed
-
-    def _run_carefully(self, node: Any, gradient: Any, owned: Any) -> None:
-        """Run a node that has hooks, is captured, or computes in its own `apply`."""
-        self._resume(node, evaluate(self, node, gradient, owned), None)
 
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
         """Go on with a node until it ends or waits for something."""
