@@ -71,7 +71,8 @@ def check_awaited(name: str) -> None:
     """Raise if the current task has started a pass that it has not awaited."""
     loop = _get_running_loop()
     if loop is not None:
-        engine_of(loop).check_awaited(name)
+        running = engine_of(loop)
+        running.observation.check_awaited(running, name)
 
 
 # Hooks and Functions run in the context of their pass: NumPy is silent there, too.

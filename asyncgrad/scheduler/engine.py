@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome, Suspended
-    from asyncgrad.scheduler.away import Errand
 
 #: How long a slice may last.
 SLICE_NS = 550_000
@@ -370,12 +369,6 @@ class Engine:
         else:
             self._after(task, outcome)
 
-    def offload(
-        self, job: Callable[[], Any], report: Callable[[Any, BaseException | None], None]
-    ) -> Errand:
-        """Run a function in a thread, and report on the loop what it returned or raised."""
-        return self.away.offload(self, job, report)
-
     # -- coroutine nodes ---------------------------------------------------------
 
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
@@ -472,10 +465,6 @@ class Engine:
     def statistics(self) -> EngineStatistics:
         """What the engine has done so far."""
         return statistics_of(self)
-
-    def check_awaited(self, name: str) -> None:
-        """Raise if the current task has started a pass that it has not awaited."""
-        self.observation.check_awaited(self, name)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

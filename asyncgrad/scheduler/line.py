@@ -34,8 +34,7 @@ class Line:
 
     def join(self, engine: Engine) -> Future[None]:
         """What becomes done when it is the caller's turn."""
-        loop = _get_running_loop()
-        waiting: Future[None] = Future(loop=loop)
+        waiting: Future[None] = Future(loop=_get_running_loop())
         self.waiting.append(waiting)
         if not self._admitting:
             engine.loop.call_soon(self._admit, engine)

@@ -68,7 +68,8 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     stop = _Stop()
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
-    errand = engine().offload(job, partial(_settle, ended))
+    running = engine()
+    errand = running.away.offload(running, job, partial(_settle, ended))
     try:
         # What changes meanwhile is the function's and the loop's business.
         await asyncio.shield(ended)
