@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import CHEAP_RUN_NS, FINISHED, RUNNING
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hushes, quiet, unhush
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.ending import end_in_thread
 
@@ -49,15 +49,16 @@ class _Job:
             return
         call, self._call = self._call, None
         assert call is not None
-        token = hush()
-        try:
-            self._result = call()
-        except BaseException as error:
-            self._error = error
-        finally:
-            unhush(token)
-            # Who is told may be faster than this thread, which is to hold nothing then.
-            del token, call
+        for token in hushes:
+            try:
+                self._result = call()
+            except BaseException as error:
+                self._error = error
+            finally:
+                unhush(token)
+                # Who is told may be faster than this thread, which is to hold nothing then.
+                del token, call
+            break
         self._done.put(None)
 
     def result(self) -> Any:
@@ -132,22 +133,18 @@ class Crew:
         return True
 
 
+@quiet
 def run_segment(task: GraphTask, crew: Crew) -> Outcome:
     """Run a pass in this thread, from an expensive node to the next cheap ones, or to its end.
 
     It ends before where another pass is due. When it returns, no other thread has anything to do
     with the pass any more.
     """
-    token = hush()
-    try:
-        while True:
-            outcome = task.run(CHEAP_RUN_NS, thread=True, crew=crew)
-            if not crew.join():
-                break
-        if outcome is FINISHED and task.state is RUNNING and task.is_large():
-            # Here and now, and not back on the loop only to come here again.
-            end_in_thread(task)
-        return outcome
-    finally:
-        unhush(token)
-        del token
+    while True:
+        outcome = task.run(CHEAP_RUN_NS, thread=True, crew=crew)
+        if not crew.join():
+            break
+    if outcome is FINISHED and task.state is RUNNING and task.is_large():
+        # Here and now, and not back on the loop only to come here again.
+        end_in_thread(task)
+    return outcome

@@ -22,6 +22,7 @@ from asyncgrad.core import commit as commits
 from asyncgrad.core import variable as variables
 from asyncgrad.devices import cores, pool, quiet
 from asyncgrad.ops import fused, namespace, rows
+from asyncgrad.ops.derivatives import elementwise
 from asyncgrad.scheduler import inline
 from asyncgrad.scheduler.engine import Engine
 
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 #: Whose code is interrupted in a commit, and around the slices of a pass.
 COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, rows)}
-SILENCE = {run.__code__.co_filename for run in (Engine.run_slice, inline._run, quiet.silently)}
+SILENCE = {
+    run.__code__.co_filename
+    for run in (Engine.run_slice, inline._run, quiet.silently, elementwise._rsqrt)
+}
 #: After these Python looks for signals; `for` and `with` call without it.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 
@@ -189,6 +193,10 @@ def alone() -> None:
     quiet.silently(np.sqrt, -1.0)
 
 
+def forward() -> None:
+    elementwise._rsqrt(np, -1.0)
+
+
 @pytest.mark.filterwarnings("ignore:a backward pass:RuntimeWarning")
 @pytest.mark.parametrize(
     ("call", "within"),
@@ -197,6 +205,7 @@ def alone() -> None:
         (several_goes, inline._go_on),
         (on_a_loop, Engine.run_slice),
         (alone, quiet.silently),
+        (forward, elementwise._rsqrt),
     ],
 )
 def test_numpy_is_as_loud_as_before_wherever_an_interrupt_comes(

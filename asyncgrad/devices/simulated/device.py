@@ -8,7 +8,7 @@ import numpy as np
 
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.pinned import PinnedPool
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import quiet
 from asyncgrad.devices.simulated.array import Library, SimArray, adopt
 from asyncgrad.devices.simulated.machine import Machine, SimEvent
 from asyncgrad.devices.simulated.memory import Access
@@ -28,18 +28,15 @@ def _address(array: Any) -> int:
     return address
 
 
+@quiet
 def poison(values: Any) -> None:
     """Make all elements NaN, or surely wrong."""
-    token = hush()
-    try:
-        if values.dtype.kind in "iu":
-            values[...] = np.iinfo(values.dtype).max // 3
-        elif values.dtype.kind == "b":
-            np.logical_not(values, out=values)
-        else:
-            values[...] = np.nan
-    finally:
-        unhush(token)
+    if values.dtype.kind in "iu":
+        values[...] = np.iinfo(values.dtype).max // 3
+    elif values.dtype.kind == "b":
+        np.logical_not(values, out=values)
+    else:
+        values[...] = np.nan
 
 
 class SimDevice(Device):

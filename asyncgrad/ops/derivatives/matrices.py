@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.quiet import hush, quiet, unhush
+from asyncgrad.devices.quiet import quiet, silently
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops.derivatives.linalg import conjugate
 from asyncgrad.ops.entry import operation
@@ -241,11 +241,7 @@ def _gaps(xp: Any, x: Any) -> Any:
     out = x[..., None, :] - x[..., :, None]
     diagonal = xp.arange(x.shape[-1])
     out[..., diagonal, diagonal] = xp.inf
-    token = hush()
-    try:
-        out = 1 / out
-    finally:
-        unhush(token)
+    out = silently(xp.divide, 1, out)
     # Of a complex infinity NumPy makes no zero.
     out[..., diagonal, diagonal] = 0
     return out

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.ops.derivatives.elementwise import refuse, sgn
 from asyncgrad.ops.derivatives.shape import kept_shape
 from asyncgrad.ops.entry import Entry, linear, operation
@@ -141,24 +141,28 @@ def _square_totals(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any
 def _var(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
     count = _count(x.shape, dims)
     free = max(0, count - correction)
-    token = hush()
-    try:
-        if _in_one_piece(x, dims):
-            off = xp.subtract(x, _total(xp, x, dims, False) / count)
-            out = _square_sum(xp.asarray(off)) / free
-            return out.reshape((1,) * x.ndim) if keepdim else out
-        off = xp.subtract(x, _total(xp, x, dims, True) / count)
-        return _square_totals(xp, off, dims, keepdim) / free
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            if _in_one_piece(x, dims):
+                off = xp.subtract(x, _total(xp, x, dims, False) / count)
+                out = _square_sum(xp.asarray(off)) / free
+                return out.reshape((1,) * x.ndim) if keepdim else out
+            off = xp.subtract(x, _total(xp, x, dims, True) / count)
+            result = _square_totals(xp, off, dims, keepdim) / free
+        finally:
+            unhush(token)
+        break
+    return result
 
 
 def _std(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
-    token = hush()
-    try:
-        return xp.sqrt(_var(xp, x, dims, correction, keepdim))
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            result = xp.sqrt(_var(xp, x, dims, correction, keepdim))
+        finally:
+            unhush(token)
+        break
+    return result
 
 
 def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
@@ -201,11 +205,12 @@ def _std_gradient(
 
 def _over(xp: Any, g: Any, out: Any) -> Any:
     """A quotient, and 0 where it is one by 0."""
-    token = hush()
-    try:
-        quotient = xp.divide(g, out)
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            quotient = xp.divide(g, out)
+        finally:
+            unhush(token)
+        break
     if xp.ndarray is np.ndarray and xp.count_nonzero(out) == out.size:
         return quotient
     return xp.where(out == 0, out.dtype.type(0), quotient)
@@ -301,11 +306,13 @@ def _extreme_gradient(
         count = int(xp.count_nonzero(hits)) or math.nan
     else:
         count = xp.add.reduce(hits, dims, x.dtype, None, True)
-    token = hush()
-    try:
-        return xp.multiply(hits, g / count)
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            result = xp.multiply(hits, g / count)
+        finally:
+            unhush(token)
+        break
+    return result
 
 
 def _extreme_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
@@ -451,16 +458,17 @@ def _logsumexp(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     # One line needs no axes kept, which makes it cheaper.
     keep = len(dims) < x.ndim
     real = x.real if x.dtype.kind == "c" else x
-    token = hush()
-    try:
-        peak = real.max(dims, None, keep)
-        finite = xp.isfinite(peak)
-        # An infinite peak stays what it is: shifted by it everything would be NaN.
-        if x.__class__ is not np.ndarray or xp.count_nonzero(finite) < peak.size:
-            peak = xp.where(finite, peak, real.dtype.type(0))
-        out = xp.log(_total(xp, xp.exp(xp.subtract(x, peak)), dims, keep)) + peak
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            peak = real.max(dims, None, keep)
+            finite = xp.isfinite(peak)
+            # An infinite peak stays what it is: shifted by it everything would be NaN.
+            if x.__class__ is not np.ndarray or xp.count_nonzero(finite) < peak.size:
+                peak = xp.where(finite, peak, real.dtype.type(0))
+            out = xp.log(_total(xp, xp.exp(xp.subtract(x, peak)), dims, keep)) + peak
+        finally:
+            unhush(token)
+        break
     if keepdim == keep:
         return out
     return out.reshape(kept_shape(x.shape, dims) if keepdim else _left_shape(x.shape, dims))
@@ -480,13 +488,15 @@ def _logsumexp_gradient(
 ) -> Any:
     if len(dims) < x.ndim and not keepdim:
         g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
-    token = hush()
-    try:
-        e = xp.asarray(xp.subtract(x, out))
-        xp.exp(e, e)
-        return xp.multiply(e, g, e)
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            e = xp.asarray(xp.subtract(x, out))
+            xp.exp(e, e)
+            result = xp.multiply(e, g, e)
+        finally:
+            unhush(token)
+        break
+    return result
 
 
 def _logsumexp_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
@@ -501,25 +511,27 @@ def _vector_norm(xp: Any, x: Any, ord: float, dims: tuple[int, ...], keepdim: bo
     if x.dtype.itemsize == 2:
         wide = _vector_norm(xp, x.astype(xp.float32), ord, dims, keepdim)
         return wide.astype(x.dtype)
-    token = hush()
-    try:
-        if ord == 2:
-            if _in_one_piece(x, dims):
-                out = xp.sqrt(_square_sum(x))
-                return out.reshape((1,) * x.ndim) if keepdim else out
-            return xp.sqrt(_square_totals(xp, x, dims, keepdim))
-        size = xp.abs(x)
-        if ord == math.inf:
-            return size.max(dims, None, keepdim)
-        if ord == -math.inf:
-            return size.min(dims, None, keepdim)
-        if ord == 1:
-            return _total(xp, size, dims, keepdim)
-        if ord == 0:
-            return xp.add.reduce(size != 0, dims, size.dtype, None, keepdim)
-        return xp.power(_total(xp, xp.power(size, ord), dims, keepdim), 1 / ord)
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            if ord == 2:
+                if _in_one_piece(x, dims):
+                    out = xp.sqrt(_square_sum(x))
+                    return out.reshape((1,) * x.ndim) if keepdim else out
+                return xp.sqrt(_square_totals(xp, x, dims, keepdim))
+            size = xp.abs(x)
+            if ord == math.inf:
+                return size.max(dims, None, keepdim)
+            if ord == -math.inf:
+                return size.min(dims, None, keepdim)
+            if ord == 1:
+                return _total(xp, size, dims, keepdim)
+            if ord == 0:
+                return xp.add.reduce(size != 0, dims, size.dtype, None, keepdim)
+            result = xp.power(_total(xp, xp.power(size, ord), dims, keepdim), 1 / ord)
+        finally:
+            unhush(token)
+        break
+    return result
 
 
 def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
@@ -562,20 +574,22 @@ def _vector_norm_gradient(
         hits = xp.equal(size, out) | xp.isnan(size)
         share = g / xp.add.reduce(hits, dims, size.dtype, None, True)
         return xp.multiply(sgn(xp, x), share * hits)
-    token = hush()
-    try:
-        if ord < 1:
-            steep = xp.where(size == 0, size.dtype.type(0), xp.power(size, ord - 1))
-            return sgn(xp, x) * steep * (g * xp.power(out, 1 - ord))
-        if ord == 3:
-            steep = xp.multiply(x, size)
-        elif ord < 2:
-            steep = sgn(xp, x) * xp.power(size, ord - 1)
-        else:
-            steep = xp.multiply(x, xp.power(size, ord - 2))
-        return xp.multiply(steep, _over(xp, g, xp.power(out, ord - 1)))
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            if ord < 1:
+                steep = xp.where(size == 0, size.dtype.type(0), xp.power(size, ord - 1))
+                return sgn(xp, x) * steep * (g * xp.power(out, 1 - ord))
+            if ord == 3:
+                steep = xp.multiply(x, size)
+            elif ord < 2:
+                steep = sgn(xp, x) * xp.power(size, ord - 1)
+            else:
+                steep = xp.multiply(x, xp.power(size, ord - 2))
+            result = xp.multiply(steep, _over(xp, g, xp.power(out, ord - 1)))
+        finally:
+            unhush(token)
+        break
+    return result
 
 
 def _vector_norm_push(F: Any, t: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
@@ -609,15 +623,16 @@ def _polar_tangent(xp: Any, t: Any, x: Any) -> Any:
     """How the unitary factor of `x` changes along `t`; as a linear map it is its own adjoint."""
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     uh, v = _adjoint(u), _adjoint(vh)
-    token = hush()
-    try:
-        inner = xp.matmul(xp.matmul(uh, t), v)
-        turned = (inner - _adjoint(inner)) / (s[..., :, None] + s[..., None, :])
-        left = (t - xp.matmul(u, xp.matmul(uh, t))) @ (v / s[..., None, :])
-        right = (u / s[..., None, :]).swapaxes(-1, -2).conj()
-        right = right @ (t - xp.matmul(xp.matmul(t, v), vh))
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            inner = xp.matmul(xp.matmul(uh, t), v)
+            turned = (inner - _adjoint(inner)) / (s[..., :, None] + s[..., None, :])
+            left = (t - xp.matmul(u, xp.matmul(uh, t))) @ (v / s[..., None, :])
+            right = (u / s[..., None, :]).swapaxes(-1, -2).conj()
+            right = right @ (t - xp.matmul(xp.matmul(t, v), vh))
+        finally:
+            unhush(token)
+        break
     return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.ops.entry import Entry, Part, linear, operation
 from asyncgrad.ops.fused import assign
 
@@ -95,11 +95,13 @@ def _to(xp: Any, x: Any, dtype: Any) -> Any:
     if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):
         return x.astype(dtype)
     # What does not fit becomes infinite or undefined, as in C, without a word.
-    token = hush()
-    try:
-        return x.astype(dtype)
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            out = x.astype(dtype)
+        finally:
+            unhush(token)
+        break
+    return out
 
 
 def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:

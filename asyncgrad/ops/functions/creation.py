@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.devices import CPU
-from asyncgrad.devices.quiet import hush, unhush
+from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import for_each, mapped
 from asyncgrad.ops.fitted import fitted
@@ -501,13 +501,15 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
     places = np.arange(max(half, count - half), dtype=np.float64)
     rest = places[: count - half][::-1]
     values = np.concatenate((first + step * places[:half], last - step * rest))
-    token = hush()
-    try:
-        if base is not None:
-            values = np.power(complex(base) if is_complex else float(base), values)
-        return values.astype(wanted, copy=False)
-    finally:
-        unhush(token)
+    for token in hushes:
+        try:
+            if base is not None:
+                values = np.power(complex(base) if is_complex else float(base), values)
+            out = values.astype(wanted, copy=False)
+        finally:
+            unhush(token)
+        break
+    return out
 
 
 @makes
