@@ -18,8 +18,8 @@ class AccumulateGrad(Node):
     #: The leaf, which makes the accumulator where somebody asks for its edge.
     variable: Variable
 
-    # What all have in common is the class's, but for what is often read: Python is quicker to find
-    # that in a slot.
+    # The same for all of them. What is read often is in slots all the same, where Python finds it
+    # more quickly.
     rule = None
     saved = None
     guard = None

@@ -52,6 +52,7 @@ def evaluate(
         needed = node in info.needed
         if extras is not None and not needed:
             yield from tensor_hooks(task, node, gradients)
+        # PyTorch: what is captured of a node that runs, too, has not been through its hooks yet.
         for position, place in info.captures.get(node, ()):
             task.captured[place] = gradients[position]
         if not needed:
@@ -64,9 +65,7 @@ def evaluate(
     observer = task.observer
     token = observer.enter(task, node) if observer is not None else None
     if node.__class__ is AccumulateGrad:
-        yield from _accumulate(
-            task, node, gradients[0], owned if owned.__class__ is bool else False
-        )
+        yield from _accumulate(task, node, gradients[0], owned)
         if extras is not None and extras.post:
             yield from post_hooks(task, node, (), gradients)
         if observer is not None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Freed, Node, as_edge, first_metadata, refuse_freed
-from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asyncgrad.core.variable import Variable
+    from asyncgrad.core.versions import VersionCounter
 
 
 def values_of(node: Node) -> tuple[Any, ...]:
@@ -88,8 +88,6 @@ def check_version(node: Node, *, running: bool = True) -> Any:
     """
     guards, versions = node.guard, node.version
     if guards.__class__ is not tuple:
-        if guards.__class__ is not VersionCounter:
-            return node.saved
         guards, versions = (guards,), (versions,)
     elif len(guards) == 2:
         # Mostly there are two, and nothing has changed.

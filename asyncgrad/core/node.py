@@ -96,10 +96,10 @@ class Node:
     following: Any
     #: What the rule saved: one value, or a tuple, or what stands for it once it is `Freed`.
     saved: Any
-    #: The version counter (or a tuple of them, or packed values) to look at before `saved` is used;
-    #: what is no array among what was saved, as `Rule.plain` says, once that is `Freed`.
+    #: The version counter, or a tuple of them, to look at before `saved` is used; None for none.
+    #: Once `saved` is `Freed`: what of it was no array, in the order of `Rule.plain`.
     guard: Any
-    #: What the counter must still say.
+    #: What the counter, or each of them, must still say.
     version: Any
     #: Greater means made later. Ready nodes run in descending order.
     sequence_nr: int
