@@ -144,9 +144,6 @@ class GraphTask:
         recorded: Any = None,
         context: Context | None = None,
         parent: GraphTask | None = None,
-        *,
-        owned: bool = False,
-        collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None,
     ) -> None:
         """Prepare a pass.
 
@@ -161,21 +158,19 @@ class GraphTask:
                 pass that records itself or pushes tangents.
             context: what hooks and Functions run in.
             parent: the pass whose node started this one.
-            owned: the gradients' arrays were made for this pass.
-            collect: makes the result of the pass once its gradients are committed.
         """
         root: Any
         gradient: Any
-        ready_owned: Any
+        owned: Any
         if len(edges) == 1:
-            root, gradient, ready_owned = edges[0], gradients[0], owned
+            root, gradient, owned = edges[0], gradients[0], False
             if root.__class__ is Edge or root.output_metadata.__class__ is tuple:
                 root, position = as_edge(root)
                 gradient = [None] * root.num_inputs
-                ready_owned = [False] * len(gradient)
-                gradient[position], ready_owned[position] = gradients[0], owned
+                gradient[position] = gradients[0]
+                owned = [False] * len(gradient)
         else:
-            root, gradient, ready_owned = GraphRoot(edges, gradients), [], []
+            root, gradient, owned = GraphRoot(edges, gradients), [], []
         #: Where the pass begins.
         self.root: Node = root
         self.state = NEW
@@ -184,7 +179,7 @@ class GraphTask:
         #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
         self.not_ready: dict[Node, InputBuffer] = {}
         #: Nodes with all their gradients: a heap, the next to run first.
-        self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, ready_owned)]
+        self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
         self.order = 0
         #: Nodes that were handed out and have not come back, with their sequence number.
         self.launched: dict[Node, int] = {}
@@ -223,7 +218,8 @@ class GraphTask:
         self.observer: Any = None
         #: Every node takes the long way: the pass records itself, is observed, or looks for NaN.
         self.careful = recorded is not None
-        self.collect = collect
+        #: Makes the result of the pass once its gradients are committed.
+        self.collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None
         self.future: Any = None
         self.timer: Any = None
         #: What has happened lately, where that was more than a first slice.

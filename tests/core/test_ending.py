@@ -43,7 +43,8 @@ class TestSuccess:
         task.validate()
 
     def test_the_result_is_collected_at_the_very_end(self) -> None:
-        task = run_through(pass_over(Step([leaf()]), collect=lambda task, within: len(task.staged)))
+        task = run_through(pass_over(Step([leaf()])))
+        task.collect = lambda task, within: len(task.staged)
         assert task.result is None
         task.succeed()
         assert task.result == 1
@@ -370,7 +371,8 @@ def test_a_pass_knows_how_deep_it_is_nested() -> None:
 
 
 def test_release_lets_go_of_everything() -> None:
-    task = pass_over(Step([leaf()]), collect=lambda task, within: "result")
+    task = pass_over(Step([leaf()]))
+    task.collect = lambda task, within: "result"
     run_through(task).succeed()
     task.release()
     task.validate()
