@@ -171,20 +171,45 @@ class GraphTask:
                 owned = [False] * len(gradient)
         else:
             root, gradient, owned = GraphRoot(edges, gradients), [], []
+        # -- what it was started with
         #: Where the pass begins.
         self.root: Node = root
+        self.keep_graph = keep_graph
+        self.create_graph = create_graph
+        self.recorded = recorded
+        self.context = context
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        #: Takes the place of what nodes have saved.
+        # `backward` takes one call more than `grad`, as a function and as a method.
+        self.freed = Freed().remember(DEPTH + accumulate)
+        #: Told of every node where somebody looks on; None otherwise.
+        self.observer: Any = None
+        #: Every node takes the long way: the pass records itself, is observed, or looks for NaN.
+        self.careful = recorded is not None
+        #: Makes the result of the pass once its gradients are committed.
+        self.collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None
+        self.result: Any = None
+        # -- how far it has got
         self.state = NEW
+        #: What the walk has still to look at; None when it is done.
+        self.walk: Any = [root]
         #: Nodes that wait, with the number of edges over which nothing has come yet.
         self.dependencies: dict[Node, int] = {}
         #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
         self.not_ready: dict[Node, InputBuffer] = {}
         #: Nodes with all their gradients: a heap, the next to run first.
         self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
+        #: How many have been put there: the heap never compares nodes.
         self.order = 0
         #: Nodes that were handed out and have not come back, with their sequence number.
         self.launched: dict[Node, int] = {}
         #: Launched nodes for which the owner still has to arrange a wait.
         self.suspended: list[Suspended] = []
+        #: A hook or a node of the user's may be running now, and what it starts is nested in it.
+        #: Its context alone does not say so: tasks that it makes have a copy, and outlive it.
+        #: None as long as none has run.
+        self.stepping: bool | None = None
         #: Reports of others than the owner: calls without arguments.
         self.inbox: list[Callable[[], Any]] = []
         #: What a partial pass runs and captures; None if everything runs.
@@ -192,8 +217,14 @@ class GraphTask:
         #: Where in `captured` the inputs of a node go.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] | None = None
         self.captured: Any = ()
+        if inputs is not None:
+            self.exec_info = ExecInfo(inputs, accumulate)
+            if not accumulate:
+                self.captures = self.exec_info.captures
+                self.captured = [None] * len(inputs)
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
+        #: What was queued to follow the last node.
         self.callbacks: list[Callable[[], Any]] = []
         #: Takes back what was committed before the callbacks, should the pass not succeed.
         self.revoke: Callable[[], None] | None = None
@@ -203,48 +234,24 @@ class GraphTask:
         self.wait_enqueued = False
         self.error: BaseException | None = None
         self.later_errors: tuple[BaseException, ...] = ()
-        self.keep_graph = keep_graph
-        self.create_graph = create_graph
-        self.recorded = recorded
-        self.context = context
-        self.parent = parent
-        #: Takes the place of what nodes have saved.
-        # `backward` takes one call more than `grad`, as a function and as a method.
-        self.freed = Freed().remember(DEPTH + accumulate)
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        # -- what the scheduler notes on it
         self.priority = 0
         self.deadline: float | None = None
-        #: Told of every node where somebody looks on; None otherwise.
-        self.observer: Any = None
-        #: Every node takes the long way: the pass records itself, is observed, or looks for NaN.
-        self.careful = recorded is not None
-        #: Makes the result of the pass once its gradients are committed.
-        self.collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None
         self.future: Any = None
+        #: What happens at the deadline, or when cancelled nodes have had their time.
         self.timer: Any = None
         #: What has happened lately, where that was more than a first slice.
         self.story: Any = None
-        #: A hook or a node of the user's may be running now, and what it starts is nested in it.
-        #: Its context alone does not say so: tasks that it makes have a copy, and outlive it.
-        #: None as long as none has run.
-        self.stepping: bool | None = None
-        self.result: Any = None
-        #: The scheduler's notes: the pass waits in a queue, a slice of it is running, it was asked
-        #: to end, its gradients are being committed, and how long it has run.
+        #: It waits in a queue; a slice of it is running; it was asked to end; its gradients are
+        #: being committed.
         self.queued = False
         self.running = False
         self.cancelling = False
         self.ending = False
+        #: How long it and what is nested in it have run, -1 before.
         self.virtual_time = -1
-        #: The longest slice where others wait; the scheduler sets it when the walk is done.
+        #: The longest slice where others wait, known when the walk is done.
         self.share = SHARE_NS
-        if inputs is not None:
-            self.exec_info = ExecInfo(inputs, accumulate)
-            if not accumulate:
-                self.captures = self.exec_info.captures
-                self.captured = [None] * len(inputs)
-        #: What the walk has still to look at; None when it is done.
-        self.walk: Any = [root]
 
     # -- the walk -------------------------------------------------------------------------------
 
