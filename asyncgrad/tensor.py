@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncgrad.autograd.passes import backward_from
 from asyncgrad.core.hooks import RemovableHandle
-from asyncgrad.core.modes import check_bool, current, refuse_in_transform
+from asyncgrad.core.modes import current, refuse_in_transform
 from asyncgrad.core.node import Edge, Node, as_edge, shown
 from asyncgrad.core.variable import (
     ANY_DTYPE,
@@ -31,7 +31,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import comparison_doors, copies, doors, elementwise_doors, in_place, single_door
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import check_bool, one_dim
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
 from asyncgrad.ops.functions import index as indexing

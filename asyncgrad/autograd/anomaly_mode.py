@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 
 from asyncgrad.autograd.modes import AtOnce
-from asyncgrad.core.modes import Mode, check_bool, current, install
+from asyncgrad.core.modes import Mode, current, install
+from asyncgrad.ops.arguments import check_bool
 
 __all__ = [
     "detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled",

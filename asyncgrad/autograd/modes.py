@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from asyncgrad.core.modes import Mode, check_bool, current, install
+from asyncgrad.core.modes import Mode, current, install
+from asyncgrad.ops.arguments import check_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

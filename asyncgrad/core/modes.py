@@ -155,14 +155,6 @@ def refuse_in_transform(what: str) -> None:
         )
 
 
-def check_bool(function: str, argument: str, value: Any) -> None:
-    """Raise for what is neither True nor False: PyTorch takes nothing for a bool."""
-    if value is not True and value is not False:
-        raise TypeError(
-            f"{function}(): argument '{argument}' must be bool, not {type(value).__name__}"
-        )
-
-
 class Mode:
     """A context manager and decorator that changes the record while its block or function runs.
 

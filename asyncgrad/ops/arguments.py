@@ -1,4 +1,4 @@
-"""Arguments that many functions share: axes, shapes, indices."""
+"""Arguments that many functions share: axes, shapes, indices, flags."""
 
 from __future__ import annotations
 
@@ -142,3 +142,11 @@ def plain_index(index: Any) -> Any:
     if isinstance(index, list):
         return np.asarray([plain_index(part) for part in index])
     return index
+
+
+def check_bool(function: str, argument: str, value: Any) -> None:
+    """Raise for what is neither True nor False: PyTorch takes nothing for a bool."""
+    if value is not True and value is not False:
+        raise TypeError(
+            f"{function}(): argument '{argument}' must be bool, not {type(value).__name__}"
+        )

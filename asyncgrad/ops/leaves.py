@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import check_bool, current
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import autograd_meta, wrap
 from asyncgrad.devices import CPU
-from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.arguments import check_bool, one_shape
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.places import as_device
 from asyncgrad.ops.promotion import category

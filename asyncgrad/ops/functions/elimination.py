@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import check_bool
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops import return_types
+from asyncgrad.ops.arguments import check_bool
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.derivatives.matrices import eliminate
 from asyncgrad.ops.functions.matrices import alike, beside, matrices

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.modes import check_bool
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.functions.reduction import selected
 from asyncgrad.ops.namespace import RECORDED as R

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import check_bool
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import in_place
-from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.arguments import check_bool, one_dim
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.fitted import fitted
 from asyncgrad.ops.functions.data import tensor

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.core.modes import check_bool
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops import return_types
-from asyncgrad.ops.arguments import many_dims, one_dim
+from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.derivatives.reduction import AllAxes
 from asyncgrad.ops.leaves import leaf
