@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.sharing import Crew
 
-#: Elements that are added to leaves on the loop, where nobody sees some without the others; more
-#: are in a thread.
+#: Up to so many elements are added to leaves on the loop, where nobody sees some without the
+#: others; more are added in a thread.
 _LARGE = 50_000
 #: What a pass that has ended holds in the place of its graph.
 _NO_ROOT = GraphRoot((), ())
@@ -120,7 +120,7 @@ class GraphTask:
         "revoke",
         "root",
         "running",
-        "share",
+        "share_ns",
         "staged",
         "state",
         "stepping",
@@ -251,7 +251,7 @@ class GraphTask:
         #: How long it and what is nested in it have run, -1 before.
         self.virtual_time = -1
         #: The longest slice where others wait, known when the walk is done.
-        self.share = SHARE_NS
+        self.share_ns = SHARE_NS
 
     # -- the walk -------------------------------------------------------------------------------
 

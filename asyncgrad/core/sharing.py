@@ -39,8 +39,8 @@ class Crew(Protocol):
         """Run calls side by side, the first here, and wait for all."""
 
 
-#: Threads that have nothing to do where a node is split: one helps, and the core of another is left
-#: to the event loop, which would be late all the time of a pass that has nothing else to share.
+#: So many threads have to be idle for a node to be split: one helps, and the core of the other is
+#: left to the event loop, which would be late throughout a pass that has nothing else to share.
 _ROOM = 2
 
 
@@ -67,11 +67,10 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any) -> bool:
         or not crew.splits
         or node.cost < 2 * HEAVY_NS
         or not _is_plain(task, node, gradient)
+        or not node.rule.apart
     ):
         return False
     rule = node.rule
-    if not rule.apart:
-        return False
     try:
         check_saved(node)
         F = node.output_metadata.F

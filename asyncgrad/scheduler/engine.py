@@ -55,8 +55,8 @@ SLICE_NS = 550_000
 #: By how much a caller's first slice may overdraw what is left of a turn, and by how much less than
 #: a slice a turn holds therefore.
 _OVERDRAFT_NS = 100_000
-#: What is left of a pass that is alone runs, too, if it is less than so much of what has just run:
-#: another turn would cost more than it brings.
+#: The rest of a pass that is alone runs at once if what has just run is more than so many times as
+#: much: another turn would cost more than it brings.
 _REST = 3
 
 
@@ -287,8 +287,8 @@ class Engine:
                 cost = cost_of(task)
                 if cost > SHORT_NS:
                     # The first slice, too: who else is about to start can't be seen.
-                    task.share = share_of(cost)
-                    budget = min(budget, task.share)
+                    task.share_ns = share_of(cost)
+                    budget = min(budget, task.share_ns)
         task.running = True
         for token in hushes:
             try:

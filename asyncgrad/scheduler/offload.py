@@ -40,7 +40,7 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     One that still waits for a thread never begins, and nobody waits for it.
 
     The engine has one thread for each core, which expensive nodes need, too: what only waits, for a
-    disk or a network, belongs into `asyncio.to_thread`.
+    disk or a network, belongs in `asyncio.to_thread`.
 
     Args:
         function: what to run, a forward pass for example.

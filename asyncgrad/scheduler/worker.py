@@ -54,8 +54,8 @@ class Worker:
             task.observer.waited(task, waited)
         walks = task.walk is not None
         worth = budget if walks else int(budget * self._speed)
-        if worth > task.share and (task.streams is not None or not queue.empty()):
-            worth = task.share
+        if worth > task.share_ns and (task.streams is not None or not queue.empty()):
+            worth = task.share_ns
         engine.run_slice(task, worth)
         held = engine.clock() - start
         self.held_ns += held
