@@ -143,6 +143,7 @@ def commit(
     wait: bool,
     prepared: Sequence[Prepared] = (),
     begin: Callable[[], None] | None = None,
+    end: Callable[[], None] | None = None,
 ) -> bool:
     """Add every staged gradient to its variable's `.grad`, or none.
 
@@ -153,6 +154,7 @@ def commit(
         wait: block while another pass commits.
         prepared: what devices have computed already.
         begin: called first, when no other pass commits any more.
+        end: called last, when no other one does yet.
 
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
@@ -178,6 +180,8 @@ def commit(
                 raise
             for one in prepared:
                 _exchange(one)
+            if end is not None:
+                end()
         finally:
             try:
                 _committing.release()
@@ -324,16 +328,20 @@ def commit_revocably(
     recorded: Any,
     wait: bool,
     prepared: Sequence[Prepared] = (),
-) -> Callable[[], None] | None:
+) -> Callable[[bool], bool] | None:
     """Commit gradients so that it can be undone.
 
     Returns:
-        A function that puts every `.grad` back that nobody has changed since; None, with nothing
-        changed, where another pass commits and `wait` is false.
+        A function that puts every `.grad` back that nobody has changed since, and is told whether
+        it may take a while: if not it returns False, with nothing changed, where much is to be
+        copied or another pass commits. None, with nothing changed, where one does and `wait` is
+        false.
     """
     before: list[Any] = []
+    copied = 0
 
     def remember() -> None:
+        nonlocal copied
         for variable, _, _ in staged:
             meta = autograd_meta(variable)
             grad = meta.grad
@@ -342,28 +350,35 @@ def commit_revocably(
                 array, facts = grad._array, grad._metadata
                 kept = facts.F.keep_gradient(array, array, False, facts.dtype)
                 restore = partial(_write, array, kept)
+                copied += kept.size
             before.append((meta, grad, restore))
         before.extend((autograd_meta(one.staged[0]), one.grad, _restoring(one)) for one in prepared)
 
-    if not commit(staged, recorded, wait, prepared, remember):
-        return None
-    after: list[Any] = [(meta.grad, version_of(meta.grad)) for meta, _, _ in before]
+    after: list[Any] = []
 
-    def revoke() -> None:
-        with _committing:
-            # Looked at before any is changed: several may share one memory, and its version.
-            unchanged = [
-                (new, *old)
-                for old, (new, version) in zip(before, after, strict=True)
-                if old[0].grad is new and version_of(new) == version
-            ]
-            for new, meta, grad, restore in unchanged:
-                meta.grad = grad
-                if grad is new:
-                    restore()
-                    bump_version(grad)
+    def look() -> None:
+        for meta, _, _ in before:
+            # None where another thread has just dropped it.
+            new = meta.grad
+            after.append((new, None if new is None else version_of(new)))
 
-    return revoke
+    def put_back() -> None:
+        # Looked at before any is changed: several may share one memory, and its version.
+        unchanged = [
+            (new, *old)
+            for old, (new, version) in zip(before, after, strict=True)
+            if new is not None and old[0].grad is new and version_of(new) == version
+        ]
+        for new, meta, grad, restore in unchanged:
+            meta.grad = grad
+            if grad is new:
+                restore()
+                bump_version(grad)
+
+    def revoke(wait: bool) -> bool:
+        return (wait or copied < _LARGE) and commit((), None, wait, (), put_back)
+
+    return revoke if commit(staged, recorded, wait, prepared, remember, look) else None
 
 
 def _restoring(one: Prepared) -> Callable[[], None]:

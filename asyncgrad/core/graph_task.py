@@ -227,7 +227,7 @@ class GraphTask:
         #: What was queued to follow the last node.
         self.callbacks: list[Callable[[], Any]] = []
         #: Takes back what was committed before the callbacks, should the pass not succeed.
-        self.revoke: Callable[[], None] | None = None
+        self.revoke: Callable[[bool], bool] | None = None
         #: What a pass over devices with streams knows of them, None for all others; and whether
         #: it ends when all its work is in the streams, instead of when it is done.
         self.streams: PassStreams | None = None
@@ -284,7 +284,7 @@ class GraphTask:
         if streams is not None:
             return streams.run(self, budget, thread=thread)
         if self.state is not RUNNING:
-            return self.outcome()
+            return self.outcome(thread=thread)
         ready = self.ready
         dependencies = self.dependencies
         buffers = self.not_ready
@@ -679,11 +679,15 @@ class GraphTask:
     def outcome(self, *, thread: bool = False) -> Outcome:
         """Why the slice is over; settles the state when nothing is left to come.
 
-        Without `thread` a loop may be held: no large gradients are committed.
+        Without `thread` a loop may be held: no large gradients are committed, and none taken back.
         """
         if self.launched:
             return WAITING
         if self.state is DRAINING:
+            if self.revoke is not None:
+                if not self.revoke(thread or self.future is None):
+                    return _HEAVY
+                self.revoke = None
             self._end(CANCELLED if self.error is None else FAILED)
         elif self.ready:
             return MORE
@@ -753,7 +757,7 @@ class GraphTask:
         self.state = state
         if self.revoke is not None:
             revoke, self.revoke = self.revoke, None
-            revoke()
+            revoke(True)
 
     def release(self) -> None:
         """Let go of the graph and the context: whoever holds an error must not hold the pass."""

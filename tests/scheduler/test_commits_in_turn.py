@@ -8,11 +8,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from passes import calls, leaf, others, settle
 
 import asyncgrad as ag
-from asyncgrad.core.commit import commit
+from asyncgrad.core import commit as commit_module
+from asyncgrad.core.commit import commit, commit_revocably, when_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -172,3 +174,96 @@ def test_what_another_pass_adds_meanwhile_is_not_taken_back() -> None:
     thread.join()
     assert len(errors) == 1
     assert x.grad.tolist() == [5.0, 5.0, 5.0]
+
+
+class Watched:
+    """A lock that calls a function when it has been taken, and one when it is free again."""
+
+    def __init__(
+        self, taken: Callable[[], None] = lambda: None, free: Callable[[], None] = lambda: None
+    ) -> None:
+        self._lock = threading.Lock()
+        self.locked = self._lock.locked
+        self._taken, self._free = taken, free
+
+    def acquire(self, wait: bool = True) -> bool:
+        acquired = self._lock.acquire(wait)
+        if acquired:
+            self._taken()
+        return acquired
+
+    def release(self) -> None:
+        self._lock.release()
+        free, self._free = self._free, lambda: None
+        free()
+
+
+def test_what_another_pass_adds_just_afterwards_is_not_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = leaf()
+    x.grad = ag.zeros_like(x)
+    another = [(x, np.full(3, 5.0), True)]
+    lock = Watched(free=lambda: commit(another, None, wait=False) and None)
+    monkeypatch.setattr(commit_module, "_committing", lock)
+    revoke = commit_revocably([(x, np.ones(3), True)], None, wait=False)
+    assert revoke is not None
+    assert revoke(False)
+    assert x.grad.tolist() == [6.0, 6.0, 6.0]
+
+
+def test_who_waits_while_gradients_are_taken_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = leaf()
+    revoke = commit_revocably([(x, np.ones(3), True)], None, wait=False)
+    told: list[bool] = []
+    lock = Watched(taken=lambda: when_free(lambda: told.append(True)))
+    monkeypatch.setattr(commit_module, "_committing", lock)
+    assert revoke is not None
+    assert revoke(False)
+    assert x.grad is None
+    assert told == [True]
+
+
+@pytest.mark.asyncio
+async def test_the_loop_turns_while_gradients_wait_to_be_taken_back() -> None:
+    x = leaf()
+    x.grad = grad = ag.zeros_like(x)
+    fails = asyncio.Event()
+
+    async def fail() -> None:
+        await fails.wait()
+        raise ValueError("no")
+
+    future = then(x, fail)
+    await settle()
+    assert x.grad.tolist() == [1.0, 1.0, 1.0]
+    with another_commits() as end:
+        fails.set()
+        await settle()
+        assert not future.done()
+        end()
+        with pytest.raises(ValueError, match="no"):
+            await future
+    assert x.grad is grad
+    assert grad.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.asyncio
+async def test_large_gradients_are_taken_back_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = leaf(1_000_000)
+    x.grad = ag.zeros_like(x)
+    where: list[str] = []
+    write = commit_module._write
+
+    def note(*args: Any) -> None:
+        where.append(threading.current_thread().name)
+        write(*args)
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(commit_module, "_write", note)
+    with pytest.raises(ValueError, match="no"):
+        await then(x, fail)
+    assert x.grad.sum().item() == 0
+    assert [name.startswith("asyncgrad") for name in where] == [True]
