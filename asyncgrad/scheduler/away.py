@@ -177,7 +177,7 @@ class Errand:
             del report, outcome, error
 
 
-def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., None], *facts: Any) -> None:
+def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: Any) -> None:
     """Hand something to the loop from another thread, if there still is one."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(report, *facts)

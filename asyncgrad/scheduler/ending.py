@@ -15,6 +15,35 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
 
+def ask_to_end(task: GraphTask) -> bool:
+    """Have the owner of a pass cancel it; any thread may ask.
+
+    Returns:
+        False, with nothing done, where that is too late.
+    """
+    # Taking the pass out of it is granting the request, or giving it up.
+    request = [task]
+    task.inbox.append(partial(_grant, request))
+    # The other way round than in `begin_end`, which may also take back what it has said.
+    return not (task.ending and _take(request))
+
+
+def _grant(request: list[GraphTask]) -> None:
+    """Cancel a pass, unless who has asked for it has given up."""
+    task = _take(request)
+    if task is not None:
+        task.cancelling = True
+        task.cancel()
+
+
+def _take(request: list[GraphTask]) -> GraphTask | None:
+    """The pass, if nobody else has taken it."""
+    try:
+        return request.pop()
+    except IndexError:
+        return None
+
+
 def begin_end(task: GraphTask) -> bool:
     """Say that a pass which has run is about to be committed: it can't be cancelled any more.
 

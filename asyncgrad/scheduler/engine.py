@@ -27,6 +27,7 @@ from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, 
 from asyncgrad.scheduler.device_queue import DeviceQueue
 from asyncgrad.scheduler.ending import (
     as_failure,
+    ask_to_end,
     begin_end,
     deadline_error,
     end_in_thread,
@@ -391,8 +392,7 @@ class Engine:
             False if that is too late: a thread commits it.
         """
         if not task.cancelling:
-            task.inbox.append(task.cancel)
-            if task.ending:
+            if not ask_to_end(task):
                 return False
             task.cancelling = True
             self.tell(task, "is cancelled")
@@ -438,6 +438,9 @@ class Engine:
             if task.stepping is not None:
                 task.let_go()
             return
+        # Who asks another thread's pass to end is told that this is too late, or asks in time.
+        task.ending = True
+        task.drain()
         error, later = task.error, task.later_errors
         task.release()
         try:

@@ -14,6 +14,8 @@ from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
+from asyncgrad.scheduler.away import tell_loop
+from asyncgrad.scheduler.ending import ask_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -176,11 +178,10 @@ class BackwardFuture(asyncio.Future[Any]):
         loop = self._loop
         if _get_running_loop() is loop or not loop.is_running():
             return self._engine.cancel(task)
-        # From another thread: the pass's owner reads its inbox, the rest is the loop's to do. Who
-        # commits says so first and looks into the inbox then; here it is the other way round.
-        task.inbox.append(task.cancel)
-        in_time = not task.ending
-        loop.call_soon_threadsafe(self._engine.cancel, task)
+        # From another thread: the pass's owner reads its inbox, the rest is the loop's to do.
+        in_time = ask_to_end(task)
+        if in_time:
+            tell_loop(loop, self._engine.cancel, task)
         return in_time
 
     def set_result(self, result: Any) -> None:

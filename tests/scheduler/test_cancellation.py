@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from _thread import start_new_thread
 from contextlib import suppress
 from queue import SimpleQueue
@@ -28,6 +30,7 @@ from passes import (
 
 import asyncgrad as ag
 from asyncgrad.core.commit import _committing
+from asyncgrad.scheduler.ending import ask_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -428,6 +431,23 @@ class TestCancel:
             assert not future.done(), "a large commit is a thread's"
             assert not future.cancel()
         await future
+        assert x.grad[0].item() == 2.0
+
+    async def test_a_request_that_is_too_late_leaves_no_trace(self) -> None:
+        """It would hold the pass, which holds it."""
+        x = leaf(200_000)
+        future = (x * 2).sum().backward()
+        task: Any = weakref.ref(future._task)
+        gc.disable()
+        try:
+            with _committing:
+                await until(lambda: task().ending)
+                assert not ask_to_end(task())
+            await future
+            await settle()
+            assert task() is None
+        finally:
+            gc.enable()
         assert x.grad[0].item() == 2.0
 
     async def test_a_task_cancelled_during_the_commit_is_cancelled_after_it(self) -> None:

@@ -6,6 +6,7 @@ has threads, and more than one preemption.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler.crew import _Job
 from asyncgrad.scheduler.device_queue import ORDINARY
+from asyncgrad.scheduler.ending import ask_to_end, begin_end, end_in_thread, end_pass
+from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -117,6 +120,13 @@ class _Open:
         pass
 
 
+class _Held(_Open):
+    """One that another thread has."""
+
+    def acquire(self, wait: bool = True) -> bool:
+        return False
+
+
 def test_without_the_lock_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """That is: it would be seen."""
     monkeypatch.setattr(commit_module, "_committing", _Open())
@@ -124,8 +134,12 @@ def test_without_the_lock_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
         everywhere(lambda: Commits(first=True), Commits.check)
 
 
-def test_a_cancel_is_all_or_nothing() -> None:
-    """Wherever it comes while the pass runs; said to be in time, it is never too late."""
+@pytest.mark.parametrize("held", [False, True], ids=["leaf free", "leaf held"])
+def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
+    """Wherever it comes while the pass runs; who is told that it is too late has changed nothing.
+
+    As the engine ends a pass (`Engine._finish`): in a thread where another pass holds a leaf.
+    """
     ends: set[str] = set()
 
     class Pass:
@@ -133,25 +147,23 @@ def test_a_cancel_is_all_or_nothing() -> None:
             self.x = leaf()
             loss = calls(self.x * 2.0, lambda: None).sum()
             self.task = GraphTask([gradient_edge(loss)], [np.ones(())])
-            self.in_time = False
+            self.in_time: bool | None = None
 
         def call(self) -> None:
             task = self.task
             task.start()
             assert task.run(10**9, thread=True) is Outcome.FINISHED
-            # As the engine ends a pass (`Engine._finish`).
+            if held and task.state is State.RUNNING and begin_end(task):
+                monkeypatch.setattr(commit_module, "_committing", _Held())
+                assert not end_pass(task, False)
+                monkeypatch.undo()
+                task.ending = False
             if task.state is State.RUNNING:
-                task.ending = True
-                task.drain()
-            if task.state is State.RUNNING:
-                task.commit(wait=True)
-                task.succeed()
-            else:
-                task.outcome()
+                end_in_thread(task)
+            task.outcome()
 
         def other(self) -> None:
-            self.task.inbox.append(self.task.cancel)
-            self.in_time = not self.task.ending
+            self.in_time = ask_to_end(self.task)
 
         def check(self) -> None:
             ends.add(self.task.state.value)
@@ -160,10 +172,44 @@ def test_a_cancel_is_all_or_nothing() -> None:
                 assert self.x.grad.tolist() == [2.0] * 3
             else:
                 assert self.task.state is State.CANCELLED
+                assert self.in_time
                 assert self.x.grad is None
 
     everywhere(Pass, Pass.check)
     assert ends == {"done", "cancelled"}
+
+
+@pytest.mark.asyncio
+async def test_a_failed_pass_that_another_thread_cancels_as_it_ends() -> None:
+    """Who is told that it was in time finds it cancelled, and everybody else the failure."""
+    answers: set[bool] = set()
+    engine = ag.engine()
+
+    class Pass:
+        def __init__(self) -> None:
+            loss = calls(leaf(), lambda: None).sum()
+            self.task = GraphTask([gradient_edge(loss)], [np.ones(())])
+            loop = asyncio.get_running_loop()
+            self.future = self.task.future = BackwardFuture(engine, loop, self.task, None)
+            self.task.fail(ValueError("no"))
+            self.task.outcome()
+
+        def call(self) -> None:
+            engine._complete(self.task)
+            self.future._observe()
+            self.future._log_traceback = False
+
+        def other(self) -> None:
+            self.in_time = ask_to_end(self.task)
+
+        def check(self) -> None:
+            answers.add(self.in_time)
+            assert self.future.cancelled() == self.in_time
+            if not self.in_time:
+                assert isinstance(self.future.exception(), ValueError)
+
+    everywhere(Pass, Pass.check)
+    assert answers == {True, False}
 
 
 def test_a_job_is_done_once() -> None:
