@@ -367,7 +367,11 @@ def extras_of(node: Node) -> NodeExtras:
     """The node's hooks and metadata, made when first asked for."""
     extras = node.extras
     if extras is None:
-        extras = node.extras = NodeExtras()
+        extras = NodeExtras()
+        # Python lets other threads run at calls: one may have been quicker, from here on none is.
+        if node.extras is not None:
+            return node.extras
+        node.extras = extras
     return extras
 
 

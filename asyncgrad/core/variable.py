@@ -116,9 +116,13 @@ def autograd_meta(variable: Variable) -> AutogradMeta:
     """The variable's rarer fields, made when first needed."""
     meta = variable._autograd
     if meta.__class__ is not AutogradMeta:
-        full = variable._autograd = AutogradMeta()
-        full.view = meta
-        return full
+        full = AutogradMeta()
+        # Python lets other threads run at calls: one may have been quicker, from here on none is.
+        meta = variable._autograd
+        if meta.__class__ is not AutogradMeta:
+            full.view = meta
+            variable._autograd = full
+            return full
     assert meta is not None
     return meta
 
@@ -291,6 +295,9 @@ def counter_of(variable: Variable) -> VersionCounter:
                 "clone to get a normal tensor and use it in autograd."
             )
         counter = VersionCounter()
+        # Python lets other threads run at calls: one may have been quicker, from here on none is.
+        if variable._counter is not None:
+            return variable._counter
         edge = variable._edge
         if edge is not None and edge.__class__ is not Edge:
             rule = edge.rule
