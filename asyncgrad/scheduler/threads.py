@@ -58,8 +58,8 @@ class Threads:
         #: One entry for each thread that runs a job.
         self._busy: list[None] = []
         self._members: list[Thread] = []
-        #: Those that have not taken their leave.
-        self._present = [object()] * number
+        #: One entry for each thread that has not taken its leave; the last takes the first.
+        self._present = list(range(number))
         self._ended: Callable[[], None] | None = None
         self.closed = False
         for place in range(number):
@@ -108,8 +108,7 @@ class Threads:
             busy.pop()
             # A thread that waits holds nothing.
             del job
-        self._present.pop()
-        if not self._present and self._ended is not None:
+        if not self._present.pop() and self._ended is not None:
             # It leads to the loop.
             ended, self._ended = self._ended, None
             ended()

@@ -23,6 +23,7 @@ from asyncgrad.core.states import Outcome
 from asyncgrad.core.states import State as Of
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler.crew import _Job
+from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,6 +145,31 @@ def test_a_job_is_done_once() -> None:
         return state.ran == [1] and state.job._done.qsize() == 1 and state.job.result() == 5
 
     explore(State, [help_out, own], once, max_executions=300)
+
+
+def test_the_last_of_the_threads_says_so_once() -> None:
+    """Also if two end at the same time."""
+
+    class State:
+        def __init__(self) -> None:
+            self.told: list[bool] = []
+            self.errors: list[Exception] = []
+            self.threads = Threads(0, "test")
+            self.threads._present = [0, 1]
+            self.threads._ended = lambda: self.told.append(True)
+            self.threads._calls.put(False)
+            self.threads._calls.put(False)
+
+    def end(state: State) -> None:
+        try:
+            state.threads._work()
+        except Exception as error:
+            state.errors.append(error)
+
+    def once(state: State) -> bool:
+        return state.told == [True] and not state.errors
+
+    explore(State, [end, end], once, max_executions=300)
 
 
 def test_a_cancel_from_another_thread_is_all_or_nothing(locks: Any) -> None:
