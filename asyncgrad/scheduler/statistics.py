@@ -77,6 +77,9 @@ class Collections:
         if phase == "start":
             self._start = perf_counter_ns()
             return
+        if not self._start:
+            # Watched since the middle of one.
+            return
         took = perf_counter_ns() - self._start
         self.count += 1
         self.total_ns += took

@@ -23,7 +23,7 @@ from passes import (
 )
 
 import asyncgrad as ag
-from asyncgrad.scheduler.statistics import EngineStatistics
+from asyncgrad.scheduler.statistics import Collections, EngineStatistics
 
 pytestmark = pytest.mark.asyncio
 
@@ -221,6 +221,15 @@ class TestStatistics:
         statistics = engine.statistics()
         assert statistics.segments == 1
         assert statistics.offloads == 1
+
+    async def test_a_pause_that_had_begun_before_is_not_counted(self) -> None:
+        """Another thread may make an engine in the middle of one."""
+        collections = Collections(lambda: None)
+        collections._note("stop", {"generation": 0})
+        assert (collections.count, collections.longest_ns) == (0, 0)
+        collections._note("start", {"generation": 0})
+        collections._note("stop", {"generation": 0})
+        assert collections.count == 1
 
     async def test_the_collectors_pauses_are_counted(self) -> None:
         engine = ag.engine()
