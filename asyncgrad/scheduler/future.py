@@ -36,7 +36,6 @@ class BackwardFuture(asyncio.Future[Any]):
     __slots__ = (
         "_cancel_text",
         "_engine",
-        "_key",
         "_notes",
         "_observed",
         "_origin",
@@ -60,15 +59,13 @@ class BackwardFuture(asyncio.Future[Any]):
         self._observed = False
         self._cancel_text: Any = None
         self._origin = task.freed
-        unobserved = engine.unobserved
-        self._key = key = id(starter)
-        unobserved[key] = unobserved.get(key, 0) + 1
+        engine.unobserved[id(self)] = id(starter)
 
     def _observe(self) -> None:
         """Somebody looks at the outcome: the await was not forgotten."""
         if not self._observed:
             self._observed = True
-            self._engine.observation.note_observed(self._key)
+            self._engine.unobserved.pop(id(self), None)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end of the pass.
@@ -79,13 +76,9 @@ class BackwardFuture(asyncio.Future[Any]):
         """
         engine = self._engine
         if not self._observed:
-            # `_observe`, without its calls.
+            # `_observe`, without its call.
             self._observed = True
-            unobserved, key = engine.unobserved, self._key
-            if unobserved[key] == 1:
-                del unobserved[key]
-            else:
-                unobserved[key] -= 1
+            engine.unobserved.pop(id(self), None)
         if _get_running_loop() is not self._loop:
             raise _in_another_loop()
         if self._task is not None and engine.nodes.is_one_of(self._task):
@@ -220,6 +213,7 @@ class BackwardFuture(asyncio.Future[Any]):
         if self._log_traceback:
             super().__del__()
         if not self._observed:
+            self._observe()
             self._engine.observation.note_lost(self._starter)
             warnings.warn(
                 f"a backward pass started at {self._origin} was never awaited",

@@ -20,26 +20,18 @@ class Observation:
 
     def __init__(self) -> None:
         """Nothing was started."""
-        #: Passes started by a task that nobody has looked at, by the task's `id`: their futures
-        #: keep it alive. It may hold them itself (a cancelled one has the frame that started a
-        #: pass), so that tasks which were in here would never go.
+        #: The starters of passes that nobody has looked at, by the future: by the `id` of each,
+        #: for the future keeps its starter alive. That may hold the future itself (a cancelled
+        #: task has the frame that started a pass), so that tasks in here would never go. Futures
+        #: may die in any thread: each of them changes its own entry only.
         self.unobserved: dict[int, int] = {}
-        #: And those whose futures are gone.
-        self.lost: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-
-    def note_observed(self, key: int) -> None:
-        """A pass of a task has been looked at."""
-        left = self.unobserved[key] - 1
-        if left:
-            self.unobserved[key] = left
-        else:
-            del self.unobserved[key]
+        #: The starters of those whose futures are gone.
+        self.lost: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def note_lost(self, starter: Any) -> None:
         """The future of a pass is gone, and nobody has looked at it."""
-        self.note_observed(id(starter))
         if starter is not None and not starter.done():
-            self.lost[starter] = self.lost.get(starter, 0) + 1
+            self.lost.add(starter)
 
     def check_awaited(self, engine: Engine, name: str) -> None:
         """Raise if the current task has started a pass that it has not awaited."""
@@ -48,11 +40,18 @@ class Observation:
             # A hook, maybe in the first slice of the pass that its own task has just started.
             return
         if (
-            id(starter) in self.unobserved
-            or (starter is not None and self.lost.pop(starter, 0))
+            id(starter) in self.unobserved.values()
+            or self._take_lost(starter)
             or any(task.future._starter is starter for task in engine.live if task.future)
         ):
             raise PendingBackwardError(
                 f"{name}: this task has started a backward pass that it has not awaited. Write "
                 f"`await loss.backward()` before it."
             )
+
+    def _take_lost(self, starter: Any) -> bool:
+        """Whether the future of a pass of a task is gone; says so once."""
+        lost = starter in self.lost
+        if lost:
+            self.lost.discard(starter)
+        return lost

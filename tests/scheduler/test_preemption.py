@@ -7,6 +7,7 @@ has threads, and more than one preemption.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,6 +211,32 @@ async def test_a_failed_pass_that_another_thread_cancels_as_it_ends() -> None:
 
     everywhere(Pass, Pass.check)
     assert answers == {True, False}
+
+
+@pytest.mark.asyncio
+@pytest.mark.filterwarnings("ignore:a backward pass started at")
+async def test_a_forgotten_pass_that_another_thread_collects_is_counted_once() -> None:
+    """While its starter starts, or looks at, the next one."""
+    engine = ag.engine()
+    loop = asyncio.get_running_loop()
+
+    class Futures:
+        def __init__(self) -> None:
+            self.task = GraphTask([gradient_edge(leaf().sum())], [np.ones(())])
+            self.first: Any = BackwardFuture(engine, loop, self.task, None)
+
+        def call(self) -> None:
+            BackwardFuture(engine, loop, self.task, None)._observe()
+
+        def other(self) -> None:
+            self.first = None
+
+        def check(self) -> None:
+            assert not engine.unobserved
+
+    assert everywhere(Futures, Futures.check) > 10
+    # The tracer holds the last ones.
+    gc.collect()
 
 
 def test_a_job_is_done_once() -> None:
