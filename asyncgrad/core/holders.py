@@ -52,5 +52,6 @@ def rebind(variable: Variable, array: Any) -> None:
     counter = VersionCounter()
     if variable._counter is not None:
         counter.value = variable._counter.version + 1
-    variable._array = array
+    # In this order: another thread that finds the new array and saves it holds it by this counter.
     variable._counter = counter
+    variable._array = array

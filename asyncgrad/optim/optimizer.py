@@ -171,7 +171,8 @@ class Optimizer(Hooked):
     async def step_async(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step without holding the event loop: in a thread, where it takes long.
 
-        Hooks are called in that thread, after the closure.
+        Hooks before the step are called in that thread, after the closure, and those after it on
+        the loop.
 
         All parameters get new memory there, which takes the place of the old when the step is
         complete: other tasks see all of them before or all after the step. A cancellation takes
@@ -195,28 +196,43 @@ class Optimizer(Hooked):
                     loss = await loss
             self._check_awaited("step_async")
         cost = sum(p._metadata.cost for group in self.param_groups for p in group["params"])
+        args = (self,) if closure is None else (self, closure)
         if cost * _PASSES < _WORTH_A_THREAD:
-            self._run_hooked(closure, False)
-        else:
-            await offload(self._run_hooked, closure, True)
+            self._before(args, {})
+            self._run()
+            self._after(args, {})
+            return loss
+        made: list[dict[Any, Any]] = []
+        try:
+            await offload(self._prepare, args, made)
+        finally:
+            # On the loop, where no other task sees a part of it. Cancelled, too, it is complete.
+            if made:
+                _rebind(made[0])
+                self._after(args, {})
         return loss
 
     def _check_awaited(self, method: str) -> None:
         """Raise if this task has forgotten to await a pass."""
         check_awaited(f"{type(self).__name__}.{method}")
 
-    def _run_hooked(self, closure: Any, beside: bool) -> None:
-        """`_run` between the hooks, which are in the thread that it is in."""
-        args = (self,) if closure is None else (self, closure)
-        self._before(args, {})
-        self._run(beside)
-        self._after(args, {})
+    def _run(self) -> None:
+        """Update every parameter that has a gradient."""
+        _rebind(self._updates(False))
 
-    def _run(self, beside: bool = False) -> None:
-        """Update every parameter that has a gradient.
+    def _prepare(self, args: tuple[Any, ...], made: list[dict[Any, Any]]) -> None:
+        """Make what parameters get in a step, after the hooks before it."""
+        self._before(args, {})
+        made.append(self._updates(True))
+
+    def _updates(self, beside: bool) -> dict[Any, Any]:
+        """Update every parameter that has a gradient, or make a new array for it.
 
         Args:
             beside: other tasks run meanwhile, and may not see a part of the step.
+
+        Returns:
+            The new arrays, by their parameters.
         """
         drafts = self._drafts = {}
         try:
@@ -230,11 +246,9 @@ class Optimizer(Hooked):
                         change(group, parameter, meta.grad._array, beside)
                         if parameter not in drafts:
                             bump_version(parameter)
-            with weights_lock:
-                for parameter, array in drafts.items():
-                    rebind(parameter, array)
         finally:
             self._drafts = {}
+        return drafts
 
     def _change(self, group: dict[str, Any], parameter: Any, gradient: Any, beside: bool) -> None:
         """Update one parameter, or a draft of it where others need its values."""
@@ -356,3 +370,10 @@ class Optimizer(Hooked):
 
 
 _REQUIRED: Any = object()
+
+
+def _rebind(drafts: dict[Any, Any]) -> None:
+    """Give parameters the arrays that a step has made for them."""
+    with weights_lock:
+        for parameter, array in drafts.items():
+            rebind(parameter, array)

@@ -6,13 +6,16 @@ import asyncio
 import copy
 import gc
 import pickle
+import threading
 
 import numpy as np
 import pytest
 
 import asyncgrad as ag
 from asyncgrad import nn
+from asyncgrad.core.holders import rebind
 from asyncgrad.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from asyncgrad.optim import optimizer as optimizer_module
 
 OPTIMIZERS = {
     "sgd": lambda params: SGD(params, lr=0.5, momentum=0.9),
@@ -245,6 +248,23 @@ async def test_a_step_in_a_thread_shows_when_it_is_complete():
     assert seen == [[1.0] * 3] * 3
     assert [p._array[0, 0] for p in large] == [0.0] * 3
     assert [p._version for p in large] == [1] * 3
+
+
+@pytest.mark.asyncio
+async def test_a_step_in_a_thread_is_shown_by_the_loop(monkeypatch):
+    """Whose other tasks would see a mixture if it came in the middle of one of theirs."""
+    p = nn.Parameter(ag.ones(1_000_000))
+    p.grad = ag.ones(1_000_000)
+    where = []
+
+    def noting(parameter, array):
+        where.append(threading.get_ident())
+        rebind(parameter, array)
+
+    monkeypatch.setattr(optimizer_module, "rebind", noting)
+    await SGD([p], lr=1.0).step_async()
+    assert where == [threading.get_ident()]
+    assert p._array[0] == 0.0
 
 
 # -- snapshots ------------------------------------------------------------------------------------
