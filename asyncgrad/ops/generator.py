@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
+import weakref
 from math import prod
 from typing import Any
 
@@ -57,6 +58,7 @@ class Generator:
         self.device = as_device("Generator", device)
         self._lock = Lock()
         self._start(_DEFAULT_SEED)
+        _all.add(self)
 
     def _start(self, seed: int) -> None:
         fresh = np.random.Generator(np.random.PCG64(seed))
@@ -117,6 +119,7 @@ class Generator:
         self.device, numbers = state
         self._lock = Lock()
         self.set_state(numbers)
+        _all.add(self)
 
     def set_state(self, new_state: Any) -> None:
         """Go on from where `get_state` was called.
@@ -225,8 +228,21 @@ class Generator:
         return one((*shape, 2), real).view(dtype)[..., 0]
 
 
+_all: weakref.WeakSet[Generator] = weakref.WeakSet()
+
 default_generator = Generator()
 default_generator.seed()
+
+
+def _after_fork() -> None:
+    """A thread that drew was not forked, and would never give its locks back, NumPy's neither."""
+    for generator in _all:
+        generator._lock = Lock()
+        generator.set_state(generator.get_state())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def source_of(generator: Any = None) -> Generator:

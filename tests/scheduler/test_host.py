@@ -15,6 +15,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, lon
 
 import asyncgrad as ag
 from asyncgrad.core import commit
+from asyncgrad.ops.generator import default_generator
 from asyncgrad.scheduler import blas
 
 
@@ -113,13 +114,18 @@ def _child(connection: Any) -> None:
     connection.send(x.grad.tolist())
 
 
+def _draw(connection: Any) -> None:
+    """Draw random numbers in a forked child."""
+    connection.send(ag.rand(3).tolist())
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 class TestForks:
-    def fork(self) -> Any:
+    def fork(self, child: Any = _child) -> Any:
         """What a child answers that is forked here and now."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_child, args=(theirs,))
+        process = context.Process(target=child, args=(theirs,))
         with warnings.catch_warnings():
             # From 3.12 on Python warns of any fork beside a thread; here it is what is tested.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -153,6 +159,27 @@ class TestForks:
             assert ready.wait(30)
             with commit._committing, blas._lock:
                 assert self.fork() == [7.0] * 3
+        finally:
+            stop.set()
+            thread.join()
+
+    @pytest.mark.parametrize("whose", ["ours", "NumPy's"])
+    def test_a_child_forked_while_another_thread_draws(self, whose: str) -> None:
+        generator = default_generator
+        lock = generator._lock if whose == "ours" else generator._random.bit_generator.lock
+        draws, stop = threading.Event(), threading.Event()
+
+        def draw() -> None:
+            with lock:
+                draws.set()
+                stop.wait(60)
+
+        expected = generator.clone_state()
+        thread = threading.Thread(target=draw)
+        thread.start()
+        try:
+            assert draws.wait(30)
+            assert self.fork(_draw) == ag.rand(3, generator=expected).tolist()
         finally:
             stop.set()
             thread.join()
