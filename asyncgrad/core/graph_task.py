@@ -686,7 +686,7 @@ class GraphTask:
         if self.state is DRAINING:
             if self.revoke is not None:
                 if not self.revoke(thread or self.future is None):
-                    return _HEAVY
+                    return HEAVY
                 self.revoke = None
             self._end(CANCELLED if self.error is None else FAILED)
         elif self.ready:
