@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from asyncgrad.core.locks import get_ident
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ class Modes:
     streams: Any = None
     #: The pass that is running the present node, or None.
     graph_task: Any = None
-    #: The node is a synchronous one: what it starts has to end before it returns, as long as the
-    #: pass says that it is `stepping`.
+    #: The node is a synchronous one, or what is called in a copy of its context.
     in_node: bool = False
     #: That node, in anomaly mode.
     node: Any = None
@@ -106,6 +106,14 @@ class Modes:
             and self.streams is None
         )
         object.__setattr__(self, "plain", plain)
+
+    def is_in_node(self) -> bool:
+        """Whether a synchronous node calls: what it starts has to end before it returns.
+
+        What it has left to the loop or to another thread is called in a copy of its context, and
+        maybe while it still runs.
+        """
+        return self.in_node and bool(self.graph_task.stepping == get_ident())
 
     def replace(self, **changes: Any) -> Modes:
         """A record with some fields changed; the default record is always the same object."""

@@ -52,7 +52,7 @@ def start(task: GraphTask) -> Any:
     loop = _get_running_loop()
     if loop is not None:
         modes = current()
-        if not modes.blocking and not (modes.in_node and modes.graph_task.stepping):
+        if not modes.blocking and not modes.is_in_node():
             return engine_of(loop).submit(task, loop)
     return ended(run_inline(task))
 

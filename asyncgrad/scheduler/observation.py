@@ -36,8 +36,8 @@ class Observation:
     def check_awaited(self, engine: Engine, name: str) -> None:
         """Raise if the current task has started a pass that it has not awaited."""
         starter = current_task()
-        if current().graph_task is not None:
-            # A hook, maybe in the first slice of the pass that its own task has just started.
+        if current().is_in_node():
+            # Maybe in the first slice of the pass that its own task has just started.
             return
         if (
             id(starter) in self.unobserved.values()

@@ -112,7 +112,7 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
             return awaitable(result)
     else:
         modes = current()
-        if not modes.blocking and not (modes.in_node and modes.graph_task.stepping):
+        if not modes.blocking and not modes.is_in_node():
             return Program(program, loop)
     try:
         program.send(None)

@@ -198,6 +198,30 @@ async def test_a_hook_may_step_in_the_pass_that_it_belongs_to() -> None:
     assert (x.grad, y.grad) == (None, None)
 
 
+async def test_a_hook_in_a_task_of_its_own_awaits_what_it_starts() -> None:
+    """So does a task that a hook makes: each is asked for its own passes, and no others."""
+    refused = []
+    tasks = []
+
+    async def step(gradient: ag.Tensor | None = None) -> None:
+        x = leaf()
+        check_awaited("test")
+        with ag.enable_grad():
+            future = (x * 2).sum().backward()
+        with pytest.raises(PendingBackwardError):
+            check_awaited("test")
+        refused.append(x)
+        await future
+        check_awaited("test")
+
+    y = leaf() * 2
+    y.register_hook(step)
+    y.register_hook(lambda gradient: tasks.append(asyncio.create_task(step())))
+    await y.sum().backward()
+    await asyncio.gather(*tasks)
+    assert len(refused) == 2
+
+
 async def test_a_lost_pass_is_reported_once() -> None:
     with recorded() as caught:
         (leaf() * 2).sum().backward()

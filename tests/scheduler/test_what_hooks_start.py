@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import threading
 import weakref
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from passes import HEAVY, calls, leaf
 
 import asyncgrad as ag
 
@@ -164,3 +166,24 @@ async def test_passes_of_a_task_that_a_hook_starts_do_not_hold_the_loop() -> Non
     await y.sum().backward()
     await asyncio.gather(*tasks)
     assert sorted(kinds) == [False, False, True, True]
+
+
+async def test_what_a_thread_has_the_loop_call_does_not_hold_it() -> None:
+    """Even while the hook or node that has asked for it still runs, in its thread."""
+    loop = asyncio.get_running_loop()
+    futures: list[Any] = []
+
+    def start(called: threading.Event) -> None:
+        with ag.enable_grad():
+            futures.append((leaf() * 2.0).sum().backward())
+        called.set()
+
+    def ask() -> None:
+        called = threading.Event()
+        loop.call_soon_threadsafe(start, called)
+        assert called.wait(30)
+
+    await calls(leaf(), ask, HEAVY).sum().backward()
+    await asyncio.to_thread(lambda: calls(leaf(), ask).sum().backward())
+    assert [type(future) for future in futures] == [ag.BackwardFuture] * 2
+    await asyncio.gather(*futures)
