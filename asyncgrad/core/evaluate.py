@@ -140,7 +140,8 @@ def modes_within(task: GraphTask) -> Any:
     """What hooks and Functions find in their surroundings."""
     for prepare in _prepare:
         prepare()
-    return current().replace(grad=task.create_graph, graph_task=task, in_node=True)
+    # What blocks is in `in_node`: the tasks that a hook of a blocking pass makes don't.
+    return current().replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
 
 
 def _apply(

@@ -185,5 +185,32 @@ async def test_what_a_thread_has_the_loop_call_does_not_hold_it() -> None:
 
     await calls(leaf(), ask, HEAVY).sum().backward()
     await asyncio.to_thread(lambda: calls(leaf(), ask).sum().backward())
-    assert [type(future) for future in futures] == [ag.BackwardFuture] * 2
+    await asyncio.to_thread(lambda: ag.sync.backward(calls(leaf(), ask).sum()))
+    assert [type(future) for future in futures] == [ag.BackwardFuture] * 3
     await asyncio.gather(*futures)
+
+
+async def test_tasks_that_hooks_of_a_blocking_pass_make_do_not_block() -> None:
+    tasks: list[asyncio.Task[Any]] = []
+    kinds = []
+
+    def started() -> Any:
+        with ag.enable_grad():
+            return (leaf() * 2.0).sum().backward()
+
+    async def later() -> None:
+        future = started()
+        kinds.append(isinstance(future, ag.BackwardFuture))
+        await future
+
+    def hook(gradient: ag.Tensor) -> None:
+        kinds.append(isinstance(started(), ag.BackwardFuture))
+        tasks.append(asyncio.create_task(later()))
+
+    y = leaf() * 2.0
+    y.register_hook(hook)
+    ag.sync.backward(y.sum())
+    with ag.blocking():
+        ag.grad((y * 2.0).sum(), [y])
+    await asyncio.gather(*tasks)
+    assert kinds == [False, False, True, True]
