@@ -242,6 +242,8 @@ def test_an_interrupt_while_it_waits_for_a_lock_leaves_the_lock_free(name: str) 
             # To this thread: it does not wake the main one, which goes on waiting for the lock.
             signal.raise_signal(signal.SIGINT)
 
+    # A process in the background of a shell ignores it.
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
     taken.wait()
@@ -250,4 +252,5 @@ def test_an_interrupt_while_it_waits_for_a_lock_leaves_the_lock_free(name: str) 
             call()
     finally:
         thread.join()
+        signal.signal(signal.SIGINT, found)
     assert not lock.locked()
