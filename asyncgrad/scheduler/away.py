@@ -74,8 +74,9 @@ class Away:
     ) -> Errand:
         loop = engine.loop
         errand = Errand(job, report, self._switching.end)
-        if engine.closed:
-            # The loop is shutting down and this is the last of its clean-up.
+        if engine.closed or self.threads.closed:
+            # The loop is shutting down and this is the last of its clean-up, or no thread can be
+            # had, as when the interpreter ends.
             loop.call_soon(errand.run, errand.report)
         else:
             self._switching.begin()

@@ -1,7 +1,8 @@
 """The threads of an engine: there before they are needed, and gone with it.
 
 Starting a thread the ordinary way waits until it runs, for which a busy interpreter takes 15 ms.
-Here nobody waits: a thread of its own starts the others.
+Here nobody waits: a thread of its own starts the others, and does the work of those that the system
+does not allow.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from asyncgrad.scheduler.device_queue import ORDINARY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from asyncgrad.scheduler.device_queue import Urgency
 
@@ -60,14 +61,29 @@ class Threads:
         self._members: list[Thread] = []
         #: One entry for each thread that has not taken its leave; the last takes the first.
         self._present = list(range(number))
-        self._ended: Callable[[], None] | None = None
+        #: What is to be called then; it leads to the loop.
+        self._ended: list[Callable[[], None]] = []
         self.closed = False
         for place in range(number):
             # The interpreter does not wait for daemons; `_end_all` does.
             member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
             self._members.append(member)
-        start_new_thread(_start, (self._members,))
+        try:
+            start_new_thread(self._start, ())
+        except RuntimeError:
+            # Not even one: the loop does the work. Python 3.12.1 starts none when the main thread
+            # has ended.
+            self.closed = True
+            self._members.clear()
+            self._present.clear()
         _all.add(self)
+
+    def _start(self) -> None:
+        for member in self._members:
+            try:
+                member.start()
+            except RuntimeError:
+                self._work()
 
     def submit(self, job: Job, urgency: Urgency = ORDINARY) -> None:
         """Have a thread run a job, when one is free and nothing more urgent waits."""
@@ -108,10 +124,16 @@ class Threads:
             busy.pop()
             # A thread that waits holds nothing.
             del job
-        if not self._present.pop() and self._ended is not None:
-            # It leads to the loop.
-            ended, self._ended = self._ended, None
-            ended()
+        if not self._present.pop():
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody is here any more; both the last one and who closes may find that."""
+        try:
+            ended = self._ended.pop()
+        except IndexError:
+            return
+        ended()
 
     def idle(self) -> int:
         """About how many threads have nothing to do."""
@@ -121,22 +143,20 @@ class Threads:
         """Let the threads end with the jobs that they were given.
 
         Args:
-            ended: called in the last of them, at its end.
+            ended: called in the last of them, at its end; here if that has been.
         """
+        if ended is not None:
+            self._ended.append(ended)
         if not self.closed:
             self.closed = True
-            self._ended = ended
             for _ in self._members:
                 self._calls.put(False)
+        if not self._present:
+            self._leave()
 
     def alive(self) -> bool:
         """Whether a thread has begun and not ended."""
         return any(member.is_alive() for member in self._members)
-
-
-def _start(members: Sequence[Thread]) -> None:
-    for member in members:
-        member.start()
 
 
 _all: weakref.WeakSet[Threads] = weakref.WeakSet()

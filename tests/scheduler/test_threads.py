@@ -11,6 +11,7 @@ import threading
 import weakref
 from _thread import get_ident
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,27 @@ from passes import HEAVY, chain, leaf
 
 import asyncgrad as ag
 from asyncgrad.scheduler import away, blas
+from asyncgrad.scheduler import threads as threads_module
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROOT = str(Path(ag.__file__).parents[1])
+
+
+def _run(program: str) -> list[str]:
+    """What a program says that ends well."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=os.environ | {"PYTHONPATH": _ROOT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split()
 
 
 def test_the_loop_starts_no_thread_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +132,61 @@ def test_jobs_given_before_the_end_are_done() -> None:
     assert sorted(done) == list(range(50))
 
 
+def _no_more(*args: Any) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("of", ["all", "all but one", "the second"])
+def test_the_work_of_threads_that_cannot_be_started_is_done(
+    monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """A system has limits, and Python 3.12.1 starts none when the main thread has ended."""
+    monkeypatch.setattr(blas, "CORES", 3)
+    if of == "all":
+        monkeypatch.setattr(threads_module, "start_new_thread", _no_more)
+    else:
+        start, allowed = threading.Thread.start, [0] if of == "all but one" else [0, 2]
+        numbers = count()
+
+        def limited(self: threading.Thread) -> None:
+            (start if next(numbers) in allowed else _no_more)(self)
+
+        monkeypatch.setattr(threading.Thread, "start", limited)
+    before = threading.enumerate()
+    x = leaf()
+
+    async def main() -> None:
+        assert await ag.offload(lambda: 7) == 7
+        await asyncio.gather(*(chain(x, 3, cost=HEAVY).sum().backward() for _ in range(8)))
+
+    asyncio.run(main())
+    assert x.grad.tolist() == [8.0] * 3
+    assert threading.enumerate() == before
+
+
+def test_a_loop_may_go_on_when_the_threads_have_been_ended() -> None:
+    """As those do that a program runs at its exit, when it has asked for that before its import."""
+    program = """
+import asyncio, atexit
+
+loop = asyncio.new_event_loop()
+
+@atexit.register
+def last():
+    loop.run_until_complete(main())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+import asyncgrad as ag
+
+async def main():
+    print(await ag.offload(lambda: 7))
+
+loop.run_until_complete(main())
+"""
+    assert _run(program) == ["7", "7"]
+
+
 def test_idle_threads_are_counted() -> None:
     threads = Threads(3, "test")
     assert threads.idle() == 3
@@ -163,15 +234,7 @@ else:
     loop.run_until_complete(main())
 os.write(1, b"end\\n")
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=os.environ | {"PYTHONPATH": _ROOT},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert sorted(run.stdout.split()) in (["done", "end"], ["end"])
+    said = _run(program)
+    assert sorted(said) in (["done", "end"], ["end"])
     if ceremony:
-        assert run.stdout.split()[-1] == "end"
+        assert said[-1] == "end"
