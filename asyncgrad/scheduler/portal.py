@@ -127,6 +127,8 @@ def _serve(started: Future[Any]) -> None:
         run(sleep, 0)
 
     async def main() -> None:
+        # The host's policy may have given it one: anyio's scopes bear no eager tasks of others.
+        get_running_loop().set_task_factory(None)
         async with BlockingPortal() as portal:
             started.set_result(portal)
             await portal.sleep_until_stopped()

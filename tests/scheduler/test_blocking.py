@@ -368,6 +368,29 @@ if {forks}:
 """
         ends_quietly(program)
 
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+    def test_the_host_makes_loops_whose_tasks_start_at_once(self) -> None:
+        """Its policy makes the portal's loop, too; its factory need not be one that anyio knows."""
+        program = f"""
+import asyncio
+import asyncgrad as ag
+{ONCE}
+def factory(loop, coroutine, **options):
+    options.pop("eager_start", None)
+    return asyncio.eager_task_factory(loop, coroutine, **options)
+
+class Policy(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self):
+        loop = super().new_event_loop()
+        loop.set_task_factory(factory)
+        return loop
+
+asyncio.set_event_loop_policy(Policy())
+once()
+once()
+"""
+        ends_quietly(program)
+
     @pytest.mark.parametrize("module", ["anyio.", "anyio.streams.memory"])
     def test_a_fork_waits_for_what_the_portal_imports(self, module: str) -> None:
         """A child in which a module is half imported could never import it."""
