@@ -74,6 +74,8 @@ class SeededLoop(asyncio.SelectorEventLoop):
 class StandIn:
     """Threads that work on the loop: one job at a time, in any order."""
 
+    closed = False
+
     def __init__(self, number: int, name: str) -> None:
         self._loop: Any = asyncio.get_running_loop()
         self._waiting = 0
