@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -25,37 +25,33 @@ class Finished:
 _FINISHED = Finished()
 
 
-class Results(tuple[Any, ...]):
+class _AtOnce:
+    """What can be awaited, and is itself what that gives."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Nothing to wait for."""
+        yield from ()
+        return self
+
+
+class Results(_AtOnce, tuple[Any, ...]):
     """A tuple of them."""
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, tuple[Any, ...]]:
-        """The tuple itself."""
-        yield from ()
-        return self
 
-
-class ResultList(list[Any]):
+class ResultList(_AtOnce, list[Any]):
     """A list of them."""
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, list[Any]]:
-        """The list itself."""
-        yield from ()
-        return self
 
-
-class ResultDict(dict[Any, Any]):
+class ResultDict(_AtOnce, dict[Any, Any]):
     """A dictionary of them."""
 
     __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, dict[Any, Any]]:
-        """The dictionary itself."""
-        yield from ()
-        return self
 
 
 def ended(result: Any) -> Any:
