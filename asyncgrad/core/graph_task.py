@@ -2,7 +2,8 @@
 
 Rule 0: one owner at a time: the event loop's worker, or the thread that runs a segment. All others
     (a coroutine node that ended, `cancel()`) append to the inbox, which the owner drains.
-Rule 1: everything that decides the order of a backward pass is in this file.
+Rule 1: everything that decides the order of a backward pass is in this file, once `core/walk.py`
+    has counted what each node waits for.
 Rule 2: nothing here waits. A call returns what became possible; the caller makes it happen.
 Rule 3: a report that comes late (after an error or a cancellation) is counted and dropped.
 

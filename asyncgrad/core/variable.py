@@ -280,6 +280,20 @@ def lead_elsewhere(variable: Variable, edge: Any) -> None:
         _retain(variable)
 
 
+def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
+    """The stored edges of the inputs of an operation, None for those that need no gradient."""
+    return tuple(gradient_edge(variable) for variable in variables)
+
+
+def set_history(variable: Variable, edge: Any) -> None:
+    """Make the variable a function's output: its gradient goes to `edge` from here on."""
+    variable._edge = edge
+    counter = variable._counter
+    if counter is not None and edge.__class__ is not Edge:
+        edge.guard = counter
+        edge.version = counter.value
+
+
 def counter_of(variable: Variable) -> VersionCounter:
     """The variable's version counter, made when first needed.
 
