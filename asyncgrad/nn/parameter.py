@@ -107,9 +107,9 @@ def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Paramet
 def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:
     """Drop a leaf's gradient, or fill it with zeros."""
     meta = parameter._autograd
-    if meta is None or meta.grad is None:
+    grad: Any = None if meta is None else meta.grad
+    if meta is None or grad is None:
         return
-    grad: Any = meta.grad
     if set_to_none:
         meta.grad = None
     else:

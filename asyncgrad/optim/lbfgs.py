@@ -300,10 +300,12 @@ def _flat_gradient(parameters: list[Any]) -> Any:
     for parameter in parameters:
         xp = parameter._metadata.F.xp
         meta = parameter._autograd
-        if meta is None or meta.grad is None:
+        # Another task may drop it meanwhile.
+        grad = None if meta is None else meta.grad
+        if grad is None:
             array = xp.zeros_like(parameter._array)
         else:
-            array = meta.grad._array
+            array = grad._array
             array = array.dense() if array.__class__ is Rows else array
         array = xp.ascontiguousarray(array).reshape(-1)
         pieces.append(array.view(array.real.dtype) if array.dtype.kind == "c" else array)

@@ -240,10 +240,12 @@ class Optimizer(Hooked):
                 for group in self.param_groups:
                     for parameter in group["params"]:
                         meta = parameter._autograd
-                        if meta is None or meta.grad is None:
+                        # Another task may drop it meanwhile.
+                        grad = None if meta is None else meta.grad
+                        if grad is None:
                             continue
                         change = parameter._metadata.device.launching(self._change)
-                        change(group, parameter, meta.grad._array, beside)
+                        change(group, parameter, grad._array, beside)
                         if parameter not in drafts:
                             bump_version(parameter)
         finally:

@@ -135,6 +135,41 @@ def test_without_the_lock_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
         everywhere(lambda: Commits(first=True), Commits.check)
 
 
+class Step:
+    """An optimiser's step, while another task drops gradients."""
+
+    def __init__(self) -> None:
+        self.x = leaf()
+        self.x.grad = ag.ones_like(self.x)
+        self.optimizer = ag.optim.SGD([self.x], lr=1.0)
+
+    def call(self) -> None:
+        self.optimizer.step()
+
+    def other(self) -> None:
+        self.x.grad = None
+
+    def check(self) -> None:
+        assert self.x.grad is None
+        assert self.x.tolist() in ([1.0] * 3, [0.0] * 3)
+
+
+class ZeroGrad(Step):
+    """The same beside one that sets them to zero."""
+
+    def call(self) -> None:
+        self.optimizer.zero_grad(set_to_none=False)
+
+    def check(self) -> None:
+        assert self.x.grad is None or self.x.grad.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("what", [Step, ZeroGrad])
+def test_a_gradient_that_is_dropped_meanwhile(what: Any) -> None:
+    """It is used before that, or not at all."""
+    assert everywhere(what, what.check) > 10
+
+
 @pytest.mark.parametrize("held", [False, True], ids=["leaf free", "leaf held"])
 def test_a_cancel_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     """Wherever it comes while the pass runs; who is told that it is too late has changed nothing.
