@@ -26,31 +26,30 @@ def cores() -> int:
 
 CORES = cores()
 
-#: How many engines want a core left to their loop, and what undoes it when the last has ended.
+#: How many engines want a core left to their loop.
 _holders = 0
-_limits: Any = None
-#: While it is limited: to how many threads.
+#: While it is limited: to how many threads, and what its libraries had before.
 _threads = 0
+_before: list[tuple[Any, int]] = []
 _lock = lasting_lock()
 
 
 def leave_a_core() -> None:
     """Limit the library to all cores but one, until `give_back` was called as often."""
-    global _holders, _limits
+    global _holders
     with _lock:
         if not _holders:
-            _limits = _limit()
+            _limit()
         _holders += 1
 
 
 def give_back() -> None:
     """Let the library have all its cores again, if nobody else wants one left."""
-    global _holders, _limits
+    global _holders
     with _lock:
         _holders -= 1
-        if not _holders and _limits is not None:
-            _limits.restore_original_limits()
-            _limits = None
+        if not _holders:
+            _restore()
 
 
 def single() -> bool:
@@ -60,17 +59,26 @@ def single() -> bool:
 
 def after_fork() -> None:
     """The loops that wanted a core left are the parent's; the limit is kept for the child's own."""
-    global _holders, _limits
-    if _limits is not None:
-        _limits.restore_original_limits()
-    _holders, _limits = 0, None
+    global _holders
+    _holders = 0
+    _restore()
 
 
-def _limit() -> Any:
+def _limit() -> None:
     global _threads
-    most = max(1, CORES - 1)
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     if not libraries:
-        return None
-    _threads = min([most, *(library.num_threads for library in libraries)])
-    return _CONTROLLER.limit(limits=_threads, user_api="blas")
+        return
+    # First: a child may be forked in the middle.
+    _before[:] = [(library, library.num_threads) for library in libraries]
+    _threads = min([max(1, CORES - 1), *(number for _, number in _before)])
+    for library in libraries:
+        library.set_num_threads(_threads)
+
+
+def _restore() -> None:
+    for library, number in _before:
+        # The user may have changed it meanwhile.
+        if library.num_threads == _threads:
+            library.set_num_threads(number)
+    _before.clear()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from asyncgrad.core.commit import commit
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
+from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.crew import _Job
 from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.ending import ask_to_end, begin_end, end_in_thread, end_pass
@@ -356,3 +359,51 @@ def test_a_job_that_is_taken_while_another_comes(taken: int) -> None:
             assert sorted(self.done) == [0, 1]
 
     assert everywhere(Queue, Queue.check) > 10
+
+
+class _Forked(Exception):
+    """Ends a thread where a fork would: the child does not have it."""
+
+
+def test_a_child_forked_while_the_matrix_library_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has all its threads, wherever the parent was in limiting it or in giving them back."""
+
+    class Library:
+        num_threads = 4
+
+        def set_num_threads(self, number: int) -> None:
+            self.num_threads = number
+
+    class Parent:
+        def __init__(self) -> None:
+            monkeypatch.setattr(blas, "_holders", 0)
+            monkeypatch.setattr(blas, "_before", [])
+            monkeypatch.setattr(blas, "_lock", Lock())
+            self.lib_controllers = [Library(), Library()]
+            monkeypatch.setattr(blas, "_CONTROLLER", self)
+
+        def select(self, user_api: str) -> Parent:
+            return self
+
+        def call(self) -> None:
+            with suppress(_Forked):
+                blas.leave_a_core()
+                assert [library.num_threads for library in self.lib_controllers] == [1, 1]
+                blas.give_back()
+
+        def other(self) -> None:
+            raise _Forked
+
+        def check(self) -> None:
+            blas.after_fork()
+            assert [library.num_threads for library in self.lib_controllers] == [4, 4]
+
+    monkeypatch.setattr(blas, "CORES", 2)
+    # Engines of other tests look on when it collects.
+    gc.disable()
+    try:
+        assert everywhere(Parent, Parent.check) > 50
+    finally:
+        gc.enable()

@@ -432,7 +432,7 @@ class TestBlas:
         if not self.threads():
             pytest.skip("no library that can be limited")
         monkeypatch.setattr(blas, "_holders", 0)
-        monkeypatch.setattr(blas, "_limits", None)
+        monkeypatch.setattr(blas, "_before", [])
         with blas._CONTROLLER.limit(limits=blas.CORES, user_api="blas"):
             yield
 
@@ -455,6 +455,16 @@ class TestBlas:
         with blas._CONTROLLER.limit(limits=1, user_api="blas"):
             assert set(run(main())) == {1}
             assert set(self.threads()) == {1}
+
+    def test_what_the_user_sets_meanwhile_stays(self, run: Run) -> None:
+        async def main() -> None:
+            ag.engine()
+            for library in blas._CONTROLLER.select(user_api="blas").lib_controllers:
+                library.set_num_threads(3)
+
+        with blas._CONTROLLER.limit(limits=4, user_api="blas"):
+            run(main())
+            assert set(self.threads()) == {3}
 
     def test_engines_that_overlap_give_the_cores_back_when_the_last_ends(self) -> None:
         before = self.threads()
