@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from asyncgrad.core.modes import Mode
 from asyncgrad.devices.pool import POOL
@@ -29,6 +31,15 @@ class Recorder:
         """Start empty."""
         self.events: list[dict[str, Any]] = []
         self._origin = perf_counter_ns()
+        #: The numbers of the passes: where one was in memory the next may be.
+        self._passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._numbers = count(1)
+
+    def _number(self, task: Any) -> int:
+        number = self._passes.get(task)
+        if number is None:
+            number = self._passes[task] = next(self._numbers)
+        return number
 
     def enter(self, task: Any, node: Any) -> int:
         """A node starts."""
@@ -37,6 +48,7 @@ class Recorder:
     def leave(self, task: Any, node: Any, start: int) -> None:
         """A node has ended."""
         now = perf_counter_ns()
+        number = self._number(task)
         about: dict[str, Any] = {
             "name": node.name(),
             "cat": "node",
@@ -44,7 +56,7 @@ class Recorder:
             "pid": 1,
             "tid": threading.get_native_id(),
             "args": {
-                "pass": id(task),
+                "pass": number,
                 "sequence_nr": node.sequence_nr,
                 "output": repr(node.output_metadata),
                 "bytes": _bytes_of(node.output_metadata),
@@ -52,7 +64,7 @@ class Recorder:
         }
         if node in task.launched:
             # It has waited, and others ran in between: in one thread's row they would overlap.
-            about["id"] = f"{id(task)}, {node.sequence_nr}"
+            about["id"] = f"{number}, {node.sequence_nr}"
             self.events.append(about | {"ph": "b"})
             self.events.append(about | {"ph": "e", "ts": (now - self._origin) / 1e3})
         else:
@@ -71,7 +83,7 @@ class Recorder:
         """A pass has waited for its turn, and gets it."""
         now = (perf_counter_ns() - self._origin) / 1e3
         # A track of its own for each pass: its waits have no thread.
-        about = {"name": "waits for its turn", "cat": "wait", "pid": 1, "id": id(task)}
+        about = {"name": "waits for its turn", "cat": "wait", "pid": 1, "id": self._number(task)}
         self.events.append(about | {"ph": "b", "ts": now - nanoseconds / 1e3})
         self.events.append(about | {"ph": "e", "ts": now})
 

@@ -103,3 +103,17 @@ async def test_what_runs_elsewhere_is_not(tmp_path: Path) -> None:
         pass
     await loss.backward()
     assert recorder.events == []
+
+
+@pytest.mark.asyncio
+async def test_each_pass_has_a_number_of_its_own(tmp_path: Path) -> None:
+    """Where one was in memory the next one is."""
+    x = ag.ones(4, requires_grad=True)
+    with ag.trace(tmp_path / "pass.json") as recorder:
+        for _ in range(3):
+            await chain(x, 2_000).backward()
+    nodes = of_kind(recorder.events, "X")
+    assert [node["args"]["pass"] for node in nodes] == [1] * 2_001 + [2] * 2_001 + [3] * 2_001
+    waits = [wait["id"] for wait in of_kind(recorder.events, "b")]
+    assert set(waits) == {1, 2, 3}
+    assert waits == sorted(waits)
