@@ -83,11 +83,16 @@ def end_in_thread(task: GraphTask) -> None:
         end_pass(task, True)
 
 
-def check_deadline(task: GraphTask) -> None:
-    """Have a pass whose deadline is over already end before its first node runs."""
+def time_left(task: GraphTask) -> float:
+    """The seconds until a pass's deadline, by the clock of the loop that runs here, if one does."""
     loop = _get_running_loop()
     assert task.deadline is not None
-    if task.deadline <= (monotonic() if loop is None else loop.time()):
+    return task.deadline - (monotonic() if loop is None else loop.time())
+
+
+def check_deadline(task: GraphTask) -> None:
+    """Have a pass whose deadline is over already end before its first node runs."""
+    if time_left(task) <= 0:
         task.inbox.append(partial(task.fail, deadline_error(task)))
 
 

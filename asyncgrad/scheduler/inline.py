@@ -13,7 +13,6 @@ from collections import deque
 from contextvars import copy_context
 from functools import partial
 from threading import TIMEOUT_MAX, Timer
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import FINISHED, RUNNING
@@ -21,7 +20,7 @@ from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack
 from asyncgrad.scheduler.coroutines import LIMIT, discard, wait_for_node
-from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass
+from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _go_on(task: GraphTask) -> None:
     #: The coroutine nodes that run on the portal's loop, the first to be waited for next.
     started: deque[OnPortal] = deque()
     if task.deadline is not None:
-        left = min(max(0.0, task.deadline - monotonic()), TIMEOUT_MAX)
+        left = min(max(0.0, time_left(task)), TIMEOUT_MAX)
         timer = Timer(left, _expire, (task, started))
         # An interrupt may leave it running: the program's end does not wait for it.
         timer.daemon = True

@@ -11,7 +11,7 @@ import threading
 import weakref
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,9 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, lon
 import asyncgrad as ag
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import inline, portal
+
+if TYPE_CHECKING:
+    from blockbuster import BlockBuster
 
 #: Of a program of its own: a blocking pass that waits for a coroutine on the portal.
 ONCE = """
@@ -495,6 +498,30 @@ class TestOnALoop:
         assert not any(await asyncio.gather(*threads))
         await asyncio.gather(*passes)
         assert x.grad.tolist() == [20.0] * 3
+
+
+def test_a_deadline_is_a_time_of_the_loops_clock(blockbuster: BlockBuster) -> None:
+    """Which need not be the system's: a test's loop has one of its own."""
+
+    class Ahead(asyncio.SelectorEventLoop):
+        def time(self) -> float:
+            return super().time() + 1e6
+
+    def wait() -> None:
+        assert not never.wait(0.05)
+
+    async def main() -> None:
+        loss = chain(x, 1_000, wait).sum()
+        with pytest.raises(TimeoutError, match="deadline"):
+            ag.sync.backward(loss, deadline=asyncio.get_running_loop().time() + 0.01)
+
+    # It is meant to block.
+    blockbuster.deactivate()
+    never = threading.Event()
+    x = leaf()
+    with asyncio.Runner(loop_factory=Ahead) as runner:
+        runner.run(main())
+    assert x.grad is None
 
 
 class TestThreads:
