@@ -38,7 +38,8 @@ class Recorder:
     def _number(self, task: Any) -> int:
         number = self._passes.get(task)
         if number is None:
-            number = self._passes[task] = next(self._numbers)
+            # Two threads may come first.
+            number = self._passes.setdefault(task, next(self._numbers))
         return number
 
     def enter(self, task: Any, node: Any) -> int:
