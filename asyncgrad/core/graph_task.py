@@ -28,7 +28,6 @@ from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.kept import check_saved, check_version
-from asyncgrad.core.locks import get_ident
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Callbacks,
@@ -209,9 +208,9 @@ class GraphTask:
         #: Launched nodes for which the owner still has to arrange a wait.
         self.suspended: list[Suspended] = []
         #: A hook or a node of the user's may be running now, and what it starts is nested in it.
-        #: Its context alone does not say so: tasks that it makes have a copy, and outlive it. The
-        #: thread that runs it, 0 between two of them, None as long as none has run.
-        self.stepping: int | None = None
+        #: Its context alone does not say so: tasks that it makes have a copy, and outlive it.
+        #: None as long as none has run.
+        self.stepping: bool | None = None
         #: Reports of others than the owner: calls without arguments.
         self.inbox: list[Callable[[], Any]] = []
         #: What a partial pass runs and captures; None if everything runs.
@@ -487,11 +486,11 @@ class GraphTask:
         streams = self.streams
         if streams is not None:
             step = partial(streams.step, self, node, step)
-        self.stepping = get_ident()
+        self.stepping = True
         try:
             waiting = step(result) if self.context is None else self.context.run(step, result)
         except StopIteration as stop:
-            self.stepping = 0
+            self.stepping = False
             self.launched.pop(node, None)
             if stop.value is not None and self.state is RUNNING:
                 received, fresh = stop.value
@@ -506,13 +505,13 @@ class GraphTask:
                     # Sums of gradients are recorded as this pass records, not as its caller does.
                     self.context.run(self._deliver, node, following, received, fresh)
         except BaseException as error:
-            self.stepping = 0
+            self.stepping = False
             self.launched.pop(node, None)
             self.fail(error, node)
             # The traceback holds this frame, which was given the error to throw.
             result = None
         else:
-            self.stepping = 0
+            self.stepping = False
             self.launched[node] = node.sequence_nr
             self.suspended.append(Suspended(node, evaluation, waiting))
 

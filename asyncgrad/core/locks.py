@@ -1,16 +1,16 @@
-"""What the graph needs of `threading`, and how no signal leaves a lock taken."""
+"""The one thing of `threading` that the graph needs, and how no signal leaves it taken."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
-from threading import Lock, get_ident
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Lock", "get_ident", "lasting_lock", "takings"]
+__all__ = ["Lock", "lasting_lock", "takings"]
 
 
 def lasting_lock() -> Lock:

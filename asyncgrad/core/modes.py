@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from asyncgrad.core.locks import get_ident
 from asyncgrad.errors import AutogradError
 
 if TYPE_CHECKING:
@@ -106,14 +105,6 @@ class Modes:
             and self.streams is None
         )
         object.__setattr__(self, "plain", plain)
-
-    def is_in_node(self) -> bool:
-        """Whether a synchronous node calls: what it starts has to end before it returns.
-
-        What it has left to the loop or to another thread is called in a copy of its context, and
-        maybe while it still runs.
-        """
-        return self.in_node and bool(self.graph_task.stepping == get_ident())
 
     def replace(self, **changes: Any) -> Modes:
         """A record with some fields changed; the default record is always the same object."""

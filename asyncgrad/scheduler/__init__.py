@@ -18,6 +18,7 @@ from asyncgrad.scheduler.portal import portal
 from asyncgrad.scheduler.program import Program, call, run_program, waits
 from asyncgrad.scheduler.registry import engine, engine_of
 from asyncgrad.scheduler.results import awaitable, ended
+from asyncgrad.scheduler.stack import is_in_node
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -52,7 +53,7 @@ def start(task: GraphTask) -> Any:
     loop = _get_running_loop()
     if loop is not None:
         modes = current()
-        if not modes.blocking and not modes.is_in_node():
+        if not modes.blocking and not is_in_node():
             return engine_of(loop).submit(task, loop)
     return ended(run_inline(task))
 

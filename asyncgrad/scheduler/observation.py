@@ -6,8 +6,8 @@ import weakref
 from asyncio import current_task
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.modes import current
 from asyncgrad.errors import PendingBackwardError
+from asyncgrad.scheduler.stack import is_in_node
 
 if TYPE_CHECKING:
     from asyncgrad.scheduler.engine import Engine
@@ -36,7 +36,7 @@ class Observation:
     def check_awaited(self, engine: Engine, name: str) -> None:
         """Raise if the current task has started a pass that it has not awaited."""
         starter = current_task()
-        if current().is_in_node():
+        if is_in_node():
             # Maybe in the first slice of the pass that its own task has just started.
             return
         if (

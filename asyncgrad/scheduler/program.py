@@ -21,6 +21,7 @@ from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler.portal import OnPortal
 from asyncgrad.scheduler.registry import engine_of
 from asyncgrad.scheduler.results import awaitable
+from asyncgrad.scheduler.stack import is_in_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -112,7 +113,7 @@ def run_program(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
             return awaitable(result)
     else:
         modes = current()
-        if not modes.blocking and not modes.is_in_node():
+        if not modes.blocking and not is_in_node():
             return Program(program, loop)
     try:
         program.send(None)

@@ -1,21 +1,46 @@
-"""Where nested blocking passes find room: a thread's stack holds no more than so many of them."""
+"""What a thread's stack says of nested passes: whose they are, and whether more find room."""
 
 from __future__ import annotations
 
 import sys
+from asyncio import current_task
 from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.graph_task import GraphTask
+from asyncgrad.core.modes import current
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from asyncgrad.core.graph_task import GraphTask
+    from types import FrameType
 
 #: Only every so many passes look at the stack, whose frames have to be counted one by one.
 _EVERY = 8
 #: Python's own limit on frames, which nobody's larger one makes safer for C's stack.
 _FRAMES = 1_000
+
+#: What calls nodes.
+_NODE = GraphTask._resume.__code__
+
+
+def is_in_node() -> bool:
+    """Whether a synchronous node calls: what it starts has to end before it returns.
+
+    Its context alone does not say so. What it leaves to the loop or to another thread has a copy,
+    and may be called while it still runs; a task that an eager factory makes begins on its stack.
+    """
+    modes = current()
+    if not (modes.in_node and modes.graph_task.stepping):
+        return False
+    task = current_task()
+    outermost = None if task is None else getattr(task.get_coro(), "cr_frame", None)
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame is not outermost:
+        if frame.f_code is _NODE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_short(task: GraphTask) -> bool:

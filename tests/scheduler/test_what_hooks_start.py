@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import sys
 import threading
 import weakref
 from itertools import product
@@ -214,3 +215,42 @@ async def test_tasks_that_hooks_of_a_blocking_pass_make_do_not_block() -> None:
         ag.grad((y * 2.0).sum(), [y])
     await asyncio.gather(*tasks)
     assert kinds == [False, False, True, True]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager task factories came with 3.12")
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_task_that_begins_within_the_hook_does_not_block(blocking: bool) -> None:
+    """With an eager task factory a new task runs to its first wait on the hook's stack."""
+    loop = asyncio.get_running_loop()
+    kinds = []
+    tasks: list[asyncio.Task[Any]] = []
+
+    def eager(loop: Any, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coroutine, loop=loop, **(kwargs | {"eager_start": True}))
+
+    async def later() -> None:
+        with ag.enable_grad():
+            y = leaf() * 2.0
+            # Which a blocking pass on a loop could not wait for.
+            y.register_hook(lambda gradient: asyncio.sleep(0))
+            future = y.sum().backward()
+            kinds.append(isinstance(future, ag.BackwardFuture))
+        await future
+
+    def hook(gradient: ag.Tensor) -> None:
+        tasks.append(loop.create_task(later()))
+        with ag.enable_grad():
+            kinds.append(isinstance((leaf() * 2.0).sum().backward(), ag.BackwardFuture))
+
+    y = leaf() * 2.0
+    y.register_hook(hook)
+    loop.set_task_factory(eager)
+    try:
+        if blocking:
+            ag.sync.backward(y.sum())
+        else:
+            await y.sum().backward()
+        await asyncio.gather(*tasks)
+    finally:
+        loop.set_task_factory(None)
+    assert kinds == [True, False]
