@@ -167,7 +167,8 @@ def run_through(task: GraphTask) -> GraphTask:
     """Run a pass to its end; what it stages stays where it is."""
     task.start()
     task.validate()
-    assert task.run(ENDLESS) is Outcome.FINISHED
+    outcome = task.run(ENDLESS)
+    assert outcome is Outcome.FINISHED
     task.validate()
     return task
 

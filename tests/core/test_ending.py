@@ -381,6 +381,7 @@ def test_release_lets_go_of_everything() -> None:
     assert (task.context, task.parent, task.collect, task.error, task.result) == (None,) * 5
 
 
+@pytest.mark.skipif(not __debug__, reason="python -O takes assertions out")
 @pytest.mark.parametrize(
     "damage",
     [
