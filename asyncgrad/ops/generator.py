@@ -237,8 +237,9 @@ default_generator.seed()
 def _after_fork() -> None:
     """A thread that drew was not forked, and would never give its locks back, NumPy's neither."""
     for generator in _all:
-        generator._lock = Lock()
-        generator.set_state(generator.get_state())
+        # What the standard library does with its own.
+        generator._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        generator._random.bit_generator.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 if hasattr(os, "register_at_fork"):
