@@ -147,18 +147,25 @@ def test_a_job_is_done_once() -> None:
     explore(State, [help_out, own], once, max_executions=300)
 
 
-def test_the_last_of_the_threads_says_so_once() -> None:
-    """Also if two end at the same time."""
+@pytest.mark.parametrize("others", ["ends", "closes"])
+def test_the_last_of_the_threads_says_so_once(others: str) -> None:
+    """Also if another one ends at the same time, or somebody closes them."""
 
     class State:
         def __init__(self) -> None:
             self.told: list[bool] = []
             self.errors: list[Exception] = []
             self.threads = Threads(0, "test")
-            self.threads._present = [0, 1]
-            self.threads._ended = lambda: self.told.append(True)
             self.threads._calls.put(False)
-            self.threads._calls.put(False)
+            if others == "ends":
+                self.threads._present = [0, 1]
+                self.threads._calls.put(False)
+                self.threads._ended.append(self.tell)
+            else:
+                self.threads._present = [0]
+
+        def tell(self) -> None:
+            self.told.append(True)
 
     def end(state: State) -> None:
         try:
@@ -166,10 +173,13 @@ def test_the_last_of_the_threads_says_so_once() -> None:
         except Exception as error:
             state.errors.append(error)
 
+    def close(state: State) -> None:
+        state.threads.close(state.tell)
+
     def once(state: State) -> bool:
         return state.told == [True] and not state.errors
 
-    explore(State, [end, end], once, max_executions=300)
+    explore(State, [end, end if others == "ends" else close], once, max_executions=300)
 
 
 def test_a_cancel_from_another_thread_is_all_or_nothing(locks: Any) -> None:
