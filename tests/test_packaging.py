@@ -60,7 +60,9 @@ def unpacked_sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sdist = build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
     into = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
-        archive.extractall(into, filter="data")
+        # Pythons before 3.11.4 know no filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(into)
     (root,) = into.iterdir()
     return root
 
@@ -101,7 +103,7 @@ def test_sdist_builds_the_same_wheel_as_the_tree(
 def test_sdist_holds_what_is_needed_to_test_it(unpacked_sdist: Path) -> None:
     """Its receiver can run `make test`, like the owner of a clone."""
     tests = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py")}
-    tools = {path.relative_to(ROOT) for path in (ROOT / "tools").iterdir()}
+    tools = {path.relative_to(ROOT) for path in (ROOT / "tools").iterdir() if path.is_file()}
     needed = tests | tools | {Path("Makefile"), Path("LICENSE"), Path("README.md")}
     assert {path for path in needed if not (unpacked_sdist / path).is_file()} == set()
 

@@ -26,8 +26,16 @@ from asyncgrad.serialization.storages import dtype_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: A place before the file's beginning is an OSError or a ValueError, a name that is no text one.
-_DAMAGE = (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, struct.error)
+#: What `zipfile` raises for damage. A place before the file's beginning is an OSError or a
+#: ValueError, one beyond 64 bits an OverflowError, a name that is no text a ValueError.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    EOFError,
+    NotImplementedError,
+    OverflowError,
+    ValueError,
+    struct.error,
+)
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
 

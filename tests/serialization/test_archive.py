@@ -457,6 +457,20 @@ def test_damage_anywhere_in_an_archive_is_one_error(tmp_path, opened):
             load(io.BytesIO(damaged) if opened else path)
 
 
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("place", [2**32, 2**63 - 1, 2**63, 2**64 - 1])
+def test_entries_that_claim_to_be_beyond_the_end(tmp_path, place, opened):
+    """Places of more than 63 bits can't even be looked at."""
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(damaged, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02N.")
+        archive.filelist[0].header_offset = place
+    path = tmp_path / "damaged.pt"
+    path.write_bytes(damaged.getvalue())
+    with pytest.raises(RuntimeError, match="damaged"):
+        load(damaged if opened else path)
+
+
 def test_entries_that_claim_more_than_there_is():
     data = bytearray(written(ag.ones(10)).getvalue())
     size = struct.pack("<I", 40)
