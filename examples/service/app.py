@@ -21,6 +21,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unless_disconnected
 from examples.service.calm import Calm
@@ -91,6 +92,8 @@ class Settings:
     max_waiting: int = 500
     #: Seconds that a request may take.
     timeout: float = 2.0
+    #: The names in Host headers that are answered.
+    hosts: tuple[str, ...] = ("*",)
     #: The process is the service's alone: the collector need not look at what was imported, which
     #: takes 40 ms in which nobody is answered.
     freeze: bool = False
@@ -134,6 +137,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     app = FastAPI(title="Digits", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(Limited, most=MAX_BODY)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.hosts, www_redirect=False)
     app.state.learner = learner
 
     @app.exception_handler(Full)

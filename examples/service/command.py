@@ -10,21 +10,21 @@ from pathlib import Path
 import uvicorn
 
 from examples.service.app import SETTINGS
-from examples.web import WAITING, Patient
+from examples.web import WAITING, Patient, add_host_options, allowed_hosts
 
 
 def main() -> int:
     """Serve until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m examples.service")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
+    add_host_options(parser, 8000)
     parser.add_argument("--weights", type=Path, default=Path("digits.safetensors"))
     parser.add_argument("--workers", type=int, default=1, help="one of them learns")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
     parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
     args = parser.parse_args()
     print(f"http://{args.host}:{args.port} (Ctrl-C ends it)", flush=True)
-    os.environ[SETTINGS] = json.dumps({"weights": str(args.weights), "timeout": args.timeout})
+    facts = {"weights": str(args.weights), "timeout": args.timeout, "hosts": allowed_hosts(args)}
+    os.environ[SETTINGS] = json.dumps(facts)
     uvicorn.run(
         "examples.service.app:from_environment",
         factory=True,

@@ -1,5 +1,6 @@
 """The application: a tenant's passes and steps, in its turn, with its priority."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -17,6 +18,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
 import asyncgrad as ag
@@ -87,12 +89,13 @@ class Step(Strict):
     lr: Annotated[float, Field(gt=0, le=10)] = 1e-2
 
 
-def create_app(plans: dict[str, Plan]) -> FastAPI:
-    """The application for some tenants."""
+def create_app(plans: dict[str, Plan], hosts: Sequence[str] = ("*",)) -> FastAPI:
+    """The application for some tenants, which answers under some names."""
     tenants = Tenants(plans)
     app = FastAPI(title="Training", docs_url=None, redoc_url=None)
     # Base64 takes four bytes for three; the rest is for labels.
     app.add_middleware(Limited, most=MAX_ROWS * (ROW * 4 // 3 + 16))
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     bearer = HTTPBearer(auto_error=False)
 
     async def tenant_of(

@@ -11,14 +11,13 @@ import uvicorn
 
 from examples.training_api.app import create_app
 from examples.training_api.tenants import Plan
-from examples.web import WAITING, Patient
+from examples.web import WAITING, Patient, add_host_options, allowed_hosts
 
 
 def main() -> int:
     """Serve until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m examples.training_api")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8001)
+    add_host_options(parser, 8001)
     parser.add_argument(
         "--tenants",
         type=Path,
@@ -34,7 +33,7 @@ def main() -> int:
         plans = {name: Plan(**facts) for name, facts in listed.items()}
     print(f"http://{args.host}:{args.port} (Ctrl-C ends it)", flush=True)
     uvicorn.run(
-        create_app(plans),
+        create_app(plans, allowed_hosts(args)),
         host=args.host,
         port=args.port,
         log_level="warning",

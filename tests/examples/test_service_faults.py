@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import resource
@@ -20,7 +21,16 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 from programs import service  # noqa: E402
 
 from examples import web  # noqa: E402
-from examples.web import WAITING, Limited, Patient  # noqa: E402
+from examples.web import (  # noqa: E402
+    CHUNK_BYTES,
+    CHUNKS,
+    WAITING,
+    Frames,
+    Limited,
+    Patient,
+    add_host_options,
+    allowed_hosts,
+)
 
 GOOD = {"pixels": [0.25, 0.5] * 32}
 #: Connections that ask for nothing, or for half of it; each is a file in both processes.
@@ -53,7 +63,7 @@ def many_files(count: int):
 
 def head(path: str, length: int) -> bytes:
     return (
-        f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {length}\r\n\r\n"
     ).encode()
 
@@ -148,17 +158,107 @@ async def patiently(application):
         await server.shutdown(sockets=[listening])
 
 
+async def echo(scope, receive, send):
+    """Answers with a request's body, once that has come."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    length = str(len(body)).encode()
+    start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def hasty(scope, receive, send):
+    """Answers before anybody has read the request's body."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("application", [echo, hasty])
+async def test_a_body_in_tiny_chunks_is_refused_before_it_holds_the_loop(monkeypatch, application):
+    """A chunk takes the loop as long whatever is in it: counted, for clocks say nothing."""
+    events = []
+
+    def counting(self):
+        events.append(self.our_state)
+        return next_event(self)
+
+    next_event = Frames.next_event
+    monkeypatch.setattr(Frames, "next_event", counting)
+    problems = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    async with patiently(application) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: test\r\n" + CHUNKED + b"\r\n\r\n")
+        if application is hasty:
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"1\r\nx\r\n" * 50_000)
+        answer = b""
+        # What was not read any more resets the connection.
+        with suppress(ConnectionResetError):
+            answer = await reader.read()
+        writer.close()
+    if application is echo and answer:
+        assert answer.startswith(b"HTTP/1.1 400 ")
+    assert len(events) < 2 * CHUNKS
+    assert problems == []
+
+
+@pytest.mark.asyncio
+async def test_bodies_in_chunks_of_some_size_are_taken():
+    body = b"x" * 64 * CHUNK_BYTES
+    chunk = b"%x\r\n" % CHUNK_BYTES + body[:CHUNK_BYTES] + b"\r\n"
+    async with patiently(echo) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        # The second request on a connection begins anew.
+        for _ in range(2):
+            writer.write(b"POST / HTTP/1.1\r\nHost: test\r\n" + CHUNKED + b"\r\n\r\n")
+            writer.write(b"1\r\ny\r\n" * (CHUNKS - 1) + chunk * 64 + b"0\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert await reader.readexactly(CHUNKS - 1 + len(body)) == b"y" * (CHUNKS - 1) + body
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "host", "status"),
+    [
+        ([], "localhost:8000", 200),
+        ([], "127.0.0.1", 200),
+        ([], "evil.test", 400),
+        (["--host", "192.0.2.1"], "192.0.2.1:8000", 200),
+        (["--host", "0.0.0.0"], "digits.test", 200),
+        (["--host", "0.0.0.0", "--allow-host", "digits.test"], "digits.test", 200),
+        (["--host", "0.0.0.0", "--allow-host", "digits.test"], "evil.test", 400),
+    ],
+)
+def test_a_service_answers_under_its_own_names_alone(tmp_path, arguments, host, status):
+    """A page whose name points here could else read what is answered."""
+    from examples.service.app import Settings
+    from examples.service.app import create_app as digits
+    from examples.training_api.app import create_app as training
+
+    parser = argparse.ArgumentParser()
+    add_host_options(parser, 8000)
+    hosts = tuple(allowed_hosts(parser.parse_args(arguments)))
+
+    async def ask(app) -> int:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+            return (await client.get("/healthz")).status_code
+
+    for app in (digits(Settings(tmp_path / "w.safetensors", hosts=hosts)), training({}, hosts)):
+        assert asyncio.run(ask(app)) == status
+
+
 @pytest.mark.asyncio
 async def test_who_does_not_say_what_it_wants_is_refused_in_time(monkeypatch):
     """Nobody else is there: whatever the machine does meanwhile, the refusal is what comes next."""
     monkeypatch.setattr(Patient, "patience", 0.01)
-
-    async def echo(scope, receive, send):
-        while (await receive()).get("more_body"):
-            pass
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
     async with patiently(echo) as port:
         for said in (b"", b"GET / HT"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
