@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,12 @@ def pytest_asyncio_loop_factories(
         "asyncio-debug": _DebugLoop,
         "uvloop": _uvloop_loop,
     }
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the collector from looking at what was imported, at each collection of each test."""
+    gc.collect()
+    gc.freeze()
 
 
 def _has_torch() -> bool:
