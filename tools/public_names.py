@@ -1,0 +1,107 @@
+"""Write tests/public_names.txt: every public name with the arguments that it takes.
+
+    python tools/public_names.py            writes the file
+    python tools/public_names.py --check    says whether it is up to date
+
+A change of this file is a change that users can notice, and belongs into the changelog.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import asyncgrad
+
+FILE = Path(__file__).parent.parent / "tests" / "public_names.txt"
+#: What these packages hold is for the package itself; users reach it by other names.
+_INNER = {"collector", "core", "ops", "records", "scheduler"}
+
+
+def modules() -> list[ModuleType]:
+    """The modules that say what is public, but for those whose package says the same."""
+    found = [asyncgrad]
+    for info in pkgutil.walk_packages(asyncgrad.__path__, "asyncgrad."):
+        if info.name.split(".")[1] in _INNER:
+            continue
+        module = importlib.import_module(info.name)
+        package = importlib.import_module(info.name.rpartition(".")[0])
+        names = set(getattr(module, "__all__", ()))
+        if names - set(getattr(package, "__all__", ())):
+            found.append(module)
+    return found
+
+
+def arguments(function: Any) -> str:
+    """The arguments of a function without their types; nothing where it has no signature."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ""
+    plain = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+    text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+    return re.sub(r"<([\w.]+ )?([\w.]+).* at 0x\w+>", r"<\2>", text)
+
+
+def members(kind: type, public: set[Any]) -> list[str]:
+    """The public attributes of a class, but for those of its bases that are public themselves."""
+    names: set[str] = set()
+    inherited: set[str] = set()
+    for base in kind.__mro__:
+        if base is not kind and base in public:
+            inherited.update(*map(vars, base.__mro__))
+        elif base.__module__.startswith("asyncgrad"):
+            names |= {name for name in vars(base) if not name.startswith("_")}
+    return sorted(names - (inherited - vars(kind).keys()))
+
+
+def lines() -> list[str]:
+    """A line for each name."""
+    written = []
+    public = {
+        value
+        for module in modules()
+        for value in map(vars(module).get, module.__all__)
+        if isinstance(value, type)
+    }
+    for module in modules():
+        for name in sorted(module.__all__):
+            value = getattr(module, name)
+            path = f"{module.__name__}.{name}"
+            if isinstance(value, ModuleType):
+                written.append(path)
+            elif isinstance(value, type):
+                written.append(f"{path}{arguments(value)}")
+                for member in members(value, public):
+                    found = inspect.getattr_static(value, member)
+                    found = getattr(found, "__func__", found)
+                    written.append(
+                        f"{path}.{member}{arguments(found) if inspect.isroutine(found) else ''}"
+                    )
+            else:
+                written.append(f"{path}{arguments(value) if callable(value) else ''}")
+    return written
+
+
+def main() -> int:
+    """Write the file, or compare it."""
+    text = "\n".join(lines()) + "\n"
+    if "--check" in sys.argv[1:]:
+        current = FILE.read_text(encoding="utf-8") == text
+        print("up to date" if current else f"{FILE} is out of date")
+        return 0 if current else 1
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
