@@ -1,5 +1,5 @@
 """What surrounds a model: PyTorch's `torch.utils`."""
 
-from asyncgrad.utils import checkpoint
+from asyncgrad.utils import checkpoint, data
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "data"]

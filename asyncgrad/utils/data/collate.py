@@ -1,0 +1,91 @@
+"""How samples become a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.creation import as_tensor, tensor
+from asyncgrad.ops.functions.shape import stack
+
+
+def default_convert(data: Any) -> Any:
+    """NumPy's arrays in a sample as tensors; the rest as it is."""
+    if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind in "biufc":
+        return as_tensor(data)
+    if isinstance(data, Mapping):
+        return _mapping(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, (tuple, list)):
+        return _sequence(data, list(map(default_convert, data)))
+    return data
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """A batch of samples that are alike.
+
+    Args:
+        batch: tensors or arrays of one shape, which are stacked along a new first axis; numbers,
+            which become a tensor (float64 or int64); strings, which stay a list; or containers of
+            these, for each place of which a batch is made.
+
+    Raises:
+        RuntimeError: if samples have different shapes, or sequences different lengths.
+        TypeError: if samples are of another type.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad.utils.data import default_collate
+        >>> default_collate([{"x": ag.zeros(2), "y": 1}, {"x": ag.ones(2), "y": 2}])["y"]
+        tensor([1, 2])
+    """
+    first = batch[0]
+    if isinstance(first, Variable):
+        return stack(list(batch), 0)
+    if isinstance(first, (np.ndarray, np.generic)):
+        if first.dtype.kind not in "biufc":
+            raise TypeError(_unknown(first.dtype))
+        return stack([as_tensor(sample) for sample in batch], 0)
+    if isinstance(first, float):
+        return tensor(batch, dtype="float64")
+    if isinstance(first, int):
+        return tensor(batch)
+    if isinstance(first, (str, bytes)):
+        return batch
+    if isinstance(first, Mapping):
+        return _mapping(first, {key: default_collate([one[key] for one in batch]) for key in first})
+    if isinstance(first, Sequence):
+        if len({len(sample) for sample in batch}) > 1:
+            raise RuntimeError("each element in list of batch should be of equal size")
+        return _sequence(first, list(map(default_collate, zip(*batch, strict=True))))
+    raise TypeError(_unknown(type(first)))
+
+
+def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    return _made(type(like), values)
+
+
+def _sequence(like: Any, values: list[Any]) -> Any:
+    if type(like) is tuple:
+        # As in PyTorch, where a named tuple alone stays one.
+        return values
+    if hasattr(like, "_fields"):
+        return type(like)(*values)
+    return _made(type(like), values)
+
+
+def _made(kind: Callable[[Any], Any], values: Any) -> Any:
+    """The values in a container of that kind, where it can be made of them."""
+    try:
+        return kind(values)
+    except TypeError:
+        return values
+
+
+def _unknown(kind: Any) -> str:
+    return (
+        f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+        f"found {kind}. Give the loader a collate_fn of your own."
+    )

@@ -1,0 +1,213 @@
+"""What a loader loads: samples by their index, or one after the other."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate, chain, pairwise
+from math import floor, isclose
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from asyncgrad.creation import randperm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+_Sample_co = TypeVar("_Sample_co", covariant=True)
+
+
+class Dataset(Generic[_Sample_co]):
+    """Samples by their index. Subclasses have `__getitem__`, and most of them `__len__`."""
+
+    def __getitem__(self, index: Any) -> _Sample_co:
+        """The sample of an index."""
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+
+    def __add__(self, other: Dataset[_Sample_co]) -> ConcatDataset[_Sample_co]:
+        """This one's samples and after them the other's."""
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[_Sample_co]):
+    """Samples one after the other, as from a stream. Subclasses have `__iter__`."""
+
+    def __iter__(self) -> Iterator[_Sample_co]:
+        """The samples."""
+        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+
+    def __add__(self, other: Dataset[_Sample_co]) -> ChainDataset[_Sample_co]:  # type: ignore[override]
+        """This one's samples and after them the other's."""
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset["tuple[Tensor, ...]"]):
+    """Samples that are slices of tensors along their first axis.
+
+    Args:
+        tensors: of one length in the first axis.
+
+    Raises:
+        ValueError: if their lengths differ.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad.utils.data import TensorDataset
+        >>> TensorDataset(ag.arange(4.0), ag.arange(4))[2]
+        (tensor(2.), tensor(2))
+    """
+
+    def __init__(self, *tensors: Tensor) -> None:
+        lengths = [tensor.shape[0] for tensor in tensors]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"TensorDataset: size mismatch between tensors: lengths {lengths}")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        """The slices at an index."""
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return int(self.tensors[0].shape[0])
+
+
+class StackDataset(Dataset[Any]):
+    """Samples that are tuples, or dictionaries, of the samples of several datasets.
+
+    Args:
+        args: datasets of one length, for samples that are tuples.
+        kwargs: or by name, for samples that are dictionaries.
+
+    Raises:
+        ValueError: for datasets of different lengths, of both kinds or of neither.
+    """
+
+    def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
+        if bool(args) == bool(kwargs):
+            raise ValueError(
+                "StackDataset: expected datasets either as positional or as keyword arguments"
+            )
+        self.datasets: Any = args or kwargs
+        lengths = {_length(dataset) for dataset in args or kwargs.values()}
+        if len(lengths) > 1:
+            raise ValueError(f"StackDataset: size mismatch between datasets: {sorted(lengths)}")
+        (self._length,) = lengths
+
+    def __getitem__(self, index: Any) -> Any:
+        """The samples of an index."""
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return self._length
+
+
+class ConcatDataset(Dataset[_Sample_co]):
+    """The samples of several datasets, one dataset after the other.
+
+    Args:
+        datasets: at least one; none of them an `IterableDataset`.
+
+    Raises:
+        ValueError: for no dataset, or one without indices.
+    """
+
+    def __init__(self, datasets: Iterable[Dataset[_Sample_co]]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ValueError("ConcatDataset: datasets should not be an empty iterable")
+        if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
+            raise ValueError("ConcatDataset does not support IterableDataset; see ChainDataset")
+        self.cumulative_sizes = list(accumulate(map(_length, self.datasets)))
+
+    def __getitem__(self, index: int) -> _Sample_co:
+        """The sample of an index, which may be negative."""
+        length = len(self)
+        if not -length <= index < length:
+            raise IndexError(f"ConcatDataset: index {index} is out of range for {length} samples")
+        index %= length
+        place = bisect_right(self.cumulative_sizes, index)
+        return self.datasets[place][index - (self.cumulative_sizes[place - 1] if place else 0)]
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return self.cumulative_sizes[-1]
+
+
+class ChainDataset(IterableDataset[_Sample_co]):
+    """The samples of several streams, one stream after the other."""
+
+    def __init__(self, datasets: Iterable[Dataset[_Sample_co]]) -> None:
+        self.datasets = list(datasets)
+
+    def __iter__(self) -> Iterator[_Sample_co]:
+        """The samples."""
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise TypeError("ChainDataset only supports IterableDataset; see ConcatDataset")
+        return chain.from_iterable(self.datasets)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        """The number of samples, where the streams know it."""
+        return sum(map(_length, self.datasets))
+
+
+class Subset(Dataset[_Sample_co]):
+    """Some samples of a dataset.
+
+    Args:
+        dataset: where they are from.
+        indices: which they are.
+    """
+
+    def __init__(self, dataset: Dataset[_Sample_co], indices: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> _Sample_co:
+        """The sample of an index among these."""
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.indices)
+
+
+def random_split(
+    dataset: Dataset[_Sample_co], lengths: Sequence[float], generator: Any = None
+) -> list[Subset[_Sample_co]]:
+    """Deal a dataset's samples out to parts, at random.
+
+    Args:
+        dataset: what is split.
+        lengths: of the parts; or fractions that sum up to 1, where the first parts take what
+            rounding leaves.
+        generator: draws; the default one if None.
+
+    Raises:
+        ValueError: if the lengths do not sum up to the dataset's, or the fractions not to 1.
+    """
+    total = _length(dataset)
+    if isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        if not all(0 <= fraction <= 1 for fraction in lengths):
+            raise ValueError(f"random_split: fractions are between 0 and 1, got {list(lengths)}")
+        sizes = [floor(total * fraction) for fraction in lengths]
+        for part in range(total - sum(sizes)):
+            sizes[part % len(sizes)] += 1
+    else:
+        sizes = [int(length) for length in lengths]
+    if sum(sizes) != total:
+        raise ValueError(
+            f"random_split: Sum of input lengths does not equal the length of the input dataset: "
+            f"{sizes} of {total}"
+        )
+    dealt = randperm(total, generator=generator).tolist()
+    ends = list(accumulate(sizes, initial=0))
+    return [Subset(dataset, dealt[start:end]) for start, end in pairwise(ends)]
+
+
+def _length(dataset: Any) -> int:
+    return len(dataset)

@@ -1,0 +1,327 @@
+"""Loads batches, ahead of who asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from itertools import chain, count, islice
+from math import ceil
+from typing import TYPE_CHECKING, Any, Self
+
+from asyncgrad import accelerator
+from asyncgrad.creation import randint
+from asyncgrad.errors import add_note
+from asyncgrad.ops.trees import tree_map
+from asyncgrad.random import fork_rng, manual_seed
+from asyncgrad.tensor import Tensor
+from asyncgrad.utils.data.collate import default_collate, default_convert
+from asyncgrad.utils.data.dataset import IterableDataset
+from asyncgrad.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from concurrent.futures import Future
+
+    from asyncgrad.utils.data.dataset import Dataset
+
+#: Stands for the batch after the last.
+_END: Any = object()
+
+
+class DataLoader:
+    """The samples of a dataset in batches, for `for` and for `async for`.
+
+    With workers, and always in `async for`, batches are loaded in threads, some ahead of who asks,
+    and come in order. Random numbers that a dataset draws there come from a generator of the
+    batch's own, whose seed follows from the loader's generator: how many workers there are, and
+    which is first, changes nothing. Without workers `for` loads in its own thread, with its own
+    generator.
+
+    Args:
+        dataset: samples by index, or an `IterableDataset`, which one thread reads.
+        batch_size: samples in a batch; None for samples one by one, not collated.
+        shuffle: the order is random, and another one each time.
+        sampler: the order, instead of `shuffle`.
+        batch_sampler: lists of indices, instead of the four around it.
+        num_workers: how many batches are loaded at once.
+        collate_fn: makes a batch of a list of samples; `default_collate` if None.
+        pin_memory: put batches where an accelerator copies from by itself.
+        drop_last: leave out the last batch if it is smaller.
+        timeout: seconds that a batch may be waited for; without end if 0.
+        worker_init_fn: called with its number in every thread that loads, before it does.
+        prefetch_factor: batches that are loaded ahead for each worker; 2 if None.
+        generator: draws the order and the seeds; the default one if None.
+
+    Raises:
+        ValueError: for options that exclude one another, or are negative.
+
+    Example:
+        >>> import asyncio, asyncgrad as ag
+        >>> from asyncgrad.utils.data import DataLoader, TensorDataset
+        >>> loader = DataLoader(TensorDataset(ag.arange(5.0)), batch_size=2)
+        >>> [x.tolist() for (x,) in loader]
+        [[0.0, 1.0], [2.0, 3.0], [4.0]]
+        >>> async def total():
+        ...     return sum([x.sum().item() async for (x,) in loader])
+        >>> asyncio.run(total())
+        10.0
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        generator: Any = None,
+    ) -> None:
+        if num_workers < 0:
+            raise ValueError("DataLoader: num_workers option should be non-negative")
+        if timeout < 0:
+            raise ValueError("DataLoader: timeout option should be non-negative")
+        if prefetch_factor is not None and prefetch_factor < 1:
+            raise ValueError("DataLoader: prefetch_factor option should be positive")
+        streamed = isinstance(dataset, IterableDataset)
+        if streamed and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ValueError(
+                "DataLoader with IterableDataset: expected unspecified shuffle, sampler and "
+                "batch_sampler options: the dataset says the order"
+            )
+        if sampler is not None and shuffle:
+            raise ValueError("DataLoader: sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError(
+                    "DataLoader: batch_sampler option is mutually exclusive with batch_size, "
+                    "shuffle, sampler, and drop_last"
+                )
+            batch_size = None
+        elif batch_size is None and drop_last:
+            raise ValueError(
+                "DataLoader: batch_size=None option disables auto-batching and is mutually "
+                "exclusive with drop_last"
+            )
+        if sampler is None and not streamed:
+            order = RandomSampler(dataset, generator=generator) if shuffle else None  # type: ignore[arg-type]
+            sampler = SequentialSampler(dataset) if order is None else order  # type: ignore[arg-type]
+        if batch_size is not None and batch_sampler is None and not streamed:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)  # type: ignore[arg-type]
+        if batch_size is not None and batch_size <= 0:
+            raise ValueError(
+                f"DataLoader: batch_size should be a positive integer, got {batch_size}"
+            )
+        batched = batch_size is not None or batch_sampler is not None
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.num_workers = num_workers
+        self.collate_fn = collate_fn or (default_collate if batched else default_convert)
+        if pin_memory and not accelerator.is_available():
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, then device "
+                "pinned memory won't be used.",
+                stacklevel=2,
+            )
+        self.pin_memory = pin_memory and accelerator.is_available()
+        self.drop_last = drop_last
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.prefetch_factor = prefetch_factor
+        self.generator = generator
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        if not isinstance(self.dataset, IterableDataset):
+            return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        length: int = len(self.dataset)  # type: ignore[arg-type]
+        if self.batch_size is None:
+            return length
+        return length // self.batch_size if self.drop_last else ceil(length / self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches."""
+        # Drawn before the order is, so that this is the same with and without workers.
+        seed = self._draw_seed()
+        return _Ahead(self, seed) if self.num_workers else self._here()
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The batches, without holding the loop."""
+        return _Ahead(self, self._draw_seed())
+
+    def _draw_seed(self) -> int:
+        return int(randint(2**62, (), generator=self.generator).item())
+
+    def _here(self) -> Iterator[Any]:
+        """The batches, each loaded when it is asked for."""
+        for load in self._loads():
+            batch = load()
+            if batch is _END:
+                return
+            yield batch
+
+    def _loads(self) -> Iterator[Callable[[], Any]]:
+        """What loads the batches, one after the other; `_END` is what there is after the last."""
+        if isinstance(self.dataset, IterableDataset):
+            samples = iter(self.dataset)
+            while True:
+                yield partial(self._load_streamed, samples)
+        for indices in self.sampler if self.batch_sampler is None else self.batch_sampler:  # type: ignore[union-attr]
+            yield partial(self._load, indices)
+
+    def _load(self, indices: Any) -> Any:
+        dataset = self.dataset
+        if self.batch_sampler is None:
+            return self._placed(dataset[indices])
+        if hasattr(dataset, "__getitems__"):
+            return self._placed(dataset.__getitems__(indices))
+        return self._placed([dataset[index] for index in indices])
+
+    def _load_streamed(self, samples: Iterator[Any]) -> Any:
+        if self.batch_size is None:
+            sample = next(samples, _END)
+            return _END if sample is _END else self._placed(sample)
+        batch = list(islice(samples, self.batch_size))
+        if not batch or (self.drop_last and len(batch) < self.batch_size):
+            return _END
+        return self._placed(batch)
+
+    def _placed(self, samples: Any) -> Any:
+        """What is handed out."""
+        batch = self.collate_fn(samples)
+        return tree_map(_pinned, batch) if self.pin_memory else batch
+
+
+class _Ahead:
+    """One run over a loader's batches, of which some are loaded ahead in threads.
+
+    Who gives the run up drops it; what has not begun to load then never does.
+    """
+
+    def __init__(self, loader: DataLoader, seed: int) -> None:
+        streamed = isinstance(loader.dataset, IterableDataset)
+        workers = 1 if streamed else max(loader.num_workers, 1)
+        self._most = workers * (loader.prefetch_factor or 2)
+        self._timeout = loader.timeout or None
+        self._seed = seed
+        self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
+        #: What loads, in order: its number, how it is loaded, and what comes of it.
+        self._pending: deque[tuple[int, Callable[[], Any], Future[Any]]] = deque()
+        self._threads = ThreadPoolExecutor(
+            workers, "asyncgrad-data", _begin, (loader.worker_init_fn, count())
+        )
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __next__(self) -> Any:
+        """The next batch, which is waited for."""
+        if not self._fill():
+            raise StopIteration
+        _, _, future = self._pending.popleft()
+        try:
+            return self._taken(future.result(self._timeout))
+        except TimeoutError:
+            self._check_late(future)
+            raise
+
+    async def __anext__(self) -> Any:
+        """The next batch; a caller that is cancelled finds it at the next call."""
+        if not self._fill():
+            raise StopAsyncIteration
+        _, _, future = self._pending[0]
+        loaded = asyncio.wrap_future(future)
+        try:
+            # `wait` leaves what is waited for alone when it is cancelled.
+            await asyncio.wait([loaded], timeout=self._timeout)
+        except asyncio.CancelledError:
+            self._pause()
+            raise
+        self._pending.popleft()
+        self._check_late(future)
+        # Looked at, so that nobody says it was not; asyncio's may be a copy of the error.
+        loaded.exception()
+        try:
+            return self._taken(future.result())
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    def _fill(self) -> bool:
+        """Load as many as are loaded ahead, and the next one; whether there is one."""
+        while len(self._pending) <= self._most:
+            number, load = next(self._loads, (0, None))
+            if load is None:
+                break
+            call = partial(_load, load, self._seed + number, number)
+            future = self._threads.submit(copy_context().run, call)
+            self._pending.append((number, load, future))
+        if not self._pending:
+            self._close()
+        return bool(self._pending)
+
+    def _pause(self) -> None:
+        """Begin nothing until somebody asks again."""
+        again = [(number, load) for number, load, future in self._pending if future.cancel()]
+        for _ in again:
+            self._pending.pop()
+        self._loads = chain(again, self._loads)
+
+    def _taken(self, batch: Any) -> Any:
+        if batch is _END:
+            self._close()
+            raise StopIteration
+        return batch
+
+    def _check_late(self, future: Future[Any]) -> None:
+        if not future.done():
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+
+    def _close(self) -> None:
+        """Load nothing more."""
+        self._loads = enumerate(())
+        self._pending.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    __del__ = _close
+
+
+def _begin(prepare: Callable[[int], None] | None, numbers: Iterator[int]) -> None:
+    """Prepare a thread that loads."""
+    if prepare is not None:
+        prepare(next(numbers))
+
+
+def _load(load: Callable[[], Any], seed: int, number: int) -> Any:
+    """Load a batch in a thread, with random numbers of its own."""
+    with fork_rng():
+        manual_seed(seed)
+        try:
+            return load()
+        except StopIteration as error:
+            # To raise it would tell the caller that there are no more batches.
+            raise RuntimeError(f"DataLoader: batch {number} raised StopIteration") from error
+        except Exception as error:
+            add_note(error, f"raised while DataLoader loaded batch {number}")
+            raise
+
+
+def _pinned(part: Any) -> Any:
+    return part.pin_memory() if isinstance(part, Tensor) else part

@@ -1,0 +1,193 @@
+"""In which order samples are loaded."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from asyncgrad.creation import as_tensor, randint, randperm
+from asyncgrad.ops.functions.random import multinomial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence, Sized
+
+_Index_co = TypeVar("_Index_co", covariant=True)
+#: So many indices are drawn at once.
+_DRAWN = 1024
+
+
+class Sampler(Generic[_Index_co]):
+    """Indices in some order. Subclasses have `__iter__`, and most of them `__len__`."""
+
+    def __iter__(self) -> Iterator[_Index_co]:
+        """The indices."""
+        raise NotImplementedError("Subclasses of Sampler should implement __iter__.")
+
+
+class SequentialSampler(Sampler[int]):
+    """Every index of a dataset, in order."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        """The indices."""
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        """The number of indices."""
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """Indices of a dataset at random.
+
+    Args:
+        data_source: the dataset.
+        replacement: an index may be drawn again; otherwise all are drawn before one comes again.
+        num_samples: how many are drawn; as many as there are if None.
+        generator: draws; the default one if None.
+
+    Raises:
+        ValueError: if `num_samples` is no positive integer.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Any = None,
+    ) -> None:
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+        if num_samples is not None:
+            _check_count("RandomSampler", num_samples)
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices are drawn."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        """The indices."""
+        return islice(self._drawn(), self.num_samples)
+
+    def _drawn(self) -> Iterator[int]:
+        count, generator = len(self.data_source), self.generator
+        while count:
+            if self.replacement:
+                yield from randint(count, (_DRAWN,), generator=generator).tolist()
+            else:
+                yield from randperm(count, generator=generator).tolist()
+
+    def __len__(self) -> int:
+        """The number of indices."""
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """Given indices, in random order.
+
+    Args:
+        indices: which.
+        generator: draws; the default one if None.
+    """
+
+    def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        """The indices."""
+        for place in randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[place]
+
+    def __len__(self) -> int:
+        """The number of indices."""
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices at random, each as likely as its weight says.
+
+    Args:
+        weights: one for each index, not negative; they need not sum up to 1.
+        num_samples: how many are drawn.
+        replacement: an index may be drawn again.
+        generator: draws; the default one if None.
+
+    Raises:
+        ValueError: if `num_samples` is no positive integer, or the weights are not in one row.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Any = None,
+    ) -> None:
+        _check_count("WeightedRandomSampler", num_samples)
+        self.weights = as_tensor(weights, dtype="float64")
+        if self.weights.dim() != 1:
+            raise ValueError(
+                f"WeightedRandomSampler: weights should be a 1d sequence, got shape "
+                f"{tuple(self.weights.shape)}"
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        """The indices."""
+        drawn = multinomial(
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        """The number of indices."""
+        return self.num_samples
+
+
+class BatchSampler(Sampler["list[int]"]):
+    """Another sampler's indices, in lists of one length.
+
+    Args:
+        sampler: the indices.
+        batch_size: how many are in a list.
+        drop_last: leave out the last list if it is shorter.
+
+    Raises:
+        ValueError: if `batch_size` is no positive integer.
+    """
+
+    def __init__(
+        self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool
+    ) -> None:
+        _check_count("BatchSampler", batch_size, "batch_size")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The lists of indices."""
+        indices = iter(self.sampler)
+        while batch := list(islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        """The number of lists."""
+        more = 0 if self.drop_last else self.batch_size - 1
+        return (len(self.sampler) + more) // self.batch_size  # type: ignore[arg-type]
+
+
+def _check_count(owner: str, count: Any, name: str = "num_samples") -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
+        raise ValueError(
+            f"{owner}: {name} should be a positive integer value, but got {name}={count}"
+        )
