@@ -353,9 +353,12 @@ class GraphTask:
                 node = None
                 continue
             if inner or rule is None:
-                if captures is not None and node in captures and self._capture(node, gradient):
-                    node = None
-                    continue
+                if captures is not None and node in captures:
+                    if self._capture(node, gradient):
+                        node = None
+                        continue
+                    # It is the user's now: nothing may be added into it.
+                    owned = False
                 if rule is None:
                     self._resume(node, evaluate(self, node, gradient, owned), None)
                     node = None
