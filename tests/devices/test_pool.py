@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.devices.pool import LARGE, Pool, pooled_numpy
+from asyncgrad.devices.pool import Pool, pooled_numpy
 
+LARGE = 256 * 1024
 F8 = np.dtype("float64")
 
 
@@ -19,6 +20,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     """A pool of one's own."""
     fresh = Pool(limit=4 * LARGE)
     monkeypatch.setattr("asyncgrad.devices.pool.POOL", fresh)
+    monkeypatch.setattr("asyncgrad.devices.pool.LARGE", LARGE)
     return fresh
 
 
