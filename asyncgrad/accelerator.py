@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, as_accelerator
 from asyncgrad.devices.discovery import find as _find
 from asyncgrad.devices.streams import Stream, current_device
@@ -149,13 +150,11 @@ def get_memory_info(device: Any = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Give memory back that is kept for later.
+    """Give memory back that is kept for later: the accelerator's and, here, the host's.
 
-    Raises:
-        RuntimeError: if there is no accelerator.
+    Without an accelerator, where PyTorch raises, it is the host's alone.
     """
-    as_accelerator(None)
-    for device in accelerators():
+    for device in (CPU, *accelerators()):
         device.empty_cache()
 
 

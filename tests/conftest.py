@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import asyncgrad
+from asyncgrad.testing import poisoned_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,19 @@ settings.register_profile("dev", deadline=None, suppress_health_check=[HealthChe
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=1000)
 settings.load_profile("dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let all tests run in poisoned memory."""
+    parser.addoption("--poison", action="store_true", help="memory that is not in use is NaN")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Poison the memory before any test begins."""
+    if config.getoption("--poison"):
+        stack = ExitStack()
+        stack.enter_context(poisoned_memory())
+        config.add_cleanup(stack.close)
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ SHAPES = ((3, 4), (4,), (3, 1), ())
 UNARY = ("tanh", "sigmoid", "exp", "neg", "square")
 BINARY = ("add", "sub", "mul", "div")
 SHAPING = ("transpose", "reshape", "sum0", "mean", "matmul", "index", "cat", "softmax", "max")
+#: Their gradients are the arrays that come in, or views of them.
+PASSING = ("transpose", "reshape", "unsqueeze", "plus", "minus")
 
 Step = tuple[str, int, int]
 
@@ -38,6 +40,10 @@ def apply(lib: Any, name: str, x: Any, y: Any) -> Any:
         return lib.exp(lib.tanh(x))
     if name == "square":
         return x * x
+    if name == "plus":
+        return x + 1
+    if name == "minus":
+        return x - 2.5
     if name in UNARY:
         return getattr(lib, name)(x)
     if name == "div":
@@ -58,6 +64,8 @@ def shape(lib: Any, name: str, x: Any, y: Any) -> Any:
         return x.T if len(x.shape) == 2 else x
     if name == "reshape":
         return x.reshape(-1)
+    if name == "unsqueeze":
+        return x.unsqueeze(0).squeeze(0)
     if name == "sum0":
         return x.sum(0)
     if name == "mean":
@@ -73,16 +81,21 @@ def shape(lib: Any, name: str, x: Any, y: Any) -> Any:
     return x.max(0).values
 
 
-def build(lib: Any, arrays: list[np.ndarray], program: list[Step]) -> tuple[list[Any], Any]:
-    """The leaves and the scalar at the end."""
-    leaves = [lib.tensor(array, requires_grad=True) for array in arrays]
-    values = list(leaves)
+def build_values(lib: Any, arrays: list[np.ndarray], program: list[Step]) -> tuple[Any, Any]:
+    """All that is computed, the leaves first, and the scalar at the end."""
+    values = [lib.tensor(array, requires_grad=True) for array in arrays]
     for name, i, j in program:
         values.append(apply(lib, name, values[i % len(values)], values[j % len(values)]))
     total = values[-1].sum()
-    for value in values[len(leaves) :: 2]:
+    for value in values[len(arrays) :: 2]:
         total = total + value.sum() * 0.5
-    return leaves, total
+    return values, total
+
+
+def build(lib: Any, arrays: list[np.ndarray], program: list[Step]) -> tuple[list[Any], Any]:
+    """The leaves and the scalar at the end."""
+    values, total = build_values(lib, arrays, program)
+    return values[: len(arrays)], total
 
 
 def arrays(seed: int) -> list[np.ndarray]:
@@ -135,6 +148,38 @@ def test_second_derivatives(program: list[Step], seed: int) -> None:
             assert known is None or not np.any(known.detach().numpy())
         else:
             close(ours, theirs)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    program=st.lists(
+        st.tuples(
+            st.sampled_from((*PASSING, "mul", "add")), st.integers(0, 30), st.integers(0, 30)
+        ),
+        min_size=2,
+        max_size=12,
+    ),
+    requested=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    retained=st.sets(st.integers(0, 30), max_size=3),
+    keep=st.booleans(),
+)
+def test_gradients_of_what_lies_between(
+    program: list[Step], requested: list[int], retained: set[int], keep: bool
+) -> None:
+    """What is captured is the user's: nothing that the pass goes on to compute changes it."""
+    results = []
+    for lib, grad in ((ag, asyncgrad.sync.grad), (torch, torch.autograd.grad)):
+        values, total = build_values(lib, arrays(0)[:2], program)
+        kept = [values[i % len(values)] for i in sorted(retained)]
+        for value in kept:
+            value.retain_grad()
+        inputs = [values[i % len(values)] for i in requested]
+        first = grad(total, inputs, retain_graph=True, allow_unused=True)
+        copies = [None if g is None else g.clone() for g in first]
+        again = grad(total, inputs, retain_graph=keep, allow_unused=True)
+        results.append([*first, *copies, *again, *(value.grad for value in kept)])
+    for ours, theirs in zip(*results, strict=True):
+        close(ours, theirs)
 
 
 @pytest.mark.asyncio

@@ -254,8 +254,9 @@ def grad(
             elif not isinstance(captured, Variable):
                 array = facts.F.as_array(captured)
                 captured = wrap(array, facts.F.metadata_of(array))
-            if leads_to_leaf and captured is not None:
-                captured = _in_dtype(captured, grad_dtype(edge.variable), within)
+            if captured is not None:
+                dtype = grad_dtype(edge.variable) if leads_to_leaf else facts.dtype
+                captured = _in_dtype(captured, dtype, within)
             if used and level is not None:
                 captured = batch_of(captured, level)
             results.append(captured)

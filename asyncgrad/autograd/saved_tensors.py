@@ -145,7 +145,7 @@ class save_to_disk(saved_tensors_hooks):
 
         async def unpack(file: _File) -> Any:
             # The thread may hold what it was given for longer than the file is to be there.
-            tensor = wrap(await asyncio.to_thread(np.load, file.path), file.metadata)
+            tensor = wrap(await asyncio.to_thread(_read, file.path, file.metadata), file.metadata)
             return tensor if file.device == tensor.device else tensor.to(file.device)
 
         def pack(tensor: Any) -> Any:
@@ -169,13 +169,26 @@ class _File:
 
     def __init__(self, host: Any, device: Any, directory: Any) -> None:
         """Write the values of a tensor on the host, which were on a device."""
-        handle, name = tempfile.mkstemp(suffix=".npy", dir=directory)
+        handle, name = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "wb") as file:
-            np.save(file, host._array)
+            file.write(_bytes_of(np.ascontiguousarray(host._array)))
         self.path = Path(name)
         self.metadata = host._metadata
         self.device = device
         weakref.finalize(self, _remove, self.path)
+
+
+def _read(path: Path, metadata: Any) -> Any:
+    """The values in a file."""
+    array = np.empty(metadata.shape, metadata.dtype)
+    with path.open("rb") as file:
+        file.readinto(_bytes_of(array))
+    return array
+
+
+def _bytes_of(array: Any) -> Any:
+    """The memory of an array in rows; NumPy's own files know not every dtype."""
+    return array.reshape(-1).view(np.uint8)
 
 
 def _remove(path: Path) -> None:

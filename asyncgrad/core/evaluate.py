@@ -47,6 +47,8 @@ def evaluate(
     extras = node.extras
     if node.__class__ is AccumulateGrad and autograd_meta(node.variable).grad_dtype is not None:
         gradients[0] = _in_grad_dtype(task, node.variable, gradients[0])
+    elif task.recorded is None:
+        _in_own_dtypes(node.output_metadata if several else (node.output_metadata,), gradients)
     info = task.exec_info
     if info is not None:
         needed = node in info.needed
@@ -272,6 +274,17 @@ def _accumulate(
     if gradient is not None:
         yield from _in_turn(task, partial(commit, [(variable, gradient, owned)], task.recorded))
     yield from post_accumulate_hooks(variable, hooks)
+
+
+def _in_own_dtypes(metadata: tuple[Any, ...], gradients: list[Any]) -> None:
+    """Let the user see gradients in the dtypes of what they are gradients of.
+
+    Rules in half precision may give float32.
+    """
+    for place, facts in enumerate(metadata):
+        gradient = gradients[place]
+        if gradient is not None and gradient.dtype != facts.dtype:
+            gradients[place] = facts.F.in_dtype(gradient, facts.dtype)
 
 
 def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:

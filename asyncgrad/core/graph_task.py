@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.commit import commit
+from asyncgrad.core.commit import commit, own_copy
 from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
@@ -82,6 +82,8 @@ _NO_ROOT = GraphRoot((), ())
 #: What follows the last node, and is run like one.
 _CALLBACKS = Callbacks()
 _DEVICES = Devices()
+#: Nodes without a rule that call nothing of the user's unless they have hooks.
+_SAFE = {AccumulateGrad, Callbacks, Devices, GraphRoot}
 
 
 class GraphTask:
@@ -121,6 +123,7 @@ class GraphTask:
         "revoke",
         "root",
         "running",
+        "secured",
         "share_ns",
         "staged",
         "state",
@@ -225,6 +228,8 @@ class GraphTask:
                 self.captured = [None] * len(inputs)
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
+        #: So many of them nobody can change any more who sees a gradient of this pass.
+        self.secured = 0
         #: What was queued to follow the last node.
         self.callbacks: list[Callable[[], Any]] = []
         #: Takes back what was committed before the callbacks, should the pass not succeed.
@@ -353,9 +358,12 @@ class GraphTask:
                 node = None
                 continue
             if inner or rule is None:
-                if captures is not None and node in captures and self._capture(node, gradient):
-                    node = None
-                    continue
+                if captures is not None and node in captures:
+                    if self._capture(node, gradient):
+                        node = None
+                        continue
+                    # It is the user's now: nothing may be added into it.
+                    owned = False
                 if rule is None:
                     self._resume(node, evaluate(self, node, gradient, owned), None)
                     node = None
@@ -483,6 +491,8 @@ class GraphTask:
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
         """Go on with a node until it ends or waits for something."""
         step = evaluation.throw if throw else evaluation.send
+        if self.secured < len(self.staged) and (node.rule is None or node.extras is not None):
+            self._secure(node)
         streams = self.streams
         if streams is not None:
             step = partial(streams.step, self, node, step)
@@ -514,6 +524,19 @@ class GraphTask:
             self.stepping = False
             self.launched[node] = node.sequence_nr
             self.suspended.append(Suspended(node, evaluation, waiting))
+
+    def _secure(self, node: Any) -> None:
+        """Copy what leaves will share with what a hook or a Function may now change in place."""
+        if node.extras is None and node.__class__ in _SAFE:
+            return
+        staged = self.staged
+        for place in range(self.secured, len(staged)):
+            variable, gradient, owned = staged[place]
+            F = variable._metadata.F
+            if not (owned or F.device.streamed):
+                copy = self._within(own_copy, gradient, F, self.recorded)
+                staged[place] = variable, copy, True
+        self.secured = len(staged)
 
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
         """Take the report of what a suspended node waited for, and go on with the node."""

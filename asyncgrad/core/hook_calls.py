@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.commit import own_copy
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 
@@ -24,10 +25,13 @@ def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[
                 task, hooks, gradients[position], _metadata(node, position)
             )
     for position, retain in extras.retain.items():
-        if gradients[position] is not None:
+        gradient = gradients[position]
+        if gradient is not None:
             variable = retain()
             if variable is not None:
-                task.staged.append((variable, gradients[position], False))
+                # What comes later may change the gradient in place.
+                kept = own_copy(gradient, _metadata(node, position).F, task.recorded)
+                task.staged.append((variable, kept, True))
 
 
 def _call_hooks(

@@ -8,7 +8,7 @@ import numpy as np
 
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.plain_numpy import plain_numpy
-from asyncgrad.devices.pool import pooled_numpy
+from asyncgrad.devices.pool import POOL, pooled_numpy
 
 _PLAIN, _POOLED = plain_numpy(), pooled_numpy()
 
@@ -37,6 +37,22 @@ class CpuDevice(Device):
     def element_cost(self) -> float:
         """About a nanosecond: three memory streams at a few GB/s."""
         return 1.0
+
+    @property
+    def cache_limit(self) -> int:
+        """How many bytes are kept at most for the next large arrays; 256 MiB unless it is set."""
+        return POOL.limit
+
+    @cache_limit.setter
+    def cache_limit(self, value: int) -> None:
+        if value < 0:
+            raise ValueError(f"cache_limit: expected a number of bytes, not {value}")
+        POOL.limit = value
+        POOL.shrink(value)
+
+    def empty_cache(self) -> None:
+        """Give the memory that is kept for the next large arrays to the system."""
+        POOL.shrink(0)
 
 
 CPU = CpuDevice("cpu")

@@ -14,9 +14,11 @@ from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.devices.base import Device
 from asyncgrad.devices.cuda_kernels import Kernels
-from asyncgrad.devices.pinned import PinnedPool
+from asyncgrad.devices.pinned import pinned_pool
 from asyncgrad.devices.streams import current_stream
 from asyncgrad.devices.waiting import Waiter, poll
 from asyncgrad.errors import (
@@ -104,7 +106,7 @@ class CudaDevice(Device):
         self._kernels = Kernels(cupy, self._device)
         self._library = _Library(self, cupy)
         self._library.compiled = self._kernels.functions
-        self._pool = PinnedPool(cupyx.empty_pinned)
+        self._pool = pinned_pool(cupyx.empty_pinned)
         self._lock = Lock()
         #: Raw streams by priority, and whose turn it is to be shared.
         self._streams: dict[int, list[Any]] = {}
@@ -305,7 +307,7 @@ class CudaDevice(Device):
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Page-locked memory."""
-        return self._pool.take(shape, dtype)
+        return self._pool.take(shape, np.dtype(dtype))
 
     # -- CuPy's side ------------------------------------------------------------------------------
 

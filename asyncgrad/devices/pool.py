@@ -2,80 +2,234 @@
 
 A large array's memory comes from the system page by page, and goes back when the array dies: for
 large passes the faults cost more than the arithmetic, and giving back holds the interpreter. The
-pool lends blocks instead. A block comes back when the last array that looks at it is gone, so what
-a user still holds is never lent again.
+pool lends blocks instead.
+
+An array in a block has a *lease* as its base, which gives the block back when it dies. A lease is
+no array, so every chain of bases ends there: views, buffers and capsules hold the array or the
+lease, and nothing leads to the memory past it. They are no leases, and give nothing back.
+
+What has not been needed for long goes to the system: from a full pool what is of the size that was
+lent least lately, and now and then what nobody has needed since the last time.
 """
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from asyncgrad.devices.plain_numpy import plain_numpy
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 #: Smaller arrays are left to the allocator.
 LARGE = 256 * 1024
+#: Unused bytes that are kept at most, unless the user says otherwise.
+LIMIT = 256 * 1024 * 1024
+#: The bytes lent between one look for what nobody needs and the next: so many that it costs little
+#: to get back from the system what was needed after all.
+_PATIENCE = 8 * 1024**3
 _ALIGNMENT = 64
+#: Bytes that make a NaN of every floating dtype.
+_POISON = 0xFF
+#: Bytes of the largest element that functions may return as a scalar, which has no memory.
+_SCALAR = 8
 
 
-class _Block(np.ndarray[Any, Any]):
-    """Memory of the pool. A class of its own, so that NumPy keeps leases between it and arrays."""
+class _Block:
+    """Memory of a pool."""
+
+    __slots__ = ("address", "lease", "memory", "size")
+
+    def __init__(self, memory: np.ndarray[Any, Any]) -> None:
+        """Hold an array of bytes."""
+        self.memory = memory
+        self.size = memory.nbytes
+        self.address: int = memory.__array_interface__["data"][0]
+        #: The class of its leases.
+        self.lease: Any = _lease_of(self.size)
 
 
-class _Lease(np.ndarray[Any, Any]):
-    """A view of a block; the arrays made on it keep it alive, and it gives the block back."""
+class _Shelf:
+    """The unused blocks of one size."""
+
+    __slots__ = ("blocks", "fewest", "used")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        #: The last that came is the next to go: some of it may still be in a cache.
+        self.blocks: list[_Block] = []
+        #: The fewest there have been since the last look: so many has nobody needed.
+        self.fewest = 0
+        #: The pool's clock when a block was lent last.
+        self.used = 0
+
+
+class Lease:
+    """What stands for a block while there is an array in it."""
+
+    #: None while it is being made, and when it is over.
+    block: _Block | None = None
+    pool: Pool
 
     def __del__(self) -> None:
         """No array looks at the block any more."""
-        block = self.base
+        block, self.block = self.block, None
         if block is not None:
-            POOL.give_back(block)
+            self.pool.give_back(block)
+
+
+@cache
+def _lease_of(size: int) -> Any:
+    """The class of leases of so many bytes."""
+    facts = {"_type_": ctypes.c_ubyte, "_length_": size}
+    return type("Lease", (Lease, ctypes.Array), facts)
+
+
+def _aligned(shape: tuple[int], dtype: Any) -> np.ndarray[Any, Any]:
+    """Bytes that begin where vector units like them to."""
+    memory = np.empty(shape[0] + _ALIGNMENT, dtype)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return memory[start : start + shape[0]]
+
+
+@lru_cache(1024)
+def _rounded(size: int) -> int:
+    """The size of the block for so many bytes: four sizes for each power of two."""
+    step = 1 << max(0, size.bit_length() - 3)
+    return -(-size // step) * step
 
 
 class Pool:
-    """Blocks by size, at most `limit` bytes of them unused."""
+    """Blocks by size, at most `limit` bytes of them unused.
 
-    def __init__(self, limit: int = 256 * 1024 * 1024) -> None:
+    Threads lend and give back side by side, without a lock: arrays die anywhere, in the middle of a
+    method, too. What they take from each other is a block of a list, which is one step. The counts
+    are not exact meanwhile.
+
+    Args:
+        allocate: makes memory of a shape and dtype.
+        rounded: the size of the block for so many bytes.
+        limit: so many unused bytes are kept at most.
+        pinned: the memory is pinned.
+    """
+
+    #: Blocks that are new or come back are filled with NaN; see `poisoned_memory`.
+    poison = False
+
+    def __init__(
+        self,
+        allocate: Callable[[tuple[int], Any], Any] = _aligned,
+        rounded: Callable[[int], int] = _rounded,
+        limit: int = LIMIT,
+        pinned: bool = False,
+    ) -> None:
         """Start empty."""
+        self._allocate = allocate
+        self._rounded = rounded
         self.limit = limit
-        #: Bytes of unused blocks. Not exact while several threads return blocks at once.
+        self.pinned = pinned
+        #: Bytes of unused blocks.
         self.unused = 0
-        self._blocks: dict[int, list[Any]] = {}
+        #: The bytes lent so far, which is the clock, and when it will be tidied.
+        self._lent = 0
+        self._tidy_at = _PATIENCE
+        self._shelves: dict[int, _Shelf] = {}
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """An array whose elements are not set."""
-        size = _rounded(prod(shape) * dtype.itemsize)
+        size = self._rounded(prod(shape) * dtype.itemsize)
+        self._lent = now = self._lent + size
+        if now > self._tidy_at:
+            self._tidy()
         try:
-            block = self._blocks[size].pop()
+            shelf = self._shelves[size]
+            block = shelf.blocks.pop()
             self.unused -= size
         except (KeyError, IndexError):
-            memory = np.empty(size + _ALIGNMENT, np.uint8)
-            start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-            block = memory.view(_Block)[start : start + size]
-        return np.ndarray(shape, dtype, block.view(_Lease))
+            shelf = self._shelves.setdefault(size, _Shelf())
+            block = _Block(self._allocate((size,), np.uint8))
+            if self.poison:
+                block.memory.fill(_POISON)
+        shelf.used = now
+        if shelf.fewest > len(shelf.blocks):
+            shelf.fewest = len(shelf.blocks)
+        lease = block.lease.from_address(block.address)
+        lease.pool = self
+        lease.block = block
+        return np.ndarray(shape, dtype, lease)
 
-    def give_back(self, block: np.ndarray[Any, Any]) -> None:
-        """Keep a block for later, if there is room."""
-        size = block.nbytes
-        if self.unused + size <= self.limit:
-            self.unused += size
-            self._blocks.setdefault(size, []).append(block)
+    def give_back(self, block: _Block) -> None:
+        """Keep a block for later; others make room for it."""
+        if self.poison:
+            block.memory.fill(_POISON)
+        self._shelves[block.size].blocks.append(block)
+        self.unused += block.size
+        if self.unused > self.limit:
+            self.shrink(self.limit)
 
-    def clear(self) -> None:
-        """Give all unused memory to the system."""
-        self._blocks.clear()
-        self.unused = 0
+    def shrink(self, limit: int) -> None:
+        """Give blocks to the system until so many bytes are left, first of the size unused longest.
+
+        Args:
+            limit: the bytes.
+        """
+        while self.unused > limit:
+            shelves = [shelf for shelf in list(self._shelves.values()) if shelf.blocks]
+            if not shelves:
+                # Another thread is about to count what it has taken.
+                return
+            self._drop(min(shelves, key=lambda shelf: shelf.used), 1)
+
+    def _tidy(self) -> None:
+        """Give what nobody has needed since the last time to the system."""
+        self._tidy_at = self._lent + _PATIENCE
+        for shelf in list(self._shelves.values()):
+            self._drop(shelf, shelf.fewest)
+            shelf.fewest = len(shelf.blocks)
+
+    def _drop(self, shelf: _Shelf, count: int) -> None:
+        """Give the oldest blocks of a size to the system."""
+        for _ in range(count):
+            try:
+                block = shelf.blocks.pop(0)
+            except IndexError:
+                break
+            self.unused -= block.size
+        shelf.fewest = min(shelf.fewest, len(shelf.blocks))
 
 
 POOL = Pool()
 
 
-def _rounded(size: int) -> int:
-    """The size of the block for so many bytes: four sizes for each power of two."""
-    step = 1 << max(0, size.bit_length() - 3)
-    return -(-size // step) * step
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Find reads of memory that belongs to nobody: a tool for tests, for the whole process.
+
+    Memory that is lent is NaN until it is set, -1 in integers, and NaN again as soon as the last
+    array in it is gone. Within this context small results come from there, too.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> from asyncgrad.testing import poisoned_memory
+        >>> with poisoned_memory():
+        ...     pairs = (ag.ones(3) * 2).unfold(0, 2, 1)
+        ...     pairs.tolist()
+        [[2.0, 2.0], [2.0, 2.0]]
+    """
+    global LARGE
+    before = LARGE, Pool.poison
+    LARGE, Pool.poison = _SCALAR + 1, True
+    POOL.shrink(0)
+    try:
+        yield
+    finally:
+        LARGE, Pool.poison = before
 
 
 class _PooledUfunc:

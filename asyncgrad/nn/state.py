@@ -113,35 +113,42 @@ def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) 
     return unexpected
 
 
+def _load_below(
+    part: Module,
+    below: dict[str, Any],
+    prefix: str,
+    versions: Mapping[str, Any],
+    assign: bool,
+    result: LoadResult,
+    errors: list[str],
+) -> None:
+    """Load a module and those below it."""
+    metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
+    part._load_from_state_dict(below, prefix, metadata, True, *result, errors)
+    for name, child in part._modules.items():
+        if child is not None:
+            start = f"{prefix}{name}."
+            given = {key: value for key, value in below.items() if key.startswith(start)}
+            _load_below(child, given, start, versions, assign, result, errors)
+    for hook in tuple(part._load_state_dict_post_hooks.values()):
+        if hook(part, result) is not None:
+            raise RuntimeError(
+                "Hooks registered with register_load_state_dict_post_hook are not expected to "
+                "return new values, if incompatible_keys need to be modified, it should be "
+                "done inplace."
+            )
+
+
 def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadResult:
     """Load a whole tree; see `Module.load_state_dict`."""
     if not hasattr(state_dict, "keys"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")
     versions = getattr(state_dict, "_metadata", {})
-    missing: list[str] = []
-    unexpected: list[str] = []
     errors: list[str] = []
-    result = LoadResult(missing, unexpected)
-
-    def load_below(part: Module, below: dict[str, Any], prefix: str) -> None:
-        metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
-        part._load_from_state_dict(below, prefix, metadata, True, missing, unexpected, errors)
-        for name, child in part._modules.items():
-            if child is not None:
-                start = f"{prefix}{name}."
-                given = {key: value for key, value in below.items() if key.startswith(start)}
-                load_below(child, given, start)
-        for hook in tuple(part._load_state_dict_post_hooks.values()):
-            if hook(part, result) is not None:
-                raise RuntimeError(
-                    "Hooks registered with register_load_state_dict_post_hook are not expected to "
-                    "return new values, if incompatible_keys need to be modified, it should be "
-                    "done inplace."
-                )
-
-    load_below(module, dict(state_dict), "")
+    result = LoadResult([], [])
+    _load_below(module, dict(state_dict), "", versions, assign, result, errors)
     if strict:
-        for kind, keys in (("Unexpected", unexpected), ("Missing", missing)):
+        for kind, keys in (("Unexpected", result[1]), ("Missing", result[0])):
             if keys:
                 names = ", ".join(f'"{key}"' for key in keys)
                 errors.insert(0, f"{kind} key(s) in state_dict: {names}. ")

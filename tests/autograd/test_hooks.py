@@ -571,6 +571,82 @@ def test_retained_gradients_of_outputs_and_roots(T, log):
     log(a.grad, b.grad, z.grad, x.grad)
 
 
+# -- gradients that are changed in place -----------------------------------------------------------
+
+
+def tamper(gradient):
+    """PyTorch says not to, and lets it be."""
+    gradient.mul_(10)
+
+
+def tampered(T, x, how):
+    """Of a tensor, what changes the gradient in place that reaches it."""
+
+    class Changes(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            tamper(g)
+            return g
+
+    if how == "function":
+        return Changes.apply(x)
+    y = x + 1
+    if how == "hook":
+        y.register_hook(tamper)
+    elif how == "hook of what it is made of":
+        x.register_hook(tamper)
+    elif how == "hook before the node":
+        y.grad_fn.register_prehook(lambda gradients: tamper(gradients[0]))
+    else:
+        y.grad_fn.register_hook(lambda inputs, outputs: tamper(outputs[0]))
+    return y
+
+
+TAMPERING = (
+    "function", "hook", "hook of what it is made of", "hook before the node", "hook after the node",
+)  # fmt: skip
+
+
+@both
+def test_what_a_leaf_or_a_retained_gradient_has_is_not_changed_by_later_hooks(T, log):
+    for how in TAMPERING:
+        for create_graph in (False, True):
+            x, v = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
+            w = tampered(T, v, how)
+            retained = [w.view(2), w.view(2) * 2]
+            for y in retained:
+                y.retain_grad()
+            loss = ((x + retained[0]) * retained[1]).sum()
+            yield loss.backward(create_graph=create_graph)
+            log(how, create_graph, x.grad, v.grad, [y.grad for y in retained])
+            x.grad = v.grad = w.grad = retained[0].grad = retained[1].grad = None
+            w = tampered(T, v, how)
+            yield ((x + w) * 3).sum().backward()
+            log(x.grad, v.grad)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("changes", [1, 2])
+async def test_what_a_leaf_gets_while_a_hook_waits_is_not_changed_by_it(changes):
+    """The leaf's gradient was staged before the hook began, or while it waited."""
+    x, v = ag.ones(2, requires_grad=True), ag.ones(2, requires_grad=True)
+    w, u = v * 1, x.view(2)
+
+    async def hook(gradient):
+        for _ in range(changes):
+            await asyncio.sleep(0)
+            tamper(gradient)
+
+    w.register_hook(hook)
+    await ((u + w) * 3).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert v.grad.tolist() == [3.0 * 10**changes] * 2
+
+
 # -- several tensors -----------------------------------------------------------------------------
 
 

@@ -10,12 +10,14 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import asyncgrad as ag
 from asyncgrad.devices import discovery
+from asyncgrad.devices.pool import Pool
 from asyncgrad.testing import simulate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "devices.md").read_text()
@@ -45,6 +47,16 @@ async def test_the_first_example():
     names = await run(block("import asyncgrad as ag"), {})
     assert names["value"] == 6.0
     assert names["x"].grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.asyncio
+async def test_the_hosts_memory(monkeypatch):
+    pool = Pool()
+    monkeypatch.setattr("asyncgrad.devices.cpu.POOL", pool)
+    pool.take((1 << 20,), np.dtype("f4"))
+    assert pool.unused
+    await run(block('ag.device("cpu")'), {"ag": ag})
+    assert (pool.limit, pool.unused) == (64 << 20, 0)
 
 
 @pytest.mark.asyncio
@@ -124,4 +136,4 @@ def test_names_that_are_taken_or_none_are_refused(name):
 
 
 def test_no_block_is_forgotten():
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8

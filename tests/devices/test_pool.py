@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.devices.pool import LARGE, Pool, pooled_numpy
+from asyncgrad.devices.pool import Pool, pooled_numpy
 
+LARGE = 256 * 1024
 F8 = np.dtype("float64")
 
 
@@ -19,6 +20,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     """A pool of one's own."""
     fresh = Pool(limit=4 * LARGE)
     monkeypatch.setattr("asyncgrad.devices.pool.POOL", fresh)
+    monkeypatch.setattr("asyncgrad.devices.pool.LARGE", LARGE)
     return fresh
 
 
@@ -68,8 +70,55 @@ def test_the_pool_keeps_no_more_than_its_limit(pool: Pool) -> None:
     assert pool.unused == 0
     arrays.clear()
     assert pool.unused == pool.limit
-    pool.clear()
+    pool.shrink(0)
     assert pool.unused == 0
+
+
+def lent_and_returned(pool: Pool, size: int, count: int = 1) -> None:
+    """Have several blocks of a size in use at once, and then unused."""
+    _ = [pool.take((size,), np.dtype("u1")) for _ in range(count)]
+
+
+def test_a_full_pool_makes_room_for_what_is_needed_now(pool: Pool) -> None:
+    """What was lent least lately goes, so that a burst of odd sizes does no harm for good."""
+    for size in (LARGE, 2 * LARGE, LARGE // 2, LARGE // 4, LARGE // 4):
+        lent_and_returned(pool, size)
+    assert pool.unused == pool.limit - LARGE // 4
+    lent_and_returned(pool, LARGE)
+    lent_and_returned(pool, 3 * LARGE // 2)
+    assert pool.unused == 5 * LARGE // 2 + 3 * LARGE // 4
+    lent_and_returned(pool, 2 * pool.limit)
+    assert pool.unused == 0
+
+
+def test_what_nobody_needs_goes_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When much has been lent since without it; what is needed now and then stays."""
+    monkeypatch.setattr("asyncgrad.devices.pool._PATIENCE", 10 * LARGE)
+    pool = Pool()
+    lent_and_returned(pool, 2 * LARGE)
+    lent_and_returned(pool, LARGE, 3)
+    for _ in range(40):
+        lent_and_returned(pool, LARGE // 2)
+        lent_and_returned(pool, LARGE)
+    assert pool.unused == LARGE + LARGE // 2
+
+
+def test_the_host_says_how_much_is_kept(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that is set holds at once; `empty_cache` needs no accelerator."""
+    monkeypatch.setattr("asyncgrad.devices.cpu.POOL", pool)
+    host = ag.device("cpu")
+    assert host.cache_limit == pool.limit
+    lent_and_returned(pool, LARGE, 3)
+    host.cache_limit = 2 * LARGE
+    assert pool.unused == 2 * LARGE
+    monkeypatch.setattr("asyncgrad.accelerator.accelerators", lambda: ())
+    ag.accelerator.empty_cache()
+    assert pool.unused == 0
+    host.cache_limit = 0
+    lent_and_returned(pool, LARGE)
+    assert pool.unused == 0
+    with pytest.raises(ValueError, match="a number of bytes"):
+        host.cache_limit = -1
 
 
 def test_blocks_are_aligned_and_arrays_own_nothing_else(pool: Pool) -> None:

@@ -138,3 +138,46 @@ def test_numbers_leave_halves_what_they_are(dtype):
             found.append((y, g))
         for theirs, ours in zip(*found, strict=True):
             oracle.compare(theirs, ours, tolerance=2e-2)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m.erf(x),
+        lambda m, x: m.exp2(x),
+        lambda m, x: x.rsqrt(),
+        lambda m, x: x.norm(),
+        lambda m, x: m.nn.functional.layer_norm(x, (3,), x * 1, x * 2),
+    ],
+)
+def test_gradients_have_the_dtype_of_the_half_wherever_they_are_seen(dtype, function):
+    """Rules that compute in float32 show nobody what they computed in."""
+    found = []
+    for m in (torch, ag):
+        seen = []
+
+        class Function(m.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, g, seen=seen):
+                seen.append(g)
+                return g
+
+        leaf = m.tensor([0.5, 1.25, 2.0], dtype=getattr(m, dtype), requires_grad=True)
+        leaf.register_hook(seen.append)
+        x = Function.apply(leaf)
+        y = x * 1
+        y.retain_grad()
+        y.register_hook(seen.append)
+        y.grad_fn.register_prehook(lambda gradients, seen=seen: seen.extend(gradients))
+        z = function(m, y).float().sum() + function(m, x).float().sum()
+        seen.extend(m.autograd.grad(z, [y, x, leaf], retain_graph=True))
+        z.backward()
+        found.append([*seen, y.grad, leaf.grad])
+    for theirs, ours in zip(*found, strict=True):
+        assert str(ours.dtype) == dtype
+        oracle.compare(theirs, ours, tolerance=5e-2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.base import Device
-from asyncgrad.devices.pinned import PinnedPool
+from asyncgrad.devices.pinned import pinned_pool
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.devices.simulated.array import Library, SimArray, adopt
 from asyncgrad.devices.simulated.machine import Machine, SimEvent
@@ -58,7 +58,7 @@ class SimDevice(Device):
         self._default_stream = None
         self._opened.clear()
         self.side_streams = False
-        self.pinned = PinnedPool(np.empty)
+        self.pinned = pinned_pool(np.empty)
 
     @property
     def xp(self) -> Any:
@@ -202,7 +202,7 @@ class SimDevice(Device):
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Host memory that counts as pinned."""
-        return self.pinned.take(shape, dtype)
+        return self.pinned.take(shape, np.dtype(dtype))
 
     # -- memory -----------------------------------------------------------------------------------
 
