@@ -340,7 +340,7 @@ class GraphTask:
                 else:
                     budget = CHEAP_RUN_NS
                     if crew is not None:
-                        if crew.gives_way(cost):
+                        if crew.gives_way(cost, len(self.suspended)):
                             self._put_back(node, gradient, owned)
                             return HEAVY
                         if share(self, crew, node, gradient):
@@ -683,7 +683,7 @@ class GraphTask:
         Without `thread` a loop may be held: no large gradients are committed, and none taken back.
         """
         if self.launched:
-            return WAITING
+            return MORE if self.ready else WAITING
         if self.state is DRAINING:
             if self.revoke is not None:
                 if not self.revoke(thread or self.future is None):

@@ -26,8 +26,13 @@ class Crew(Protocol):
     #: The parts of one node may go to different threads, too.
     splits: bool
 
-    def gives_way(self, cost: int) -> bool:
-        """Whether the owner is to leave its thread to another before a node of this cost."""
+    def gives_way(self, cost: int, suspended: int) -> bool:
+        """Whether the owner is to leave its thread before a node of this cost.
+
+        Args:
+            cost: the node's.
+            suspended: how many nodes wait for the loop to arrange what they wait for.
+        """
 
     def room(self) -> int:
         """How many threads have nothing to do."""
