@@ -27,7 +27,7 @@ from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.input_buffer import InputBuffer
-from asyncgrad.core.kept import check_saved, check_version
+from asyncgrad.core.kept import check_version, steadily
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Callbacks,
@@ -377,6 +377,12 @@ class GraphTask:
                         saved = check_version(node)
                     run = rule.run
                     received = run(node.output_metadata.F, gradient, saved)
+                    if (
+                        thread
+                        and guard is not None
+                        and check_version(node, running=False) is not saved
+                    ):
+                        received = steadily(node, partial(run, node.output_metadata.F, gradient))
                     if not keep:
                         # `Node.release_saved`, without its call.
                         outliving = rule.outliving
@@ -456,17 +462,19 @@ class GraphTask:
     def _pull_wanted(self, node: Any, gradient: Any) -> Any:
         """Compute a table node's gradients for those inputs alone that this pass needs."""
         rule = node.rule
-        check_saved(node)
         F = node.output_metadata.F
         dependencies = self.dependencies
-        saved = node.saved
-        if rule.pulls is None:
-            received = rule.run(F, gradient, saved)
-        else:
+
+        def pulled(saved: Any) -> Any:
+            if rule.pulls is None:
+                return rule.run(F, gradient, saved)
             received = []
             for edge, pull in zip(node.following, rule.pulls, strict=True):
                 target = edge.node if edge.__class__ is Edge else edge
                 received.append(pull(F, gradient, saved) if target in dependencies else None)
+            return received
+
+        received = steadily(node, pulled)
         if not self.keep_graph:
             node.release_saved(self.freed)
         return received

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncgrad.core.kept import check_saved
+from asyncgrad.core.kept import steadily
 from asyncgrad.core.states import HEAVY_NS, RUNNING
 
 if TYPE_CHECKING:
@@ -77,9 +77,11 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any) -> bool:
         return False
     rule = node.rule
     try:
-        check_saved(node)
         F = node.output_metadata.F
-        received = crew.together([partial(pull, F, gradient, node.saved) for pull in rule.pulls])
+        received = steadily(
+            node,
+            lambda saved: crew.together([partial(pull, F, gradient, saved) for pull in rule.pulls]),
+        )
         if not task.keep_graph:
             node.release_saved(task.freed)
     except BaseException as error:
@@ -112,8 +114,7 @@ def _run_lent(task: GraphTask, entry: Any) -> None:
     try:
         following = node.following
         if task.state is RUNNING:
-            check_saved(node)
-            received = rule.run(node.output_metadata.F, gradient, node.saved)
+            received = steadily(node, partial(rule.run, node.output_metadata.F, gradient))
             if not task.keep_graph:
                 node.release_saved(task.freed)
         fresh = rule.fresh
