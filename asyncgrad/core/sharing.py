@@ -3,7 +3,7 @@
 The owner of a pass goes on owning it: helpers compute the gradients of nodes that they were handed
 and report to the inbox. Only nodes of the table are handed out. They read what they saved and the
 gradient, and write neither, so the bits are the same whoever computes them; the order of sums is
-the machine's (`InputBuffer`).
+the machine's (`InputBuffer`), and so is that of hooks (`GraphTask._is_early`).
 """
 
 from __future__ import annotations
