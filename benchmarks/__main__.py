@@ -20,6 +20,7 @@ from benchmarks import (
     service,
     small,
     table,
+    waits,
 )
 from benchmarks.harness import Machine, NotThereError, Setting
 from benchmarks.harness import load as load_average
@@ -46,6 +47,7 @@ CASES = {
     "urgent": load.measure_urgent,
     "fair": load.measure_fair,
     "stranger": load.measure_stranger,
+    "waits": waits.measure,
     "service": service.measure,
     "instruments": instruments.measure,
 }

@@ -27,7 +27,7 @@ from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.input_buffer import InputBuffer
-from asyncgrad.core.kept import check_saved, check_version
+from asyncgrad.core.kept import check_version, steadily
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Callbacks,
@@ -91,6 +91,7 @@ class GraphTask:
 
     __slots__ = (
         "__weakref__",
+        "after",
         "callbacks",
         "cancelling",
         "captured",
@@ -206,6 +207,9 @@ class GraphTask:
         self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
         #: How many have been put there: the heap never compares nodes.
         self.order = 0
+        #: Leaves with hooks to which a gradient came before its turn: the least sequence number of
+        #: a node that one came from, after whose turn is theirs, and an order among such leaves.
+        self.after: dict[Node, tuple[int, int]] = {}
         #: Nodes that were handed out and have not come back, with their sequence number.
         self.launched: dict[Node, int] = {}
         #: Launched nodes for which the owner still has to arrange a wait.
@@ -345,12 +349,15 @@ class GraphTask:
                 else:
                     budget = CHEAP_RUN_NS
                     if crew is not None:
-                        if crew.gives_way(cost):
+                        if crew.gives_way(cost, len(self.suspended)):
                             self._put_back(node, gradient, owned)
                             return HEAVY
                         if share(self, crew, node, gradient):
                             node = None
                             continue
+            if crew is not None and launched and self._is_early(node):
+                self._put_back(node, gradient, owned)
+                return MORE
             if careful or node.extras is not None:
                 if rule is not None and not thread:
                     budget -= LONG_WAY_NS
@@ -385,6 +392,12 @@ class GraphTask:
                         saved = check_version(node)
                     run = rule.run
                     received = run(node.output_metadata.F, gradient, saved)
+                    if (
+                        thread
+                        and guard is not None
+                        and check_version(node, running=False) is not saved
+                    ):
+                        received = steadily(node, partial(run, node.output_metadata.F, gradient))
                     if not keep:
                         # `Node.release_saved`, without its call.
                         outliving = rule.outliving
@@ -414,7 +427,7 @@ class GraphTask:
                     if waiting == 1 and target not in buffers:
                         if target.__class__ is AccumulateGrad:
                             if target.extras is not None:
-                                self._put_back(target, value, owned)
+                                self._make_ready(target, value, owned)
                             elif captures is None:
                                 if value is not None:
                                     self.staged.append((target.variable, value, owned))
@@ -426,7 +439,7 @@ class GraphTask:
                             if node is None:
                                 node, gradient = target, value
                             else:
-                                self._put_back(target, value, owned)
+                                self._make_ready(target, value, owned)
                             continue
                     if waiting:
                         dependencies[target] = waiting
@@ -439,7 +452,11 @@ class GraphTask:
                     node = None
                 continue
             waiting = dependencies.pop(following, 0)
-            if waiting == 1 and following not in buffers:
+            if (
+                waiting == 1
+                and following not in buffers
+                and not (launched and following.__class__ is AccumulateGrad)
+            ):
                 # The usual case, a chain: the only producer of a node that can run next.
                 owned = rule.fresh or (owned and rule.passes)
                 gradient = received
@@ -464,17 +481,19 @@ class GraphTask:
     def _pull_wanted(self, node: Any, gradient: Any) -> Any:
         """Compute a table node's gradients for those inputs alone that this pass needs."""
         rule = node.rule
-        check_saved(node)
         F = node.output_metadata.F
         dependencies = self.dependencies
-        saved = node.saved
-        if rule.pulls is None:
-            received = rule.run(F, gradient, saved)
-        else:
+
+        def pulled(saved: Any) -> Any:
+            if rule.pulls is None:
+                return rule.run(F, gradient, saved)
             received = []
             for edge, pull in zip(node.following, rule.pulls, strict=True):
                 target = edge.node if edge.__class__ is Edge else edge
                 received.append(pull(F, gradient, saved) if target in dependencies else None)
+            return received
+
+        received = steadily(node, pulled)
         if not self.keep_graph:
             node.release_saved(self.freed)
         return received
@@ -564,13 +583,13 @@ class GraphTask:
         if self.state is not RUNNING:
             self.outcome()
             return []
-        before = self.order
+        before = {entry[2] for entry in self.ready}
         following = node.following
         if following.__class__ is not tuple:
             following = (following,)
         self._deliver(node, following, gradients, fresh)
         self.outcome()
-        return [Ready(*entry) for entry in self.ready if entry[1] > before]
+        return [Ready(*entry) for entry in self.ready if entry[2] not in before]
 
     def launch(self) -> Ready | None:
         """Hand out the next ready node, None if there is none."""
@@ -580,10 +599,32 @@ class GraphTask:
         self.launched[entry.node] = entry.node.sequence_nr
         return entry
 
-    def _put_back(self, node: Any, gradient: Any, owned: Any) -> None:
+    def _make_ready(self, node: Any, gradient: Any, owned: Any) -> None:
         """Put a ready node on the heap."""
         self.order += 1
-        heappush(self.ready, (-node.sequence_nr, self.order, node, gradient, owned))
+        self._put_back(node, gradient, owned, self.order)
+
+    def _put_back(self, node: Any, gradient: Any, owned: Any, order: int = 0) -> None:
+        """Put a node that was to run next on the heap again, before all of the same number."""
+        number = node.sequence_nr
+        if self.after and node in self.after:
+            number, order = self.after[node]
+        heappush(self.ready, (-number, order, node, gradient, owned))
+
+    def _is_early(self, node: Any) -> bool:
+        """Whether a node in which code of the user's may run is before its turn.
+
+        Nodes of the table may run in any order, which nobody sees: what comes before this one has
+        still to follow one that a helper has.
+        """
+        if node.rule is not None and node.extras is None:
+            return False
+        number, _ = self.after.get(node, (node.sequence_nr, 0))
+        # Others that are handed out have hooks, or are the user's: coroutines.
+        return any(
+            theirs > number and other.rule is not None and other.extras is None
+            for other, theirs in self.launched.items()
+        )
 
     def _deliver(self, node: Any, following: Any, received: Any, fresh: Any) -> None:
         """Hand a node's gradients on; nodes that have everything become ready."""
@@ -598,6 +639,7 @@ class GraphTask:
             overtakes = max(launched.values()) > sequence_nr
         plain = not self.careful
         captures = self.captures
+        after = self.after
         if received is None:
             received = (None,) * len(following)
         try:
@@ -609,6 +651,13 @@ class GraphTask:
                 waiting = dependencies.pop(target, 0)
                 if not waiting:
                     continue
+                if (overtakes or after) and target.__class__ is AccumulateGrad and target.extras:
+                    known = after.pop(target, None)
+                    if known is not None and known[0] < sequence_nr:
+                        after[target] = known
+                    elif overtakes:
+                        self.order += 1
+                        after[target] = sequence_nr, self.order
                 metadata = target.output_metadata
                 buffer = buffers.get(target)
                 if waiting == 1 and buffer is None and metadata.__class__ is not tuple:
@@ -620,7 +669,7 @@ class GraphTask:
                             if gradient is not None:
                                 self.staged.append((target.variable, gradient, fresh))
                             continue
-                    self._put_back(target, gradient, fresh)
+                    self._make_ready(target, gradient, fresh)
                     continue
                 if buffer is None:
                     buffer = buffers[target] = InputBuffer(target.num_inputs)
@@ -638,9 +687,9 @@ class GraphTask:
                 del buffers[target]
                 buffer.admit(-1, F)
                 if metadata.__class__ is tuple:
-                    self._put_back(target, buffer.values, buffer.owned)
+                    self._make_ready(target, buffer.values, buffer.owned)
                 else:
-                    self._put_back(target, buffer.values[0], buffer.owned[0])
+                    self._make_ready(target, buffer.values[0], buffer.owned[0])
         except BaseException as error:
             # Too few gradients, or some that can't be summed: the node's failure, not the owner's.
             self.fail(error, node)
@@ -691,6 +740,7 @@ class GraphTask:
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
+        self.after.clear()
         self.staged.clear()
         self.captured = ()
         self.callbacks.clear()
@@ -706,7 +756,7 @@ class GraphTask:
         Without `thread` a loop may be held: no large gradients are committed, and none taken back.
         """
         if self.launched:
-            return WAITING
+            return MORE if self.ready else WAITING
         if self.state is DRAINING:
             if self.revoke is not None:
                 if not self.revoke(thread or self.future is None):
@@ -770,6 +820,7 @@ class GraphTask:
         self.root = _NO_ROOT
         self.result = self.collect = self.exec_info = self.captures = self.revoke = None
         self.captured = ()
+        self.after.clear()
 
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""

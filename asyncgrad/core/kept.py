@@ -14,7 +14,7 @@ from asyncgrad.core.views import looks_into
 from asyncgrad.errors import AutogradError, SavedTensorModifiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.core.variable import Variable
     from asyncgrad.core.versions import VersionCounter
@@ -74,6 +74,27 @@ def check_saved(node: Node) -> None:
         refuse_freed(node, saved)
     if node.guard is not None:
         check_version(node)
+
+
+def steadily(node: Node, compute: Callable[[Any], Any]) -> Any:
+    """What is computed from what a table node has saved, in a thread.
+
+    A tensor may be changed in place meanwhile, by the loop's tasks: that is looked for before and
+    after.
+
+    Args:
+        node: the node.
+        compute: is given what it has saved.
+
+    Raises:
+        SavedTensorModifiedError: if a tensor has been changed.
+    """
+    check_saved(node)
+    while True:
+        saved = node.saved
+        computed = compute(saved)
+        if node.guard is None or check_version(node, running=False) is saved:
+            return computed
 
 
 def check_version(node: Node, *, running: bool = True) -> Any:

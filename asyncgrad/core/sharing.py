@@ -3,7 +3,7 @@
 The owner of a pass goes on owning it: helpers compute the gradients of nodes that they were handed
 and report to the inbox. Only nodes of the table are handed out. They read what they saved and the
 gradient, and write neither, so the bits are the same whoever computes them; the order of sums is
-the machine's (`InputBuffer`).
+the machine's (`InputBuffer`), and so is that of hooks (`GraphTask._is_early`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from asyncgrad.core.kept import check_saved
+from asyncgrad.core.kept import steadily
 from asyncgrad.core.states import HEAVY_NS, RUNNING
 
 if TYPE_CHECKING:
@@ -26,8 +26,13 @@ class Crew(Protocol):
     #: The parts of one node may go to different threads, too.
     splits: bool
 
-    def gives_way(self, cost: int) -> bool:
-        """Whether the owner is to leave its thread to another before a node of this cost."""
+    def gives_way(self, cost: int, suspended: int) -> bool:
+        """Whether the owner is to leave its thread before a node of this cost.
+
+        Args:
+            cost: the node's.
+            suspended: how many nodes wait for the loop to arrange what they wait for.
+        """
 
     def room(self) -> int:
         """How many threads have nothing to do."""
@@ -72,9 +77,11 @@ def share(task: GraphTask, crew: Crew, node: Any, gradient: Any) -> bool:
         return False
     rule = node.rule
     try:
-        check_saved(node)
         F = node.output_metadata.F
-        received = crew.together([partial(pull, F, gradient, node.saved) for pull in rule.pulls])
+        received = steadily(
+            node,
+            lambda saved: crew.together([partial(pull, F, gradient, saved) for pull in rule.pulls]),
+        )
         if not task.keep_graph:
             node.release_saved(task.freed)
     except BaseException as error:
@@ -107,8 +114,7 @@ def _run_lent(task: GraphTask, entry: Any) -> None:
     try:
         following = node.following
         if task.state is RUNNING:
-            check_saved(node)
-            received = rule.run(node.output_metadata.F, gradient, node.saved)
+            received = steadily(node, partial(rule.run, node.output_metadata.F, gradient))
             if not task.keep_graph:
                 node.release_saved(task.freed)
         fresh = rule.fresh

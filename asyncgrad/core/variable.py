@@ -331,7 +331,11 @@ _OUTPUT = ((0, -1),)
 
 
 def bump_version(variable: Variable) -> None:
-    """Note an in-place change of the variable."""
+    """Note an in-place change of the variable, which follows.
+
+    A thread may be reading the values for a pass: what it looks at afterwards has to be greater by
+    the time that the first value is another.
+    """
     if not is_inference(variable):
         counter_of(variable).value += 1
 

@@ -34,8 +34,8 @@ def _fill(tensor: _T, values: Any) -> _T:
     place = tensor._metadata.device
     if place is not CPU and isinstance(values, np.ndarray):
         values = place.from_host(values, pinned=False)
-    place.launching(operator.setitem)(tensor._array, ..., values)
     bump_version(tensor)
+    place.launching(operator.setitem)(tensor._array, ..., values)
     return tensor
 
 

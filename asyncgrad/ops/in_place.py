@@ -290,11 +290,11 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         edge = gradient_edge(cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
+    bump_version(tensor)
     tensor._metadata.F.assign(unlocked(tensor._array), result._array)
     modes = current()
     if modes.dual_level is not None and modes.forward:
         carry(tensor, result)
-    bump_version(tensor)
     if recorded:
         watch_result(edge, result, counter_of(tensor))
         rebase(tensor, edge)

@@ -49,8 +49,8 @@ def put_values(variable: Any, values: Any) -> None:
         with weights_lock:
             rebind(variable, values)
     else:
-        variable._metadata.device.launching(np.copyto)(variable._array, values)
         bump_version(variable)
+        variable._metadata.device.launching(np.copyto)(variable._array, values)
 
 
 def host_number(value: float) -> Any:

@@ -33,7 +33,7 @@ class Away:
 
     def send(self, engine: Engine, task: GraphTask) -> None:
         """Make a thread the owner of a pass until cheap nodes follow, or another is due."""
-        crew = Crew(self.threads, engine.queue.urgency(task))
+        crew = Crew(self.threads, engine.queue.urgency(task), len(task.suspended))
         self.own(engine, task, partial(run_segment, task, crew), crew)
 
     def own(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 LIMIT = 128
 #: Seconds that a cancelled coroutine node has to end, unless the engine is told otherwise.
 GRACE = 5.0
+#: Seconds after which a pass whose coroutine nodes all wait, while more could begin, says so.
+STALLED = 10.0
 
 
 class Ended(NamedTuple):
@@ -41,6 +44,8 @@ class CoroutineNodes:
         self.grace = GRACE
         #: What runs for each pass. A pass that is ending is not in here any more.
         self._running: dict[GraphTask, dict[asyncio.Task[Any], Suspended]] = {}
+        #: For each pass that has more than may run: runs out when none has ended for long.
+        self._full: dict[GraphTask, asyncio.TimerHandle] = {}
 
     def launch(self, engine: Engine, task: GraphTask) -> None:
         """Begin what suspended nodes of a pass wait for, as far as the limit allows."""
@@ -59,6 +64,24 @@ class CoroutineNodes:
             running[waiting] = suspended
             del task.suspended[0]
             engine.tell(task, f"awaits {suspended.node.name()}")
+        if task.suspended and task not in self._full:
+            self._full[task] = engine.loop.call_later(STALLED, self._warn, task)
+
+    def go_on(self, engine: Engine) -> None:
+        """Have passes begin what a new limit allows."""
+        for task in tuple(self._running):
+            self._moves(task)
+            engine.hurry(task)
+
+    def _warn(self, task: GraphTask) -> None:
+        del self._full[task]
+        warn_of_stall(task, self.limit)
+
+    def _moves(self, task: GraphTask) -> None:
+        """Something has ended: a pass does not stand still."""
+        timer = self._full.pop(task, None)
+        if timer is not None:
+            timer.cancel()
 
     def is_one_of(self, task: GraphTask) -> bool:
         """Whether the current asyncio task is a coroutine node of a pass."""
@@ -71,6 +94,7 @@ class CoroutineNodes:
         """Report for a coroutine node; it may have been cancelled before it began."""
         running = self._running.get(task, {})
         known = running.pop(waiting, None) is not None
+        self._moves(task)
         if known and not running:
             del self._running[task]
         if waiting.cancelled():
@@ -100,6 +124,7 @@ class CoroutineNodes:
     def stop(self, engine: Engine, task: GraphTask) -> None:
         """Cancel the coroutine nodes of a pass, once."""
         running = self._running.pop(task, None)
+        self._moves(task)
         if not running:
             return
         for waiting in running:
@@ -150,3 +175,15 @@ def discard(suspended: Suspended) -> None:
     end = getattr(waiting, "close", None) or getattr(waiting, "cancel", None)
     if end is not None:
         end()
+
+
+def warn_of_stall(task: GraphTask, limit: int) -> None:
+    """Say that a pass may wait for ever."""
+    warnings.warn(
+        f"{limit} coroutine nodes or hooks of the pass started at {task.freed} have waited for "
+        f"{STALLED} s, and none has ended: {len(task.suspended)} more begin only when one does. If "
+        f"they wait for these, they wait for ever: await the pass on a loop with a higher "
+        f"asyncgrad.engine().limit(coroutine_nodes=)",
+        RuntimeWarning,
+        stacklevel=1,
+    )

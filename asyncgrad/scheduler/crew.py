@@ -78,22 +78,31 @@ class _Job:
 class Crew:
     """Those who help with one segment of a pass."""
 
-    def __init__(self, threads: Threads, urgency: Urgency) -> None:
+    def __init__(self, threads: Threads, urgency: Urgency, suspended: int) -> None:
         """Nobody helps yet.
 
         Args:
             threads: who may.
             urgency: that of the pass.
+            suspended: how many of its nodes the loop knows of that have no room to wait.
         """
         self._threads = threads
         self._urgency = urgency
+        self._suspended = suspended
         #: What the expensive nodes cost that the owner has run, in nanoseconds.
         self.spent = 0
         self.splits = blas.single()
         self._lent: deque[_Job] = deque()
 
-    def gives_way(self, cost: int) -> bool:
-        """Whether the owner is to leave its thread to another before a node of this cost."""
+    def gives_way(self, cost: int, suspended: int) -> bool:
+        """Whether the owner is to leave its thread to the loop or another pass before a node.
+
+        Args:
+            cost: the node's.
+            suspended: how many nodes of the pass have to be awaited, which the loop alone can do.
+        """
+        if suspended > self._suspended:
+            return True
         waiting = self._threads.most_urgent()
         if waiting is not None and self.spent:
             theirs, ours = waiting[:2], self._urgency[:2]

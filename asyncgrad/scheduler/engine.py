@@ -17,7 +17,7 @@ from operator import index
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING
+from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
 from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
@@ -185,6 +185,7 @@ class Engine:
         self.nodes.limit = coroutine_nodes
         self.nodes.grace = grace
         self.admission.let_in(self)
+        self.nodes.go_on(self)
 
     # -- passes ---------------------------------------------------------
 
@@ -240,9 +241,9 @@ class Engine:
         self.nodes.stop(self, task)
         if not task.ending:
             self.away.recall(task)
-        self._hurry(task)
+        self.hurry(task)
 
-    def _hurry(self, task: GraphTask) -> None:
+    def hurry(self, task: GraphTask) -> None:
         """Have the reports in a pass's inbox read, unless its owner is about to."""
         if task not in self.away.tasks and not task.running:
             task.drain()
@@ -365,10 +366,10 @@ class Engine:
             self._complete(task)
             return
         task.drain()
-        if error is not None or task.state is not RUNNING:
-            self._after(task, task.outcome())
-        else:
-            self._after(task, outcome)
+        if outcome is WAITING or task.state is not RUNNING:
+            # What it waited for may have come while it was on its way here.
+            outcome = task.outcome()
+        self._after(task, outcome)
 
     # -- coroutine nodes ---------------------------------------------------------
 
@@ -381,7 +382,7 @@ class Engine:
         task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
         # The error's traceback will hold this frame.
         del suspended, ended, node, evaluation
-        self._hurry(task)
+        self.hurry(task)
 
     # -- ending ---------------------------------------------------------
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from asyncio.events import _get_running_loop
-from collections import deque
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX, Timer
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from asyncgrad.core.states import FINISHED, RUNNING
 from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError
 from asyncgrad.scheduler import stack
-from asyncgrad.scheduler.coroutines import LIMIT, discard, wait_for_node
+from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard, wait_for_node, warn_of_stall
 from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.portal import OnPortal
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from asyncgrad.core.graph_task import GraphTask
+    from asyncgrad.core.states import Suspended
 
 #: More nanoseconds than any pass costs.
 _UNLIMITED = 2**62
@@ -79,8 +81,9 @@ def _run(task: GraphTask) -> Any:
 def _go_on(task: GraphTask) -> None:
     """Run a pass until nothing is left of it, with what needs more than one go."""
     timer = None
-    #: The coroutine nodes that run on the portal's loop, the first to be waited for next.
-    started: deque[OnPortal] = deque()
+    #: What runs of it on the portal's loop, and what has ended there.
+    started: dict[OnPortal, Suspended] = {}
+    ended: SimpleQueue[OnPortal] = SimpleQueue()
     if task.deadline is not None:
         left = min(max(0.0, time_left(task)), TIMEOUT_MAX)
         timer = Timer(left, _expire, (task, started))
@@ -92,7 +95,7 @@ def _go_on(task: GraphTask) -> None:
                 timer.start()
             task.start()
             while task.run(_UNLIMITED) is not FINISHED:
-                _await_nodes(task, started)
+                _await_nodes(task, started, ended)
         finally:
             unhush(token)
             del token
@@ -104,7 +107,7 @@ def _go_on(task: GraphTask) -> None:
         break
 
 
-def _expire(task: GraphTask, started: deque[OnPortal]) -> None:
+def _expire(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
     """The deadline has passed; called in a thread of its own."""
     # In this order: who starts a node looks into the inbox afterwards.
     task.inbox.append(partial(task.fail, deadline_error(task)))
@@ -112,9 +115,13 @@ def _expire(task: GraphTask, started: deque[OnPortal]) -> None:
         running.cancel()
 
 
-def _await_nodes(task: GraphTask, started: deque[OnPortal]) -> None:
-    """Wait for coroutine nodes, on the portal's loop."""
-    waiting, task.suspended = task.suspended, []
+def _await_nodes(
+    task: GraphTask, started: dict[OnPortal, Suspended], ended: SimpleQueue[OnPortal]
+) -> None:
+    """Have coroutine nodes run on the portal's loop until one has ended, and go on with that.
+
+    Where the pass is over, all are cancelled and waited for.
+    """
     if _get_running_loop() is not None:
         task.fail(
             AutogradError(
@@ -122,45 +129,46 @@ def _await_nodes(task: GraphTask, started: deque[OnPortal]) -> None:
                 "which could only run on that loop: use await"
             )
         )
-    if task.state is not RUNNING:
-        for suspended in waiting:
-            discard(suspended)
-            task.resume(suspended.node, suspended.evaluation, None, None)
-        return
-    for place, suspended in enumerate(waiting):
-        node, evaluation, _ = suspended
-        if task.state is RUNNING:
-            for following in waiting[place + len(started) : place + LIMIT]:
-                started.append(OnPortal(wait_for_node(following.waiting), _context_of(task)))
-        _cancel_if_over(task, started)
-        if not started:
-            discard(suspended)
-            task.resume(node, evaluation, None, None)
-            continue
-        running = started[0]
+    while task.state is RUNNING and task.suspended and len(started) < LIMIT:
+        # It leaves the list last: an interrupt that comes in between must not lose it.
+        suspended = task.suspended[0]
+        running = OnPortal(wait_for_node(suspended.waiting), _context_of(task), ended.put)
+        started[running] = suspended
+        del task.suspended[0]
+    task.drain()
+    if task.state is RUNNING:
         try:
-            result, error = running.result()
+            over = [_first_of(ended, task)]
         except BaseException as interrupt:
             # This thread is interrupted.
-            running.end()
-            result, error = None, interrupt
-        started.popleft()
+            task.fail(interrupt)
         task.drain()
+    if task.state is not RUNNING:
+        over = list(started)
+        for running in over:
+            running.cancel()
+        while task.suspended:
+            suspended = task.suspended.pop()
+            discard(suspended)
+            task.resume(suspended.node, suspended.evaluation, None, None)
+    for running in over:
+        result, error = running.result()
         if running.cancelled and isinstance(error, CancelledError):
             # As it was told to.
             error = None
-        task.resume(node, evaluation, result, error)
+        suspended = started.pop(running)
+        task.resume(suspended.node, suspended.evaluation, result, error)
         # The error's traceback leads to this frame.
-        del running, error
-        _cancel_if_over(task, started)
+        del running, result, error
 
 
-def _cancel_if_over(task: GraphTask, started: deque[OnPortal]) -> None:
-    """Cancel the coroutines of a pass that has failed."""
-    task.drain()
-    if task.state is not RUNNING:
-        for running in started:
-            running.cancel()
+def _first_of(ended: SimpleQueue[OnPortal], task: GraphTask) -> OnPortal:
+    """Wait for the first that ends."""
+    if task.suspended:
+        with suppress(Empty):
+            return ended.get(timeout=STALLED)
+        warn_of_stall(task, LIMIT)
+    return ended.get()
 
 
 def _context_of(task: GraphTask) -> Context:

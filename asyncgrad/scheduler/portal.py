@@ -14,7 +14,7 @@ from asyncgrad.scheduler.coroutines import GRACE
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from contextvars import Context
 
 _portal: list[Any] = []
@@ -40,12 +40,24 @@ class OnPortal:
     It is cancelled as any asyncio task is, once: its clean-up may await.
     """
 
-    __slots__ = ("_loop", "_outcome", "_patience", "_task", "cancelled")
+    __slots__ = ("_ended", "_loop", "_outcome", "_patience", "_task", "cancelled")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> None:
-        """Begin."""
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        context: Context,
+        ended: Callable[[OnPortal], None] | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            coroutine: what runs.
+            context: what it runs in.
+            ended: told, on the portal's thread, that there is a result.
+        """
         #: Somebody has asked it to end.
         self.cancelled = False
+        self._ended = ended
         self._outcome: Future[tuple[Any, BaseException | None]] = Future()
         self._loop: AbstractEventLoop | None = None
         self._task: Task[Any] | None = None
@@ -75,6 +87,8 @@ class OnPortal:
     def _tell(self, result: Any, error: BaseException | None) -> None:
         if not self._outcome.done():
             self._outcome.set_result((result, error))
+            if self._ended is not None:
+                self._ended(self)
 
     def result(self) -> tuple[Any, BaseException | None]:
         """What the coroutine returned and what it raised, once; blocks until then."""

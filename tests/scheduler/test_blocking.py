@@ -318,11 +318,11 @@ class TestCoroutineNodesWithoutALoop:
         x = leaf()
         ended: list[int] = []
         waits, interrupted = threading.Event(), threading.Event()
-        result = inline.OnPortal.result
+        first_of = inline._first_of
 
-        def noting(running: Any) -> Any:
+        def noting(*facts: Any) -> Any:
             waits.set()
-            return result(running)
+            return first_of(*facts)
 
         def interrupt(*facts: Any) -> None:
             if not interrupted.is_set():
@@ -342,7 +342,7 @@ class TestCoroutineNodesWithoutALoop:
             finally:
                 ended.append(1)
 
-        monkeypatch.setattr(inline.OnPortal, "result", noting)
+        monkeypatch.setattr(inline, "_first_of", noting)
         found = signal.signal(signal.SIGINT, interrupt)
         try:
             with pytest.raises(KeyboardInterrupt):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import asyncgrad as ag
 from asyncgrad.core.commit import _committing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 #: More elements than are added to leaves on the loop.
 LARGE = 60_000
@@ -80,6 +81,26 @@ async def check_after(task: asyncio.Task[None], x: ag.Tensor, y: ag.Tensor) -> b
     return cancelled
 
 
+@asynccontextmanager
+async def busy_threads() -> AsyncIterator[None]:
+    """All threads have something else to do, until the end."""
+    entered: list[int] = []
+    go_on = threading.Event()
+
+    def block() -> None:
+        entered.append(1)
+        go_on.wait(30)
+
+    blockers = [asyncio.create_task(ag.offload(block)) for _ in ag.engine().away.threads._members]
+    # Each has taken its job: one that is about to would rather take one with a deadline.
+    await until(lambda: len(entered) == len(blockers))
+    try:
+        yield
+    finally:
+        go_on.set()
+        await asyncio.gather(*blockers)
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("size", [3, LARGE], ids=["small", "committed in a thread"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,13 +154,9 @@ async def test_cancelled_while_a_thread_commits() -> None:
 async def test_ended_while_the_commit_waits_for_a_thread(size: int, how: str) -> None:
     """It has not begun: the threads have other things to do."""
     x, y = leaves(size)
-    loop = asyncio.get_running_loop()
     engine = ag.engine()
-    may_end = threading.Event()
-    started = [asyncio.create_task(ag.offload(may_end.wait)) for _ in engine.away.threads._members]
-    await until(lambda: len(engine.away.threads._busy) == len(started))
-    deadline = loop.time() + 0.01 if how == "deadline" else None
-    try:
+    async with busy_threads():
+        deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
         with _committing:
             future = (x + y).sum().backward(deadline=deadline)
             await until(lambda: engine.away.tasks or future.done())
@@ -147,13 +164,10 @@ async def test_ended_while_the_commit_waits_for_a_thread(size: int, how: str) ->
                 assert future.cancel()
             # The pass ends now, and not when a thread is free.
             await asyncio.wait([future], timeout=10)
-    finally:
-        may_end.set()
     with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
         await future
     assert x.grad is None
     assert y.grad is None
-    await asyncio.gather(*started)
     await assert_nothing_runs()
 
 
@@ -163,26 +177,16 @@ async def test_a_pass_that_waits_for_a_thread_need_not_get_one_to_end(how: str) 
     """What others do in the threads is none of its business."""
     x, y = leaves()
     engine = ag.engine()
-    go_on = threading.Event()
-    entered: list[int] = []
     ran: list[int] = []
-
-    def block() -> None:
-        entered.append(1)
-        go_on.wait(30)
-
-    blockers = [asyncio.create_task(ag.offload(block)) for _ in engine.away.threads._members]
-    await until(lambda: len(entered) == len(blockers))
-    loss = (chain(x, 2, lambda: ran.append(1), HEAVY) + y).sum()
-    deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
-    future = loss.backward(deadline=deadline)
-    if how == "cancelled":
-        assert future.cancel()
-    with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
-        await future
-    assert engine.away.tasks == {}
-    go_on.set()
-    await asyncio.gather(*blockers)
+    async with busy_threads():
+        loss = (chain(x, 2, lambda: ran.append(1), HEAVY) + y).sum()
+        deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
+        future = loss.backward(deadline=deadline)
+        if how == "cancelled":
+            assert future.cancel()
+        with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
+            await future
+        assert engine.away.tasks == {}
     assert await ag.offload(int) == 0
     assert ran == []
     assert x.grad is None

@@ -98,8 +98,8 @@ def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
         return
     with np.errstate(all="ignore"):
         for gradient in gradients:
-            gradient._metadata.device.launching(operator.imul)(gradient._array, factor)
             bump_version(gradient)
+            gradient._metadata.device.launching(operator.imul)(gradient._array, factor)
 
 
 def _scale_unseen(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
@@ -109,8 +109,8 @@ def _scale_unseen(gradients: Iterable[Any], max_norm: float, total_norm: Any) ->
     for gradient in gradients:
         place = gradient._metadata.device
         here = factor if place is home else moved(factor, home, place)
-        place.launching(operator.imul)(gradient._array, here)
         bump_version(gradient)
+        place.launching(operator.imul)(gradient._array, here)
 
 
 def _bounded(xp: Any, max_norm: float, total: Any) -> Any:
@@ -162,5 +162,5 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     bound = float(clip_value)
     for gradient in _gradients(parameters):
         clip = gradient._metadata.device.launching(np.clip)
-        clip(gradient._array, -bound, bound, out=gradient._array)
         bump_version(gradient)
+        clip(gradient._array, -bound, bound, out=gradient._array)

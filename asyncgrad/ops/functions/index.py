@@ -402,8 +402,8 @@ def _put_into(
         return in_place.copy(tensor, put(R.clone(tensor), value, arrays), name)
     recorded = current().grad and (requires_grad(tensor) or requires_grad(value))
     in_place.check_change(tensor, name, recorded=recorded)
-    node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
     bump_version(tensor)
+    node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
     if recorded:
         known = name.strip("_") if name != "__setitem__" else "index_put"
         called = known.title().replace("_", "") + "Backward0"
@@ -969,10 +969,10 @@ def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> No
     """Shorten the rows that are longer than `max_norm`, in place and outside of the graph."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
     metadata = weight._metadata
+    bump_version(weight)
     metadata.device.launching(_shortened)(
         metadata.F.xp, weight._array, numbers, max_norm, norm_type
     )
-    bump_version(weight)
 
 
 def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: float) -> None:

@@ -314,6 +314,6 @@ def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float)
 def _move(running: Any, batch: Any, momentum: float, share: float | None = None) -> None:
     """Bring a running moment nearer to the batch's, in place."""
     array = running._array
+    bump_version(running)
     array *= 1 - momentum
     array += (momentum if share is None else share) * batch
-    bump_version(running)

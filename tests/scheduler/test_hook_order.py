@@ -1,0 +1,86 @@
+"""The user's code runs in the order of a pass without threads, whoever computes the rest."""
+
+from __future__ import annotations
+
+import random
+import threading
+from copy import copy
+from typing import Any
+
+import pytest
+from passes import HEAVY, calls, leaf
+
+import asyncgrad as ag
+
+pytestmark = pytest.mark.asyncio
+
+
+def program(seed: int, log: list[tuple[str, int]]) -> ag.Tensor:
+    """A random graph of cheap and expensive nodes, with hooks of every kind and nodes of a user."""
+    rng = random.Random(seed)
+    values = [leaf(), leaf()]
+    for x, name in zip(values, (0, 1), strict=True):
+        x.register_hook(lambda gradient, name=name: log.append(("leaf", name)))
+        x.register_post_accumulate_grad_hook(lambda x, name=name: log.append(("added", name)))
+    for place in range(14):
+        a, b = rng.choice(values), rng.choice(values)
+        kind = rng.randrange(5)
+        value = (a + b, a * b, ag.tanh(a), a * 2.0, None)[kind]
+        if value is None:
+            value = calls(a, lambda place=place: log.append(("node", place)))
+        if rng.random() < 0.5:
+            value.grad_fn.cost = HEAVY
+        hook = rng.random()
+        if hook < 0.3:
+            value.register_hook(lambda gradient, place=place: log.append(("tensor", place)))
+        elif hook < 0.4:
+            value.grad_fn.register_prehook(lambda *_, place=place: log.append(("before", place)))
+        elif hook < 0.5:
+            value.grad_fn.register_hook(lambda *_, place=place: log.append(("behind", place)))
+        values.append(value)
+    loss = values[-1].sum()
+    for value in values[-4:-1]:
+        loss = loss + value.sum()
+    return loss
+
+
+async def test_random_programs_run_their_hooks_in_one_order() -> None:
+    for seed in range(150):
+        expected: list[tuple[str, int]] = []
+        with ag.blocking():
+            program(seed, expected).backward()
+        for _ in range(2):
+            found: list[tuple[str, int]] = []
+            await program(seed, found).backward()
+            assert found == expected, seed
+
+
+async def test_a_hook_waits_for_what_a_helper_has_that_comes_before_it() -> None:
+    """The hook's node is ready while another thread still computes a younger one."""
+    order: list[str] = []
+    x = leaf()
+    old = x * 2.0
+    old.register_hook(lambda gradient: order.append("old"))
+    lent = x * 3.0
+    lent.register_hook(lambda gradient: order.append("young"))
+    young, owned = ag.tanh(lent), ag.tanh(x * 5.0)
+    hooked = threading.Event()
+    for value in (young, owned):
+        value.grad_fn.cost = HEAVY
+    old.register_hook(lambda gradient: hooked.set())
+    hold(young, lambda: hooked.wait(0.05))
+    await (old + young + owned).sum().backward()
+    assert order == ["young", "old"]
+
+
+def hold(value: ag.Tensor, wait: Any) -> None:
+    """Have the rule of a tensor's node wait first."""
+    node = value.grad_fn
+    rule = node.rule = copy(node.rule)
+    run = rule.run
+
+    def waiting(*facts: Any) -> Any:
+        wait()
+        return run(*facts)
+
+    rule.run = waiting
