@@ -151,9 +151,9 @@ class Module(Hooked):
                     continue
                 with no_grad():
                     grad = parameter.grad
-                    parameter.data = fn(parameter.data)
+                    parameter.data = fn(parameter)
                     if grad is not None:
-                        grad.data = fn(grad.data)
+                        grad.data = fn(grad)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     module._buffers[name] = fn(buffer)

@@ -345,9 +345,7 @@ class Optimizer(Hooked):
         for number, values in state_dict["state"].items():
             if number in parameters:
                 parameter = parameters[number]
-                state[parameter] = {
-                    key: copied_beside(key, value, parameter) for key, value in values.items()
-                }
+                state[parameter] = copied_beside("", values, parameter)
             else:
                 state[number] = values
         self.state = state

@@ -28,16 +28,21 @@ def zeros_like(parameter: Any) -> Any:
 
 
 def copied_beside(key: str, value: Any, parameter: Any) -> Any:
-    """A value of a loaded state, with the parameter's dtype and beside it.
+    """A value of a loaded state, beside the parameter, and with its dtype if that is a real one.
 
-    The count of steps keeps its dtype, and is on the host: nobody has to wait for it.
+    Complex parameters have state of both kinds. The count of steps keeps its dtype, and is on the
+    host: nobody has to wait for it.
     """
+    if isinstance(value, (list, tuple)):
+        return type(value)(copied_beside(key, part, parameter) for part in value)
+    if isinstance(value, dict):
+        return {name: copied_beside(name, part, parameter) for name, part in value.items()}
     if not isinstance(value, Variable):
         return value
     place, dtype = parameter._metadata.device, parameter._metadata.dtype
     if key == "step":
         place = CPU
-    if key == "step" or category(dtype) < 2:
+    if key == "step" or category(dtype) != 2:
         dtype = value._metadata.dtype
     with no_grad():
         return to(value, place, dtype, copy=True)
