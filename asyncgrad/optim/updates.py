@@ -170,6 +170,30 @@ def check_option(name: str, value: Any, *, below: float | None = None) -> None:
         raise ValueError(f"Invalid {name}: {value}")
 
 
+def check_bound(name: str, value: Any, *, least: float = 0) -> None:
+    """Raise unless an option is at least so great.
+
+    Raises:
+        ValueError: with PyTorch's words.
+    """
+    if isinstance(value, Variable) and value._metadata.size != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    if not value >= least:
+        raise ValueError(f"{name} should be >= {least} but is: {value}")
+
+
+def refuse_complex(name: str, parameter: Any) -> None:
+    """Raise if a parameter is complex, which the optimiser can't update.
+
+    Raises:
+        RuntimeError: with PyTorch's words.
+    """
+    if parameter._metadata.is_complex:
+        raise RuntimeError(
+            f"{name} does not support complex parameters. Give them to another optimizer, as Adam."
+        )
+
+
 def check_betas(betas: Any) -> None:
     """Raise unless they are two numbers, or two tensors of one element, within [0, 1).
 
