@@ -74,9 +74,9 @@ class Adafactor(Optimizer):
         if not state:
             state["step"] = new_step()
             shape = gradient.shape
-            kept = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
-            for name, shape in (kept if factored else {"variance": shape}).items():
-                array = parameter._metadata.F.xp.zeros(shape, gradient.dtype)
+            sizes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
+            for name, size in (sizes if factored else {"variance": shape}).items():
+                array = parameter._metadata.F.xp.zeros(size, gradient.dtype)
                 state[name] = wrap(array, metadata_of(array, parameter._metadata.device))
         step = count_step(state)
         p, g = self._values(parameter), gradient
