@@ -1,6 +1,6 @@
 """PyTorch's `torch.nn`, thin."""
 
-from asyncgrad.nn import functional, init, utils
+from asyncgrad.nn import functional, init, modules, utils
 from asyncgrad.nn.activation import (
     ELU,
     GELU,
@@ -15,6 +15,7 @@ from asyncgrad.nn.activation import (
     Tanh,
 )
 from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
+from asyncgrad.nn.alone import DataParallel, SyncBatchNorm
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from asyncgrad.nn.containers import ModuleDict, ModuleList, Sequential
@@ -142,7 +143,7 @@ from asyncgrad.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.nn.parameter_containers import ParameterDict, ParameterList
 from asyncgrad.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -193,6 +194,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -210,6 +212,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -306,6 +309,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",
@@ -328,5 +332,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "modules",
     "utils",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.hooked import HOOKS, Hooked
-from asyncgrad.nn.hooks import HookedCall, registered_anew
+from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
@@ -71,6 +71,7 @@ class Module(Hooked):
                 or own["_forward_pre_hooks"]
                 or own["_backward_hooks"]
                 or own["_backward_pre_hooks"]
+                or EVERYWHERE
             )
         except KeyError as error:
             raise AttributeError(
