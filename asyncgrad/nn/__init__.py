@@ -1,6 +1,6 @@
 """PyTorch's `torch.nn`, thin."""
 
-from asyncgrad.nn import functional, init, utils
+from asyncgrad.nn import functional, init, modules, utils
 from asyncgrad.nn.activation import (
     ELU,
     GELU,
@@ -15,6 +15,7 @@ from asyncgrad.nn.activation import (
     Tanh,
 )
 from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
+from asyncgrad.nn.alone import DataParallel, SyncBatchNorm
 from asyncgrad.nn.attention import MultiheadAttention
 from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from asyncgrad.nn.containers import ModuleDict, ModuleList, Sequential
@@ -61,6 +62,7 @@ from asyncgrad.nn.images import (
     Fold,
     LPPool1d,
     LPPool2d,
+    LPPool3d,
     Unfold,
     Upsample,
     UpsamplingBilinear2d,
@@ -141,7 +143,7 @@ from asyncgrad.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.nn.parameter_containers import ParameterDict, ParameterList
 from asyncgrad.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -153,6 +155,8 @@ from asyncgrad.nn.pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -190,6 +194,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -207,6 +212,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -216,6 +222,8 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
@@ -233,6 +241,7 @@ __all__ = [
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
+    "LPPool3d",
     "LSTMCell",
     "LayerNorm",
     "LazyBatchNorm1d",
@@ -300,6 +309,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",
@@ -322,5 +332,6 @@ __all__ = [
     "ZeroPad3d",
     "functional",
     "init",
+    "modules",
     "utils",
 ]

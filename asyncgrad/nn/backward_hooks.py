@@ -41,11 +41,11 @@ class Passage(Identity):
 class BackwardHooks:
     """The hooks of one call of a module."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
         """Keep the hooks that are registered now."""
         self._module = module
-        self._before = tuple(module._backward_pre_hooks.values())
-        self._after = tuple(module._backward_hooks.values())
+        self._before = before
+        self._after = after
         self._inputs: _Places = (0, ())
         #: What the tensors among the inputs are like, at their places.
         self._facts: tuple[Any, ...] = ()

@@ -86,6 +86,7 @@ from asyncgrad.ops.functions.patches import (
     local_response_norm,
     lp_pool1d,
     lp_pool2d,
+    lp_pool3d,
     unfold,
 )
 from asyncgrad.ops.functions.pooling import (
@@ -98,6 +99,8 @@ from asyncgrad.ops.functions.pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
+    fractional_max_pool2d,
+    fractional_max_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
@@ -158,6 +161,8 @@ __all__ = [
     "embedding_bag",
     "feature_alpha_dropout",
     "fold",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
     "gaussian_nll_loss",
     "gelu",
     "glu",
@@ -183,6 +188,7 @@ __all__ = [
     "logsigmoid",
     "lp_pool1d",
     "lp_pool2d",
+    "lp_pool3d",
     "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",

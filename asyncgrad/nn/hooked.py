@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.nn.hooks import ForwardHook, register
+from asyncgrad.nn.hooks import ForwardHook, on_node, register
 from asyncgrad.nn.members import Members
 
 if TYPE_CHECKING:
@@ -62,6 +62,20 @@ class Hooked(Members):
         """
         entry = ForwardHook(hook, with_kwargs, always_call)
         return register(self._forward_hooks, entry, prepend=prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call a function with the gradients of the module's last node, which PyTorch discourages.
+
+        See `register_full_backward_hook`, which knows the module's arguments.
+
+        Args:
+            hook: of the module, the gradients of the node's inputs and those of its outputs; what
+                it returns takes the place of the inputs' gradients.
+
+        Raises:
+            RuntimeError: if the module has full backward hooks.
+        """
+        return register(self._forward_hooks, on_node(self, hook))  # type: ignore[arg-type]
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.hooks import RemovableHandle
+from asyncgrad.core.variable import Variable
 from asyncgrad.nn.backward_hooks import BackwardHooks
 from asyncgrad.records import NamedTuple
 
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.hooks import Hooks
     from asyncgrad.nn.module import Module
+
+#: What PyTorch has in `torch.nn.modules.module`.
+__all__ = [
+    "register_module_backward_hook",
+    "register_module_forward_hook",
+    "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+]
 
 
 class ForwardHook(NamedTuple):
@@ -42,6 +53,77 @@ def registered_anew(hooks: Hooks) -> Hooks:
     return renewed
 
 
+class _OnNode:
+    """A hook after `forward` that hangs another one on the node that has made the output."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self._hook = hook
+
+    def __call__(self, module: Module, args: Any, output: Any) -> None:
+        """Hang it there."""
+        while not isinstance(output, Variable):
+            output = next(iter(output.values())) if isinstance(output, dict) else output[0]
+        node = output.grad_fn  # type: ignore[attr-defined]
+        if node is not None:
+            node.register_hook(partial(self._hook, module))
+
+
+def on_node(module: Module | None, hook: Callable[..., Any]) -> ForwardHook:
+    """A hook on the gradients of a module's last node, as PyTorch had them first.
+
+    Raises:
+        RuntimeError: if the module has hooks on its own gradients.
+    """
+    if module is not None and module._backward_hooks:
+        raise RuntimeError(
+            "Cannot use both regular backward hooks and full backward hooks on a single Module. "
+            "Please use only one of them."
+        )
+    return ForwardHook(_OnNode(hook), with_kwargs=False)
+
+
+# -- hooks of all modules -------------------------------------------------------------------------
+
+#: By keys: the table of a module's hooks that it goes before, and the hook.
+EVERYWHERE: Hooks = {}
+
+
+def hooks_of(module: Module, table: str) -> dict[Any, Any]:
+    """The hooks of all modules and then those of one, by their keys."""
+    own: dict[Any, Any] = getattr(module, table)
+    if not EVERYWHERE:
+        return dict(own)
+    return {key: hook for key, (where, hook) in EVERYWHERE.items() if where == table} | own
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call a function before each module's `forward`: see `Module.register_forward_pre_hook`."""
+    return RemovableHandle(EVERYWHERE, ("_forward_pre_hooks", ForwardHook(hook, False)))
+
+
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    """Call a function after each module's `forward`: see `Module.register_forward_hook`."""
+    entry = ForwardHook(hook, with_kwargs, always_call)
+    return RemovableHandle(EVERYWHERE, ("_forward_hooks", entry))
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """The same for gradients: see `Module.register_full_backward_pre_hook`."""
+    return RemovableHandle(EVERYWHERE, ("_backward_pre_hooks", hook))
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """The same for gradients: see `Module.register_full_backward_hook`."""
+    return RemovableHandle(EVERYWHERE, ("_backward_hooks", hook))
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """The same for gradients of each module's last node, which PyTorch discourages."""
+    return RemovableHandle(EVERYWHERE, ("_forward_hooks", on_node(None, hook)))
+
+
 class HookedCall:
     """One call of a module that has hooks."""
 
@@ -59,10 +141,14 @@ class HookedCall:
     def run(self) -> Any:
         """Compute; where `forward` is a coroutine function, a coroutine that does."""
         try:
-            for hook in tuple(self._module._forward_pre_hooks.values()):
+            for hook in hooks_of(self._module, "_forward_pre_hooks").values():
                 self._before(hook)
-            if self._module._backward_hooks or self._module._backward_pre_hooks:
-                self._backward = BackwardHooks(self._module)
+            before, after = (
+                tuple(hooks_of(self._module, table).values())
+                for table in ("_backward_pre_hooks", "_backward_hooks")
+            )
+            if before or after:
+                self._backward = BackwardHooks(self._module, before, after)
                 self._args = self._backward.around_inputs(self._args)
             output = self._module.forward(*self._args, **self._kwargs)
             return self._wait(output) if inspect.iscoroutine(output) else self._after(output)
@@ -96,7 +182,7 @@ class HookedCall:
 
     def _after(self, output: Any) -> Any:
         """The output as the hooks leave it."""
-        for key, hook in tuple(self._module._forward_hooks.items()):
+        for key, hook in hooks_of(self._module, "_forward_hooks").items():
             self._called.add(key)
             result = self._call(hook, output)
             output = output if result is None else result
@@ -104,7 +190,7 @@ class HookedCall:
 
     def _failed(self) -> None:
         """After an error: call the hooks that want to be called in any case."""
-        for key, hook in tuple(self._module._forward_hooks.items()):
+        for key, hook in hooks_of(self._module, "_forward_hooks").items():
             if hook.always_call and key not in self._called:
                 self._called.add(key)
                 self._call(hook, None)

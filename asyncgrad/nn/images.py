@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Upsample(Module):
@@ -185,6 +188,8 @@ class _LPPool(Module):
         ceil_mode: the last windows may reach beyond the end.
     """
 
+    _function: Callable[..., Any]
+
     def __init__(
         self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> None:
@@ -193,6 +198,12 @@ class _LPPool(Module):
         self.kernel_size = kernel_size
         self.stride = stride
         self.ceil_mode = ceil_mode
+
+    def forward(self, input: Any) -> Any:
+        """The norms of an input of shape (n, channels, *image), or without n."""
+        return type(self)._function(
+            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        )
 
     def extra_repr(self) -> str:
         """The options."""
@@ -205,18 +216,16 @@ class _LPPool(Module):
 class LPPool1d(_LPPool):
     """The p-norm of each window of a line."""
 
-    def forward(self, input: Any) -> Any:
-        """The norms of an input of shape (n, channels, length), or without n."""
-        return F.lp_pool1d(
-            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        )
+    _function = F.lp_pool1d
 
 
 class LPPool2d(_LPPool):
     """The p-norm of each window of an image."""
 
-    def forward(self, input: Any) -> Any:
-        """The norms of an input of shape (n, channels, rows, columns), or without n."""
-        return F.lp_pool2d(
-            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        )
+    _function = F.lp_pool2d
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of a volume."""
+
+    _function = F.lp_pool3d

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.nn.parameter import Parameter
+from asyncgrad.nn.parameter import Buffer, Parameter
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ class Members:
                 )
             self._forget(name, "_modules")
             own["_modules"][name] = value
+        elif isinstance(value, Buffer):
+            self._forget(name, "_buffers")
+            self.register_buffer(name, value, value.persistent)
         else:
             for table, kind, role, wanted in _REPLACEABLE:
                 if name in own.get(table, ()):

@@ -9,7 +9,7 @@ import numpy as np
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
 from asyncgrad.nn.hooked import HOOKS, Hooked
-from asyncgrad.nn.hooks import HookedCall, registered_anew
+from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
@@ -71,6 +71,7 @@ class Module(Hooked):
                 or own["_forward_pre_hooks"]
                 or own["_backward_hooks"]
                 or own["_backward_pre_hooks"]
+                or EVERYWHERE
             )
         except KeyError as error:
             raise AttributeError(
@@ -151,9 +152,9 @@ class Module(Hooked):
                     continue
                 with no_grad():
                     grad = parameter.grad
-                    parameter.data = fn(parameter.data)
+                    parameter.data = fn(parameter)
                     if grad is not None:
-                        grad.data = fn(grad.data)
+                        grad.data = fn(grad)
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     module._buffers[name] = fn(buffer)

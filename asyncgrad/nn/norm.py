@@ -17,7 +17,7 @@ class _BatchNorm(Module):
 
     #: Version 2 counts the batches.
     _version = 2
-    #: The numbers of axes that an input may have.
+    #: The numbers of axes that an input may have; any if there is none.
     _axes: tuple[int, ...] = ()
 
     def __init__(
@@ -70,7 +70,7 @@ class _BatchNorm(Module):
 
     def forward(self, input: Any) -> Any:
         """The input, normalised for each feature."""
-        if input.ndim not in self._axes:
+        if self._axes and input.ndim not in self._axes:
             raise ValueError(
                 f"expected {' or '.join(f'{axes}D' for axes in self._axes)} input (got "
                 f"{input.ndim}D input)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_inference, requires_grad
@@ -89,6 +89,39 @@ class Parameter(Tensor):
         where = () if device is CPU else (device,)
         made = type(self), on_host(self), requires_grad(self), *where
         return _rebuild, made, vars(self) or None
+
+
+class Buffer(Tensor):
+    """A tensor that a module lists among its buffers when it is assigned as an attribute.
+
+    Args:
+        data: a tensor whose memory the buffer shares; an empty one if None.
+        persistent: it is part of the module's state dict.
+
+    Raises:
+        TypeError: if `data` is no tensor.
+    """
+
+    __slots__ = ("persistent",)
+
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
+        """Share the data's memory and version counter, but not its history."""
+        if data is None:
+            data = zeros(0)
+        if not isinstance(data, Variable):
+            raise TypeError(
+                f"cannot create a Buffer from {type(data).__name__}: a Tensor is needed. Make one "
+                f"with asyncgrad.tensor() or asyncgrad.from_numpy()."
+            )
+        self = super().__new__(cls)
+        source = data.detach()
+        for name in ("_array", "_metadata", "_edge", "_counter", "_autograd"):
+            setattr(self, name, getattr(source, name))
+        self.persistent = persistent
+        self.requires_grad_(requires_grad(data))
+        return self
 
 
 def _rebuild(

@@ -337,3 +337,72 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """
 
     _function = F.adaptive_max_pool3d
+
+
+class _FractionalMaxPool(Module):
+    """The greatest elements of windows that are moved by random steps."""
+
+    _function: Callable[..., Any]
+    _ndim: int
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> None:
+        super().__init__()
+        ndim = self._ndim
+        self.kernel_size = for_each(kernel_size, ndim)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else for_each(output_size, ndim)
+        self.output_ratio = None if output_ratio is None else for_each(output_ratio, ndim)
+        if ndim == 3 and min(self.kernel_size) <= 0:
+            raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
+        if output_size is None and output_ratio is None:
+            raise ValueError(
+                f"{type(self).__name__} requires specifying either an output size, or a pooling "
+                f"ratio"
+            )
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Any) -> Any:
+        """The peaks of an input of shape (n, channels, *image), or without n."""
+        return type(self)._function(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The greatest elements of windows that are moved over an image by random steps.
+
+    Args:
+        kernel_size: the size of the window, a number or one for each axis.
+        output_size: the number of windows, or one for rows and one for columns; or else
+        output_ratio: what the input's size is multiplied by to get it.
+        return_indices: give where the elements are in their planes, too.
+
+    Raises:
+        ValueError: if there are not either sizes or ratios, or ratios are not between 0 and 1.
+    """
+
+    _function = F.fractional_max_pool2d
+    _ndim = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The same for a volume. The arguments are those of `FractionalMaxPool2d`."""
+
+    _function = F.fractional_max_pool3d
+    _ndim = 3

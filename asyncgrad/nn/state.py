@@ -159,3 +159,17 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadRes
             )
         )
     return result
+
+
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Take a prefix off the names in a state dict, in place and where they have it.
+
+    Args:
+        state_dict: of a module within another one, as `DataParallel`.
+        prefix: what the other one has put before its names, as "module.".
+    """
+    for names in (state_dict, getattr(state_dict, "_metadata", {})):
+        for name in list(names):
+            # The metadata call the module itself by the prefix without its dot.
+            if name.startswith(prefix) or (names is not state_dict and name == prefix[:-1]):
+                names[name[len(prefix) :]] = names.pop(name)

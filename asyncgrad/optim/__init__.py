@@ -2,11 +2,13 @@
 
 from asyncgrad.optim import lr_scheduler, swa_utils
 from asyncgrad.optim.adadelta import Adadelta
+from asyncgrad.optim.adafactor import Adafactor
 from asyncgrad.optim.adagrad import Adagrad
 from asyncgrad.optim.adam import Adam, AdamW
 from asyncgrad.optim.adamax import Adamax
 from asyncgrad.optim.asgd import ASGD
 from asyncgrad.optim.lbfgs import LBFGS
+from asyncgrad.optim.muon import Muon
 from asyncgrad.optim.nadam import NAdam
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.radam import RAdam
@@ -20,10 +22,12 @@ __all__ = [
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",

@@ -66,10 +66,12 @@ class Adam(Optimizer):
         check_option("epsilon value", eps)
         check_betas(betas)
         check_option("weight_decay value", weight_decay)
-        if isinstance(lr, Variable) and foreach and not capturable:
-            raise ValueError(
-                "lr as a Tensor is not supported for capturable=False and foreach=True"
-            )
+        if foreach and not capturable:
+            for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+                if isinstance(value, Variable):
+                    raise ValueError(
+                        f"{name} as a Tensor is not supported for capturable=False and foreach=True"
+                    )
         check_manner(type(self).__name__, differentiable, foreach, fused)
         defaults = {
             "lr": lr,

@@ -85,7 +85,7 @@ class Hooked:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a step as the hooks leave them."""
-        for hook in tuple(self._pre_hooks.values()):
+        for hook in tuple(getattr(self, "_pre_hooks", {}).values()):
             result = hook(self, args, kwargs)
             if result is None:
                 continue
@@ -100,7 +100,7 @@ class Hooked:
     def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Count the step and call the hooks."""
         self.steps_taken += 1
-        for hook in tuple(self._post_hooks.values()):
+        for hook in tuple(getattr(self, "_post_hooks", {}).values()):
             hook(self, args, kwargs)
 
 

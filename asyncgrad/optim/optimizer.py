@@ -137,6 +137,11 @@ class Optimizer(Hooked):
             f"{type(self).__name__} defines neither _update() nor a step() of its own"
         )
 
+    def _cost(self, group: dict[str, Any], parameter: Any) -> float:
+        """Expected nanoseconds of the parameter's update."""
+        cost: float = parameter._metadata.cost * _PASSES
+        return cost
+
     def _values(self, parameter: Any) -> Any:
         """The array that the present step changes."""
         return self._drafts.get(parameter, parameter._array)
@@ -195,9 +200,9 @@ class Optimizer(Hooked):
                 if inspect.isawaitable(loss):
                     loss = await loss
             self._check_awaited("step_async")
-        cost = sum(p._metadata.cost for group in self.param_groups for p in group["params"])
+        cost = sum(self._cost(group, p) for group in self.param_groups for p in group["params"])
         args = (self,) if closure is None else (self, closure)
-        if cost * _PASSES < _WORTH_A_THREAD:
+        if cost < _WORTH_A_THREAD:
             self._before(args, {})
             self._run()
             self._after(args, {})
@@ -345,9 +350,7 @@ class Optimizer(Hooked):
         for number, values in state_dict["state"].items():
             if number in parameters:
                 parameter = parameters[number]
-                state[parameter] = {
-                    key: copied_beside(key, value, parameter) for key, value in values.items()
-                }
+                state[parameter] = copied_beside("", values, parameter)
             else:
                 state[number] = values
         self.state = state

@@ -28,16 +28,21 @@ def zeros_like(parameter: Any) -> Any:
 
 
 def copied_beside(key: str, value: Any, parameter: Any) -> Any:
-    """A value of a loaded state, with the parameter's dtype and beside it.
+    """A value of a loaded state, beside the parameter, and with its dtype if that is a real one.
 
-    The count of steps keeps its dtype, and is on the host: nobody has to wait for it.
+    Complex parameters have state of both kinds. The count of steps keeps its dtype, and is on the
+    host: nobody has to wait for it.
     """
+    if isinstance(value, (list, tuple)):
+        return type(value)(copied_beside(key, part, parameter) for part in value)
+    if isinstance(value, dict):
+        return {name: copied_beside(name, part, parameter) for name, part in value.items()}
     if not isinstance(value, Variable):
         return value
     place, dtype = parameter._metadata.device, parameter._metadata.dtype
     if key == "step":
         place = CPU
-    if key == "step" or category(dtype) < 2:
+    if key == "step" or category(dtype) != 2:
         dtype = value._metadata.dtype
     with no_grad():
         return to(value, place, dtype, copy=True)
@@ -163,6 +168,30 @@ def check_option(name: str, value: Any, *, below: float | None = None) -> None:
         raise ValueError(f"Tensor {'lr' if name == 'learning rate' else name} must be 1-element")
     if not (value >= 0.0 and (below is None or value < below)):
         raise ValueError(f"Invalid {name}: {value}")
+
+
+def check_bound(name: str, value: Any, *, least: float = 0) -> None:
+    """Raise unless an option is at least so great.
+
+    Raises:
+        ValueError: with PyTorch's words.
+    """
+    if isinstance(value, Variable) and value._metadata.size != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    if not value >= least:
+        raise ValueError(f"{name} should be >= {least} but is: {value}")
+
+
+def refuse_complex(name: str, parameter: Any) -> None:
+    """Raise if a parameter is complex, which the optimiser can't update.
+
+    Raises:
+        RuntimeError: with PyTorch's words.
+    """
+    if parameter._metadata.is_complex:
+        raise RuntimeError(
+            f"{name} does not support complex parameters. Give them to another optimizer, as Adam."
+        )
 
 
 def check_betas(betas: Any) -> None:

@@ -428,3 +428,16 @@ def test_state_dicts_take_arguments_by_position():
     assert given["a.weight"] is layer.weight
     with pytest.raises(TypeError):
         layer.to(foo=3)
+
+
+def test_a_function_that_changes_all_in_place_is_noticed():
+    """Passes that need the old values of parameters, gradients and buffers say so."""
+    norm = ag.nn.BatchNorm1d(2)
+    norm.weight.grad = ag.ones(2)
+    tensors = (norm.weight, norm.weight.grad, norm.running_mean)
+    before = [tensor._version for tensor in tensors]
+    norm._apply(lambda tensor: tensor.mul_(2))
+    assert [tensor._version for tensor in tensors] == [version + 1 for version in before]
+    assert norm.weight.tolist() == norm.weight.grad.tolist() == [2.0, 2.0]
+    assert norm.weight.is_leaf
+    assert norm.weight.requires_grad

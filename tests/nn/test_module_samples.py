@@ -1,7 +1,9 @@
-"""Every module over PyTorch's samples of its options and inputs."""
+"""Every module over PyTorch's database of modules: their options, inputs and errors."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -17,23 +19,23 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_modules import module_db
 
-#: Samples of a module for each manner, the same ones in every run.
-LIMIT = 4
-#: They drop at random, or what they are given is a module of PyTorch's.
-SKIPPED = {"RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"}
 INFOS = {
     info.name.removeprefix("nn."): info
     for info in module_db
-    if info.module_cls.__module__.startswith("torch.nn.modules")
-    and hasattr(ag.nn, info.module_cls.__name__)
-    and info.module_cls.__name__ not in SKIPPED
-    # They have no state to be copied before their first input: see `test_lazy.py`.
-    and not info.module_cls.__name__.startswith("Lazy")
+    if hasattr(ag.nn, info.module_cls.__name__)
+}
+#: How far results may be apart, and how many samples are taken, the same ones in every run.
+DTYPES = {
+    torch.float64: (1e-10, 4),
+    torch.float32: (1e-4, 1),
+    torch.complex64: (1e-4, 1),
+    torch.complex128: (1e-10, 1),
 }
 
 
-class _OtherModuleError(Exception):
-    """A module of PyTorch's among the arguments."""
+def test_one_module_alone_is_missing():
+    """A linear layer and a cross entropy in one, for the sake of memory: a composition here."""
+    assert {i.name for i in module_db} == {f"nn.{n}" for n in (*INFOS, "LinearCrossEntropyLoss")}
 
 
 def _ours(value, leaves):
@@ -53,69 +55,120 @@ def _ours(value, leaves):
         return {key: _ours(part, leaves) for key, part in value.items()}
     if isinstance(value, torch.dtype):
         return getattr(ag, str(value).removeprefix("torch."))
-    if isinstance(value, torch.nn.Module):
-        raise _OtherModuleError
+    if isinstance(value, torch.nn.TransformerEncoderLayer):
+        return ag.nn.TransformerEncoderLayer(
+            value.self_attn.embed_dim,
+            value.self_attn.num_heads,
+            value.linear1.out_features,
+            value.dropout.p,
+            batch_first=value.self_attn.batch_first,
+            norm_first=value.norm_first,
+            activation=value.activation.__name__,
+            bias=value.linear1.bias is not None,
+        )
     if callable(value):
         return getattr(ag.nn.functional, value.__name__)
     return value
 
 
-def _samples(info, training):
+def _samples(info, dtype, training):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         found = info.module_inputs_func(
-            info, device="cpu", dtype=torch.float64, requires_grad=True, training=training
+            info, device="cpu", dtype=dtype, requires_grad=True, training=training
         )
-    drops = [s for s in found if not s.constructor_input.kwargs.get("dropout")]
-    step = max(1, len(drops) // LIMIT)
-    return drops[::step]
+    drops = [
+        sample
+        for sample in found
+        if not sample.constructor_input.kwargs.get("dropout") and sample.desc != "zero_batch"
+    ]
+    return drops[:: max(1, len(drops) // DTYPES[dtype][1])]
 
 
-def _twins(info, given, training):
+def _twins(info, sample, dtype, training):
     """The module in both libraries, with the same parameters."""
-    theirs = info.module_cls(*given.args, **given.kwargs).to(torch.float64).train(training)
+    given = sample.constructor_input
+    theirs = info.module_cls(*given.args, **given.kwargs).to(dtype).train(training)
     make = getattr(ag.nn, info.module_cls.__name__)
-    ours = make(*_ours(given.args, []), **_ours(given.kwargs, [])).to(ag.float64).train(training)
+    ours = make(*_ours(given.args, []), **_ours(given.kwargs, [])).to(_ours(dtype, []))
+    ours.train(training)
     assert repr(ours) == repr(theirs)
+    if info.module_cls.__name__.startswith("Lazy"):
+        # They have no state to be copied before their first input.
+        shown = [argument.detach() for argument in sample.forward_input.args]
+        theirs(*shown)
+        ours(*_ours(shown, []))
+        assert repr(ours) == repr(theirs)
     ours.load_state_dict(_ours(dict(theirs.state_dict()), []))
+    _assert_close(ours.state_dict(), theirs.state_dict(), 0)
     return ours, theirs
+
+
+def _assert_close(mine, other, tolerance):
+    if isinstance(other, dict):
+        assert [*mine] == [*other]
+    for a, b in zip(flat(mine), flat(other), strict=True):
+        assert_close(a, b, tolerance)
+
+
+def _total(values, known, library):
+    """A number whose gradients tell all elements apart that PyTorch has a graph for."""
+    random = np.random.default_rng(0)
+    total = library.zeros((), dtype=library.float64)
+    for value, other in zip(values, known, strict=True):
+        if other is not None and other.requires_grad:
+            weight = library.from_numpy(np.asarray(random.standard_normal(tuple(other.shape))))
+            # What does not depend on anything has no graph with us, and a useless one there.
+            if value is not None and value.requires_grad:
+                weighted = (value * weight).sum()
+                total = total + (weighted.abs() if weighted.is_complex() else weighted)
+    return total
+
+
+def _derivatives(outputs, known, tensors, library):
+    """The gradients of a number by some tensors, with graphs."""
+    total = _total(outputs, known, library)
+    found = [None] * len(tensors)
+    if total.requires_grad and tensors:
+        found = library.autograd.grad(total, tensors, create_graph=True, allow_unused=True)
+    # Where one has zeros the other may have none.
+    zeros = [library.zeros_like(tensor) for tensor in tensors]
+    return [zero if g is None else g + zero for zero, g in zip(zeros, found, strict=True)]
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", INFOS)
-def test_outputs_and_gradients_are_pytorchs(name, training):
+def test_outputs_and_derivatives_are_pytorchs(name, training):
     info = INFOS[name]
-    for sample in _samples(info, training):
-        if sample.forward_input is None:
-            continue
-        try:
-            ours, theirs = _twins(info, sample.constructor_input, training)
-        except _OtherModuleError:
-            continue
-        leaves = []
-        args, kwargs = sample.forward_input.args, sample.forward_input.kwargs
-        found = flat(ours(*_ours(args, leaves), **_ours(kwargs, leaves)))
-        expected = flat(theirs(*args, **kwargs))
-        if "Dropout" in name and training:
-            continue
-        leaves += zip(ours.parameters(), theirs.parameters(), strict=True)
-        random = np.random.default_rng(0)
-        total = total_known = 0.0
-        for a, b in zip(found, expected, strict=True):
-            assert_close(a, b)
-            if b is not None and b.requires_grad:
-                weight = random.standard_normal(tuple(b.shape))
-                total = total + (a * ag.from_numpy(weight)).sum()
-                total_known = total_known + (b * torch.from_numpy(weight)).sum()
-        if leaves and not isinstance(total, float):
-            known = torch.autograd.grad(total_known, [b for _, b in leaves], allow_unused=True)
-            own = ag.autograd.grad(total, [a for a, _ in leaves], allow_unused=True)
-            for a, b in zip(own, known, strict=True):
-                assert_close(a, b, 1e-8)
-        for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
-            assert_close(a, b)
+    for dtype in (dtype for dtype in DTYPES if dtype in info.dtypes):
+        tolerance = DTYPES[dtype][0]
+        for number, sample in enumerate(_samples(info, dtype, training)):
+            thorough = dtype == torch.float64 and number < 2
+            ours, theirs = _twins(info, sample, dtype, training)
+            args, kwargs = sample.forward_input.args, sample.forward_input.kwargs
+            copies = (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours)))
+            leaves = []
+            given = _ours((args, kwargs), leaves)
+            found, expected = ours(*given[0], **given[1]), theirs(*args, **kwargs)
+            _assert_close(found, expected, tolerance)
+            _assert_close([*ours.buffers()], [*theirs.buffers()], tolerance)
+            if thorough:
+                for twin in copies:
+                    _assert_close(twin(*given[0], **given[1]), expected, tolerance)
+            leaves += zip(ours.parameters(), theirs.parameters(), strict=True)
+            own, other = map(list, zip(*leaves, strict=True)) if leaves else ([], [])
+            known = flat(expected)
+            first = _derivatives(flat(found), known, own, ag)
+            expected = _derivatives(known, known, other, torch)
+            _assert_close(first, expected, 10 * tolerance)
+            if thorough:
+                try:
+                    second = _derivatives(expected, expected, other, torch)
+                except (NotImplementedError, RuntimeError):
+                    continue  # PyTorch has no derivative of this derivative.
+                _assert_close(_derivatives(first, expected, own, ag), second, 1000 * tolerance)
 
 
 @pytest.mark.filterwarnings("ignore")

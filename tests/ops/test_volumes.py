@@ -118,3 +118,105 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_pytorch_refuses_is_refused(name):
     oracle.check_refused(BAD[name])
+
+
+# -- windows at random places, and norms ----------------------------------------------------------
+
+PEAKS = np.random.default_rng(0).standard_normal((2, 3, 7, 6, 5))
+DRAWN = np.random.default_rng(1).random((2, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("ndim", "kernel", "size"),
+    [
+        (2, 2, {"output_ratio": (0.5, 0.7)}),
+        (2, (3, 1), {"output_size": (4, 6)}),
+        (2, 2, {"output_size": 1}),
+        (2, 2, {"output_size": (0, 3)}),
+        (3, 2, {"output_size": (5, 3, 2)}),
+        (3, (1, 2, 3), {"output_ratio": (0.3, 0.5, 0.4)}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_windows_at_given_places_are_pytorchs(ndim, kernel, size, dtype):
+    for array in (
+        PEAKS[..., 0] if ndim == 2 else PEAKS,
+        PEAKS[0, ..., 0] if ndim == 2 else PEAKS[0],
+    ):
+        results = []
+        for T in (torch, ag):
+            x = T.tensor(array.astype(dtype), requires_grad=True)
+            drawn = T.tensor(DRAWN[..., :ndim].astype(dtype))
+            pool = getattr(T.nn.functional, f"fractional_max_pool{ndim}d")
+            out, places = pool(x, kernel, **size, return_indices=True, _random_samples=drawn)
+            (g,) = T.autograd.grad((out * out).sum(), x)
+            results.append([t.detach().numpy() for t in (out, places, g)])
+            results[-1].append(np.array(out.grad_fn.name()))
+        for known, found in zip(*results, strict=True):
+            np.testing.assert_array_equal(known, found)
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_windows_at_random_places_are_drawn_anew(ndim):
+    x = ag.tensor(PEAKS[..., 0] if ndim == 2 else PEAKS)
+    pool = getattr(ag.nn.functional, f"fractional_max_pool{ndim}d")
+    drawn = [pool(x, 2, 3).tolist() for _ in range(4)]
+    assert any(out != drawn[0] for out in drawn)
+    for randomness, differ in (("different", True), ("same", False)):
+        double = ag.stack([x] * 8)
+        one, *others = ag.func.vmap(lambda x: pool(x, 2, 3), randomness=randomness)(double).tolist()
+        assert any(other != one for other in others) == differ
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x, 2),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x, 2, output_ratio=(0.5,) * 3),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x, 2, (3, 3, 3)),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x, (2, 2, 2), 3),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x, 8, 3),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x, 2, -1),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x[None], 2, 3),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x[:, :0], 2, 3),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x.to(T.int64), 2, 3),
+        lambda T, x: T.nn.functional.fractional_max_pool2d(x.to(T.complex128), 2, 3),
+        *[
+            lambda T, x, more=more: T.nn.functional.fractional_max_pool2d(
+                x, 2, 3, _random_samples=T.tensor(more)
+            )
+            for more in (
+                DRAWN,
+                DRAWN[:1, :, :2],
+                DRAWN[:, :2, :2],
+                DRAWN[..., :2].astype("float32"),
+            )
+        ],
+        lambda T, x: T.nn.FractionalMaxPool2d(2),
+        lambda T, x: T.nn.FractionalMaxPool2d(2, 3, 0.5),
+        lambda T, x: T.nn.FractionalMaxPool3d(0, 3),
+        lambda T, x: T.nn.FractionalMaxPool3d(2, output_ratio=(0.5, 0.5, 1.0)),
+    ],
+)
+def test_windows_that_can_not_be_drawn_are_refused(call):
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        call(torch, torch.tensor(PEAKS[..., 0]))
+    with pytest.raises(caught.type):
+        call(ag, ag.tensor(PEAKS[..., 0]))
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("power", [1.5, 2, 3.0, float("inf"), float("-inf")])
+def test_norms_of_windows_are_pytorchs(ndim, power):
+    array = (
+        abs(PEAKS[(..., *(0,) * (3 - ndim))]) if power == 1.5 else PEAKS[(..., *(0,) * (3 - ndim))]
+    )
+    for options in ({}, {"stride": 3, "ceil_mode": True}):
+        results = []
+        for T in (torch, ag):
+            x = T.tensor(array, requires_grad=True)
+            out = getattr(T.nn.functional, f"lp_pool{ndim}d")(x, power, 2, **options)
+            (g,) = T.autograd.grad((out * out).sum(), x)
+            results.append([t.detach().numpy() for t in (out, g)])
+        for known, found in zip(*results, strict=True):
+            np.testing.assert_allclose(known, found, rtol=1e-12)

@@ -66,6 +66,9 @@ CASES = {
     "cyclic_scaled": lambda s, o: s.CyclicLR(
         o, 0.01, 0.2, step_size_up=3, scale_fn=halved, scale_mode="iterations"
     ),
+    "cyclic_scaled_by_an_object": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.2, step_size_up=3, scale_fn=Decay(0.9)
+    ),
     "warm_restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 7, eta_min=0.01),
     "warm_restarts_rarer": lambda s, o: s.CosineAnnealingWarmRestarts(o, 4, T_mult=2),
     "sequential": lambda s, o: s.SequentialLR(
@@ -118,20 +121,23 @@ def test_rates_are_pytorchs(case, name):
     assert_equal(found, run(case(torch.optim.lr_scheduler, other), other, EPOCHS))
 
 
+@pytest.mark.parametrize("after", [ag, torch], ids=["ours", "pytorchs"])
+@pytest.mark.parametrize("before", [ag, torch], ids=["ours", "pytorchs"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_state_dicts_resume_a_schedule(case):
-    whole = optimizer(ag)
-    expected = run(case(ag.optim.lr_scheduler, whole), whole, 40)
-    first = optimizer(ag)
-    scheduler = case(ag.optim.lr_scheduler, first)
+def test_state_dicts_resume_a_schedule(case, before, after):
+    """What either library has begun either can go on with."""
+    whole = optimizer(after)
+    expected = run(case(after.optim.lr_scheduler, whole), whole, 40)
+    first = optimizer(before)
+    scheduler = case(before.optim.lr_scheduler, first)
     begun = run(scheduler, first, 20)
     states = copy.deepcopy((scheduler.state_dict(), first.state_dict()))
     assert "optimizer" not in states[0]
-    second = optimizer(ag)
-    resumed = case(ag.optim.lr_scheduler, second)
+    second = optimizer(after)
+    resumed = case(after.optim.lr_scheduler, second)
     resumed.load_state_dict(states[0])
     second.load_state_dict(states[1])
-    assert begun + run(resumed, second, 20)[1:] == expected
+    assert_equal(begun + run(resumed, second, 20)[1:], expected)
 
 
 @pytest.mark.parametrize("name", ["step", "linear", "exponential", "cosine", "polynomial"])

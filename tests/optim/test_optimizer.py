@@ -358,3 +358,36 @@ async def test_a_step_in_a_hook_of_a_pass_needs_no_await():
     await (a * a).sum().backward()
     assert a.item() == 0.8
     assert a.grad is None
+
+
+def test_an_optimiser_around_another_one_steps_without_state_of_its_own():
+    """PyTorch's programs write such classes, which call no `__init__` of the base."""
+
+    class Around(ag.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+            self.param_groups = inner.param_groups
+
+        def step(self):
+            self.inner.step()
+
+    a = parameter(1.0)
+    around = Around(ag.optim.SGD([a], lr=0.25))
+    a.sum().backward()
+    around.step()
+    assert a.item() == 0.75
+    assert around.steps_taken == 1
+    ag.optim.lr_scheduler.ExponentialLR(around, 0.5).step()
+    assert around.inner.param_groups[0]["lr"] == 0.125
+
+
+@pytest.mark.asyncio
+async def test_steps_that_multiply_large_matrices_take_a_thread():
+    """They cost more than their few elements tell."""
+    a = ag.ones(256, 256, requires_grad=True)
+    a.grad = ag.ones(256, 256)
+    threads = []
+    optimizer = ag.optim.Muon([a])
+    optimizer.register_step_pre_hook(lambda *_: threads.append(threading.current_thread()))
+    await optimizer.step_async()
+    assert threads != [threading.current_thread()]

@@ -1,6 +1,6 @@
 """PyTorch's `torch.nn.utils`."""
 
-from asyncgrad.nn.utils import parametrizations, parametrize, rnn
+from asyncgrad.nn.utils import parametrizations, parametrize, prune, rnn
 from asyncgrad.nn.utils.clip import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -23,6 +23,7 @@ __all__ = [
     "parameters_to_vector",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",

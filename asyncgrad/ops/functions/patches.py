@@ -10,7 +10,14 @@ import numpy as np
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.linalg import einsum
-from asyncgrad.ops.functions.pooling import avg_pool1d, avg_pool2d
+from asyncgrad.ops.functions.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from asyncgrad.ops.functions.shape import narrow, pad, reshape, transpose
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
@@ -18,6 +25,9 @@ from asyncgrad.ops.renamed import one_node
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+
+#: The greatest elements and the means of windows of lines, images and volumes.
+_POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
 
 
 def _patches(
@@ -210,6 +220,18 @@ def local_response_norm(
     return x / (total / size * alpha + k).pow(beta)
 
 
+def _lp_pool(
+    name: str, x: Any, power: float, kernel_size: Any, stride: Any, ceil_mode: bool, ndim: int
+) -> Tensor:
+    greatest, mean = _POOLS[ndim - 1]
+    if abs(power) == math.inf:
+        sign = math.copysign(1.0, power)
+        return greatest(R.abs(x) * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
+    means = mean(x.pow(power), kernel_size, stride, 0, ceil_mode)
+    elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
+    return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / power)
+
+
 def lp_pool1d(
     input: Any, norm_type: float, kernel_size: int, stride: Any = None, ceil_mode: bool = False
 ) -> Tensor:
@@ -222,8 +244,7 @@ def lp_pool1d(
         stride: how far it moves; its length if None.
         ceil_mode: the last window may reach beyond the end.
     """
-    means = avg_pool1d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    return _root(means, kernel_size, norm_type)
+    return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode, 1)
 
 
 def lp_pool2d(
@@ -238,13 +259,22 @@ def lp_pool2d(
         stride: how far it moves; its size if None.
         ceil_mode: the last windows may reach beyond the end.
     """
-    means = avg_pool2d(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
-    elements = math.prod(for_each("lp_pool2d", "kernel_size", kernel_size, 2))
-    return _root(means, elements, norm_type)
+    return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode, 2)
 
 
-def _root(means: Any, elements: int, power: float) -> Any:
-    return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / power)
+def lp_pool3d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of a volume, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        norm_type: the power.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        ceil_mode: the last windows may reach beyond the end.
+    """
+    return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
 
 
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:

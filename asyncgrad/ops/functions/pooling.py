@@ -15,6 +15,7 @@ from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.derivatives.pooling import Counts, Window, held_elements, peak_indices
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.index import check_range, gather
+from asyncgrad.ops.functions.random import rand
 from asyncgrad.ops.functions.reduction import mean
 from asyncgrad.ops.functions.shape import cat, flatten
 from asyncgrad.ops.leaves import from_host
@@ -499,12 +500,14 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
     if x._batched:
         return mapped(lambda batch: _adaptive_peaks(name, batch, sizes, return_indices), x)
     F = x._metadata.F
-    places = x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes)
-    lead = places.shape[: -len(sizes)]
-    indices = wrap(places, F.metadata_of(places))
-    flat = flatten(x, -len(sizes))
-    picked = gather(flat, -1, R.reshape(indices, (*lead, prod(sizes))))
-    return R.reshape(picked, places.shape), indices
+    return _picked(x, x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes), len(sizes))
+
+
+def _picked(x: Any, places: Any, ndim: int) -> tuple[Any, Any]:
+    """The elements at places in each image, and the places as a tensor."""
+    indices = wrap(places, x._metadata.F.metadata_of(places))
+    flat = R.reshape(indices, (*places.shape[:-ndim], prod(places.shape[-ndim:])))
+    return R.reshape(gather(flatten(x, -ndim), -1, flat), places.shape), indices
 
 
 def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
@@ -626,6 +629,164 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
     out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 3), return_indices)
     out = renamed(out, "AdaptiveMaxPool3DBackward0")
     return (out, indices) if return_indices else out
+
+
+# -- windows at random places ---------------------------------------------------------------------
+
+
+def _fractional(
+    name: str,
+    input: Any,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    return_indices: bool,
+    samples: Any,
+    ndim: int,
+) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    shape = x._metadata.shape
+    if output_size is None:
+        if output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * ndim
+        if len(ratios) != ndim:
+            raise ValueError(
+                f"{name} requires output_ratio to be a single number or {ndim} of them, but got "
+                f"{output_ratio!r}"
+            )
+        output_size = [int(n * ratio) for n, ratio in zip(shape[-ndim:], ratios, strict=False)]
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor whose axes but the "
+            f"batch's are not empty, but got: {list(shape)}"
+        )
+    if x._metadata.dtype.kind not in "fV":
+        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
+    kernel = for_each(name, "kernel_size", kernel_size, ndim)
+    sizes = for_each(name, "output_size", output_size, ndim)
+    for n, k, size in zip(shape[-ndim:], kernel, sizes, strict=True):
+        if k < 1 or size < 0 or size + k - 1 > n:
+            raise RuntimeError(
+                f"{name}: pool {kernel} too large relative to input {shape[-ndim:]}: kernel_size + "
+                f"output_size - 1 may not exceed it, and output_size is {sizes}"
+            )
+    batch = (*shape[:-ndim], ndim) if len(shape) > ndim + 1 else (1, *shape[:-ndim], ndim)
+    drawn = samples
+    if samples is None:
+        drawn = rand(batch, dtype=x._metadata.dtype, device=x.device)
+    elif (
+        samples.dtype != x.dtype
+        or samples.ndim != 3
+        or samples.shape[0] < batch[0]
+        or samples.shape[1:] != batch[1:]
+    ):
+        raise RuntimeError(
+            f"{name}: Expect _random_samples to have the same dtype as input, {x.dtype}, and shape "
+            f"{batch}, but got {samples.dtype} and {samples.shape}"
+        )
+    out, indices = _peaks_of_drawn(x, drawn, kernel, sizes)
+    out = renamed(out, f"FractionalMaxPool{ndim}DBackward0")
+    return (out, indices) if return_indices else out
+
+
+def _peaks_of_drawn(
+    x: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[Any, Any]:
+    """The greatest elements of windows at random places, and where they are."""
+    if x._batched or samples._batched:
+        found: tuple[Any, Any] = by_parts(_peaks_of_drawn, x, samples, kernel, sizes)
+        return found
+    find = x._metadata.device.launching(_drawn_peak_places)
+    places = find(x._metadata.F.xp, x._array, samples._array, kernel, sizes)
+    return _picked(x, places, len(sizes))
+
+
+def _drawn_peak_places(
+    xp: Any, array: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+) -> Any:
+    """Where in each image the greatest elements of the windows are.
+
+    Windows begin at whole numbers of random steps, which are as long as they can be on average; the
+    last one ends at the end.
+    """
+    ndim = len(sizes)
+    lead, image = array.shape[:-ndim], array.shape[-ndim:]
+    # PyTorch draws for the columns of an image first, and for the layers of a volume.
+    draws = samples[: prod(lead[:-1]), :, :: -1 if ndim == 2 else 1].reshape(*lead, ndim, 1)
+    kind = array.dtype.type
+    places: Any = 0
+    for axis, (n, k, size) in enumerate(zip(image, kernel, sizes, strict=True)):
+        draw = draws[..., axis, :]
+        step = kind(n - k) / kind(max(1, size - 1))
+        begins = ((xp.arange(size).astype(array.dtype) + draw) * step).astype(np.int64)
+        begins -= (draw * step).astype(np.int64)
+        begins[..., size - 1 :] = n - k
+        alone = tuple(slice(None) if other == axis else None for other in range(ndim))
+        begins, within = begins[(..., *alone, *(None,) * ndim)], xp.arange(k)[alone]
+        places = places * n + begins + within
+    places = places.reshape(*lead, prod(sizes), prod(kernel))
+    values = xp.take_along_axis(array.reshape(*lead, 1, prod(image)), places, -1)
+    best = values.argmax(axis=-1)[..., None]
+    return xp.take_along_axis(places, best, -1).reshape(*lead, *sizes)
+
+
+def fractional_max_pool2d(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """The greatest elements of windows that are moved by random steps.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window, a number or one for each axis.
+        output_size: the number of windows, or one for rows and one for columns; or else
+        output_ratio: what the input's size is multiplied by to get it.
+        return_indices: return where the elements are in their planes, too.
+        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+        ValueError: if there is neither a size nor a ratio.
+
+    Source: Graham, "Fractional max-pooling", 2014.
+    """
+    return _fractional(
+        "fractional_max_pool2d", input, kernel_size, output_size, output_ratio, return_indices,
+        _random_samples, 2,
+    )  # fmt: skip
+
+
+def fractional_max_pool3d(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """The greatest elements of windows that are moved by random steps.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window, a number or one for each axis.
+        output_size: the number of windows, or one for each axis; or else
+        output_ratio: what the input's size is multiplied by to get it.
+        return_indices: return where the elements are in their volumes, too.
+        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+        ValueError: if there is neither a size nor a ratio.
+    """
+    return _fractional(
+        "fractional_max_pool3d", input, kernel_size, output_size, output_ratio, return_indices,
+        _random_samples, 3,
+    )  # fmt: skip
 
 
 # -- back to where peaks were ---------------------------------------------------------------------

@@ -21,6 +21,9 @@ from asyncgrad.optim.lr_scheduler.factors import (
 from asyncgrad.optim.lr_scheduler.one_cycle import OneCycleLR
 from asyncgrad.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
+#: The name that the base class had in older programs.
+_LRScheduler = LRScheduler
+
 __all__ = [
     "ChainedScheduler",
     "ConstantLR",

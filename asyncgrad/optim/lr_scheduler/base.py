@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import warnings
 from typing import Any
 
@@ -88,6 +89,19 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict()` gave."""
         vars(self).update(state_dict)
+
+
+def attributes(function: Any) -> dict[str, Any] | None:
+    """The attributes of a callable object; None of a function, which has no state."""
+    if function is None or isinstance(function, types.FunctionType):
+        return None
+    return dict(vars(function))
+
+
+def give_attributes(function: Any, given: dict[str, Any] | None) -> None:
+    """Give a callable object what `attributes` gave."""
+    if given is not None:
+        vars(function).update(given)
 
 
 def apart(rate: Any) -> Any:

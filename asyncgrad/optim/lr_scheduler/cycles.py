@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups, set_rate
+from asyncgrad.optim.lr_scheduler.base import (
+    LRScheduler,
+    attributes,
+    for_groups,
+    give_attributes,
+    set_rate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +75,7 @@ class CyclicLR(LRScheduler):
         self.step_ratio = step_size_up / self.total_size
         self.mode = mode
         self.gamma = gamma
-        self._scale_fn = scale_fn
+        self._scale_fn_custom = scale_fn
         self.scale_mode = scale_mode if scale_fn is not None else _HEIGHTS[mode][1]
         self.cycle_momentum = cycle_momentum
         self.use_beta1 = "betas" in optimizer.defaults
@@ -93,8 +99,8 @@ class CyclicLR(LRScheduler):
 
     def scale_fn(self, x: float) -> float:
         """How much of the height is left in cycle, or after step, number `x`."""
-        if self._scale_fn is not None:
-            return self._scale_fn(x)
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
         return _HEIGHTS[self.mode][0](self.gamma, x)
 
     def get_lr(self) -> list[float]:
@@ -123,8 +129,14 @@ class CyclicLR(LRScheduler):
             group["momentum"] = momentum
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser and a function for scaling."""
-        return {key: value for key, value in super().state_dict().items() if key != "_scale_fn"}
+        """Everything but the optimiser; of a callable object its attributes, of a function none."""
+        return {**super().state_dict(), "_scale_fn_custom": attributes(self._scale_fn_custom)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict()` gave."""
+        scale = self._scale_fn_custom
+        super().load_state_dict({**state_dict, "_scale_fn_custom": scale})
+        give_attributes(scale, state_dict["_scale_fn_custom"])
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-import types
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.optim.lr_scheduler.base import LRScheduler, for_groups
+from asyncgrad.optim.lr_scheduler.base import (
+    LRScheduler,
+    attributes,
+    for_groups,
+    give_attributes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,19 +51,15 @@ class LambdaLR(LRScheduler):
         """Everything but the optimiser; of callable objects their attributes, of functions none."""
         return {
             **super().state_dict(),
-            "lr_lambdas": [
-                None if isinstance(function, types.FunctionType) else dict(vars(function))
-                for function in self.lr_lambdas
-            ],
+            "lr_lambdas": [attributes(function) for function in self.lr_lambdas],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict()` gave."""
         functions = self.lr_lambdas
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
-        for function, attributes in zip(functions, state_dict["lr_lambdas"], strict=True):
-            if attributes is not None:
-                vars(function).update(attributes)
+        for function, given in zip(functions, state_dict["lr_lambdas"], strict=True):
+            give_attributes(function, given)
 
 
 class MultiplicativeLR(LambdaLR):

@@ -1,0 +1,106 @@
+"""PyTorch's modules for several processes or devices, as what they are on one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.nn.module import Module
+from asyncgrad.nn.norm import _BatchNorm
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm of inputs of any number of axes over the batches of all processes: of this one.
+
+    Args:
+        num_features: how many features there are, the length of the second axis.
+        eps: added to the variance.
+        momentum: how much of the running values a batch replaces; None for their plain mean.
+        affine: with a learnt scale and shift.
+        track_running_stats: keep running values, and use them in evaluation mode.
+        process_group: None: there is no other process.
+        device: where parameters and buffers are made.
+        dtype: their dtype.
+        bias: with a learnt shift.
+
+    Raises:
+        ValueError: if there is a process group; in a call, if the input has less than two axes.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        if process_group is not None:
+            raise ValueError(
+                "SyncBatchNorm: there is no torch.distributed here, and so no process group: leave "
+                "process_group None"
+            )
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+
+    def forward(self, input: Any) -> Any:
+        """The normalised input of shape (n, features, ...)."""
+        if input.ndim < 2:
+            raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
+        return super().forward(input)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """A module with such norms in the place of its batch norms, whose tensors they share."""
+        out = module
+        if isinstance(module, _BatchNorm):
+            out = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+                bias=module.bias is not None,
+            )
+            out._parameters.update(module._parameters)
+            out._buffers.update(module._buffers)
+            out.training = module.training
+        for name, child in module.named_children():
+            out.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return out
+
+
+class DataParallel(Module):
+    """A module whose batches are shared out among devices: among one here, which gets them whole.
+
+    Args:
+        module: the module.
+        device_ids: one device at most.
+        output_device: without effect.
+        dim: without effect.
+
+    Raises:
+        ValueError: if there are several devices.
+    """
+
+    def __init__(
+        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ) -> None:
+        super().__init__()
+        if device_ids is not None and len(device_ids) > 1:
+            raise ValueError(
+                f"DataParallel: a batch is not shared out among devices {list(device_ids)}. Move "
+                f"the module to one of them, or await passes on several devices together."
+            )
+        self.module = module
+        self.device_ids = list(device_ids or ())
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        return self.module(*inputs, **kwargs)

@@ -1,0 +1,98 @@
+"""PyTorch's `torch.nn.modules`: all modules, also by the names of PyTorch's files.
+
+`asyncgrad.nn.modules.linear.Linear` is `asyncgrad.nn.Linear`. A file may have more names here than
+there.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from asyncgrad.nn import (
+    activation,
+    adaptive,
+    alone,
+    attention,
+    cells,
+    containers,
+    conv,
+    curves,
+    dropout,
+    embedding,
+    hooks,
+    images,
+    lazy,
+    linear,
+    loss,
+    margin_losses,
+    module,
+    norm,
+    padding,
+    parameter_containers,
+    pooling,
+    recurrent,
+    state,
+    transformer,
+    transformer_layers,
+)
+
+#: Where the modules of PyTorch's files are.
+_FILES: dict[str, tuple[ModuleType, ...]] = {
+    "activation": (activation, attention, curves),
+    "adaptive": (adaptive,),
+    "batchnorm": (alone, norm, lazy),
+    "channelshuffle": (images,),
+    "container": (containers, parameter_containers),
+    "conv": (conv, lazy),
+    "distance": (loss,),
+    "dropout": (dropout,),
+    "flatten": (linear,),
+    "fold": (images,),
+    "instancenorm": (norm, lazy),
+    "linear": (linear, lazy),
+    "loss": (loss, margin_losses),
+    "module": (module,),
+    "normalization": (norm,),
+    "padding": (padding,),
+    "pixelshuffle": (curves,),
+    "pooling": (images, pooling),
+    "rnn": (cells, recurrent),
+    "sparse": (embedding,),
+    "transformer": (transformer, transformer_layers),
+    "upsampling": (images,),
+}
+#: What else programs take from them.
+_MORE: dict[str, dict[str, Any]] = {
+    "conv": {"_ConvNd": conv._Convolution},
+    "instancenorm": {"_NormBase": norm._BatchNorm},
+    "batchnorm": {"_NormBase": norm._BatchNorm},
+    "module": {name: getattr(hooks, name) for name in hooks.__all__},
+    "rnn": {"RNNBase": recurrent._Recurrent, "RNNCellBase": cells._Cell},
+    "utils": {
+        "consume_prefix_in_state_dict_if_present": state.consume_prefix_in_state_dict_if_present,
+        "_single": partial(conv.for_each, ndim=1),
+        "_pair": partial(conv.for_each, ndim=2),
+        "_triple": partial(conv.for_each, ndim=3),
+    },
+}
+
+
+def _offer(file: str) -> None:
+    """Make one of PyTorch's files importable, and its modules attributes of this one."""
+    made = ModuleType(f"{__name__}.{file}", f"PyTorch's `torch.nn.modules.{file}`.")
+    for source in _FILES.get(file, ()):
+        for name, value in vars(source).items():
+            if isinstance(value, type) and issubclass(value, module.Module):
+                setattr(made, name, value)
+                if not name.startswith("_"):
+                    globals()[name] = value
+    vars(made).update(_MORE.get(file, {}))
+    sys.modules[made.__name__] = made
+    globals()[file] = made
+
+
+for _file in (*_FILES, "utils"):
+    _offer(_file)

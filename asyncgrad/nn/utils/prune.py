@@ -1,0 +1,471 @@
+"""Parameters some of whose elements are held at zero, PyTorch's `torch.nn.utils.prune`.
+
+A pruned parameter `weight` becomes `weight_orig`, with a buffer `weight_mask` of ones and zeros
+beside it; `weight` is their product, made anew before each call of the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn.utils.vectors import parameters_to_vector
+from asyncgrad.ops.functions.creation import ones_like, zeros_like
+from asyncgrad.ops.functions.random import rand, rand_like
+from asyncgrad.ops.functions.reduction import vector_norm
+from asyncgrad.ops.functions.sort import topk
+
+if TYPE_CHECKING:
+    from asyncgrad.nn.module import Module
+    from asyncgrad.tensor import Tensor
+
+
+class BasePruningMethod:
+    """A way to choose elements, and the hook that holds them at zero.
+
+    Subclasses define `PRUNING_TYPE` ("unstructured", "structured" with an attribute `dim`, or
+    "global") and `compute_mask`.
+    """
+
+    PRUNING_TYPE: str
+    _tensor_name: str | None = None
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        """Make the pruned tensor, before a call of the module."""
+        setattr(module, str(self._tensor_name), self.apply_mask(module))
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask: ones, and zeros for what is held at zero.
+
+        Args:
+            t: how important each element is, usually the parameter itself.
+            default_mask: the mask so far.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define compute_mask()")
+
+    def apply_mask(self, module: Module) -> Tensor:
+        """The parameter times its mask."""
+        name = self._tensor_name
+        if name is None:
+            raise AssertionError(f"Module {module} has to be pruned")
+        original: Tensor = getattr(module, f"{name}_orig")
+        pruned: Tensor = getattr(module, f"{name}_mask").to(original.dtype) * original
+        return pruned
+
+    @classmethod
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
+    ) -> BasePruningMethod:
+        """Prune a parameter, further if it is pruned already.
+
+        Args:
+            module: the module that has the parameter.
+            name: its name.
+            args: of the method.
+            importance_scores: of the parameter's shape; itself if None.
+            kwargs: of the method.
+
+        Raises:
+            AssertionError: if the shapes differ.
+        """
+        method: BasePruningMethod = cls(*args, **kwargs)
+        method._tensor_name = name
+        original = getattr(module, name)
+        scores = _checked(importance_scores, original, f"parameter {name} of {module}")
+        found = _pruned_by(module, name)
+        if found is None:
+            mask = method.compute_mask(scores, default_mask=ones_like(original))
+            module.register_parameter(f"{name}_orig", original)
+            del module._parameters[name]
+        else:
+            key, old = found
+            both = old if isinstance(old, PruningContainer) else PruningContainer(old)
+            both.add_pruning_method(method)
+            mask = getattr(module, f"{name}_mask").detach().clone()
+            method, mask = both, both.compute_mask(scores, default_mask=mask)
+            del module._forward_pre_hooks[key]
+        module.register_buffer(f"{name}_mask", mask)
+        method(module, ())
+        module.register_forward_pre_hook(method)
+        return method
+
+    def prune(self, t: Tensor, default_mask: Any = None, importance_scores: Any = None) -> Tensor:
+        """A tensor whose chosen elements are zero.
+
+        Args:
+            t: the tensor.
+            default_mask: the mask so far; ones if None.
+            importance_scores: of its shape; itself if None.
+        """
+        mask = ones_like(t) if default_mask is None else default_mask
+        return t * self.compute_mask(_checked(importance_scores, t, "tensor t"), default_mask=mask)
+
+    def remove(self, module: Module) -> None:
+        """Make the parameter an ordinary one again, with zeros for what is held at zero."""
+        name = self._tensor_name
+        if name is None:
+            raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
+        original = module._parameters[f"{name}_orig"]
+        assert original is not None
+        original.data = self.apply_mask(module).detach()
+        for attribute in (name, f"{name}_orig", f"{name}_mask"):
+            delattr(module, attribute)
+        setattr(module, name, original)
+
+
+class PruningContainer(BasePruningMethod):
+    """Methods that prune a parameter one after the other, each what the others have left.
+
+    Args:
+        args: the methods.
+    """
+
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[BasePruningMethod, ...] = ()
+        if args:
+            self._tensor_name = args[0]._tensor_name
+        for method in args:
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: Any) -> None:
+        """Add one.
+
+        Raises:
+            TypeError: if it is none.
+            ValueError: if it is for another parameter.
+        """
+        if not isinstance(method, BasePruningMethod):
+            raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
+        if method._tensor_name != self._tensor_name:
+            raise ValueError(
+                f"Can only add pruning methods acting on the parameter named "
+                f"'{self._tensor_name}' to PruningContainer {self}. Found '{method._tensor_name}'"
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __getitem__(self, idx: int) -> BasePruningMethod:
+        return self._pruning_methods[idx]
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask after the last method: it is asked about what is left.
+
+        Raises:
+            ValueError: if its kind is none.
+        """
+        method = self._pruning_methods[-1]
+        where: Any
+        if method.PRUNING_TYPE == "unstructured":
+            where = default_mask == 1
+        elif method.PRUNING_TYPE == "structured":
+            dim = _axis(t, method.dim)  # type: ignore[attr-defined]
+            others = [axis for axis in range(t.ndim) if axis != dim]
+            where = (*(slice(None),) * dim, default_mask.sum(others) != 0)
+        elif method.PRUNING_TYPE == "global":
+            where = ...
+        else:
+            raise ValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
+        mask = default_mask.to(t.dtype, copy=True)
+        part = method.compute_mask(t.detach()[where], default_mask=default_mask[where])
+        mask[where] = part.to(mask.dtype)
+        return mask
+
+
+class _Amount(BasePruningMethod):
+    """A method that prunes so many elements or channels, or such a part of them."""
+
+    def __init__(self, amount: Any) -> None:
+        kind: Any = type(amount)
+        if not issubclass(kind, Real):
+            raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+        #: It is a part of all, and no number of them.
+        self._is_part = not issubclass(kind, Integral)
+        if amount < 0 or (self._is_part and amount > 1):
+            raise ValueError(
+                f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
+                f"integer"
+            )
+        self.amount = amount
+
+    def _number(self, size: int) -> int:
+        """How many of so many."""
+        number = round(self.amount * size) if self._is_part else int(self.amount)
+        if number > size:
+            raise ValueError(
+                f"amount={self.amount} should be smaller than the number of parameters to "
+                f"prune={size}"
+            )
+        return number
+
+    def _least(self, scores: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask without the elements of the lowest scores."""
+        mask = default_mask.detach().clone().reshape(-1)
+        mask[topk(scores.reshape(-1), self._number(mask.numel()), largest=False).indices] = 0
+        return mask.reshape(default_mask.shape)
+
+
+class _Channels(_Amount):
+    """A method that prunes whole channels."""
+
+    PRUNING_TYPE = "structured"
+
+    def __init__(self, amount: Any, dim: int = -1) -> None:
+        super().__init__(amount)
+        self.dim = dim
+
+    def _scores(self, t: Tensor, dim: int) -> Tensor:
+        """How important each channel is."""
+        raise NotImplementedError
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask without the channels of the lowest scores."""
+        if t.ndim <= 1:
+            raise ValueError(
+                f"Structured pruning can only be applied to multidimensional tensors. Found tensor "
+                f"of shape {t.shape} with {t.ndim} dims"
+            )
+        dim = _axis(t, self.dim)
+        size = t.shape[dim]
+        number = self._number(size)
+        if not number:
+            return default_mask
+        kept = topk(self._scores(t.detach(), dim), size - number).indices
+        mask = zeros_like(default_mask)
+        mask[(*(slice(None),) * dim, kept)] = 1
+        return mask * default_mask
+
+
+class Identity(BasePruningMethod):
+    """Prunes nothing."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask as it is."""
+        return default_mask
+
+
+class RandomUnstructured(_Amount):
+    """Prunes elements at random.
+
+    Args:
+        amount: how many, or, as a float in [0, 1], which part of them.
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with such zeros."""
+        return self._least(rand_like(t.detach()), default_mask)
+
+
+class L1Unstructured(_Amount):
+    """Prunes the elements of the least absolute values.
+
+    Args:
+        amount: how many, or, as a float in [0, 1], which part of them.
+    """
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with such zeros."""
+        return self._least(t.detach().abs(), default_mask)
+
+
+class RandomStructured(_Channels):
+    """Prunes channels at random.
+
+    Args:
+        amount: how many, or, as a float in [0, 1], which part of them.
+        dim: the axis of the channels.
+    """
+
+    def _scores(self, t: Tensor, dim: int) -> Tensor:
+        return rand(t.shape[dim], device=t.device)
+
+
+class LnStructured(_Channels):
+    """Prunes the channels of the least norms.
+
+    Args:
+        amount: how many, or, as a float in [0, 1], which part of them.
+        n: the norm's power.
+        dim: the axis of the channels.
+    """
+
+    def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
+        super().__init__(amount, dim)
+        self.n = n
+
+    def _scores(self, t: Tensor, dim: int) -> Tensor:
+        others = [axis for axis in range(t.ndim) if axis != dim]
+        return vector_norm(t, 2 if self.n == "fro" else self.n, others)
+
+
+class CustomFromMask(BasePruningMethod):
+    """Prunes by a mask.
+
+    Args:
+        mask: ones, and zeros for what is to be held at zero.
+    """
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """Both masks."""
+        if default_mask.shape != self.mask.shape:
+            raise AssertionError(
+                f"default_mask shape {default_mask.shape} must match self.mask shape "
+                f"{self.mask.shape}"
+            )
+        return default_mask * self.mask.to(default_mask.dtype)
+
+
+def identity(module: Module, name: str) -> Module:
+    """Make a parameter one that can be pruned, and prune nothing; returns the module."""
+    Identity.apply(module, name)
+    return module
+
+
+def random_unstructured(module: Module, name: str, amount: float) -> Module:
+    """Prune elements at random: see `RandomUnstructured`; returns the module."""
+    RandomUnstructured.apply(module, name, amount)
+    return module
+
+
+def l1_unstructured(
+    module: Module, name: str, amount: float, importance_scores: Any = None
+) -> Module:
+    """Prune the elements of the least absolute values: see `L1Unstructured`; returns the module.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> layer = ag.nn.Linear(3, 1, bias=False)
+        >>> _ = ag.nn.init.constant_(layer.weight, 2.0)
+        >>> l1_unstructured(layer, "weight", amount=1).weight_mask.sum().item()
+        2.0
+        >>> remove(layer, "weight").weight.sum().item()
+        4.0
+    """
+    L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module: Module, name: str, amount: float, dim: int) -> Module:
+    """Prune channels at random: see `RandomStructured`; returns the module."""
+    RandomStructured.apply(module, name, amount, dim)
+    return module
+
+
+def ln_structured(
+    module: Module, name: str, amount: float, n: Any, dim: int, importance_scores: Any = None
+) -> Module:
+    """Prune the channels of the least norms: see `LnStructured`; returns the module."""
+    LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
+    return module
+
+
+def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
+    """Prune by a mask: see `CustomFromMask`; returns the module."""
+    CustomFromMask.apply(module, name, mask)
+    return module
+
+
+def global_unstructured(
+    parameters: Any, pruning_method: Any, importance_scores: Any = None, **kwargs: Any
+) -> None:
+    """Prune elements of several parameters as if they were one.
+
+    Args:
+        parameters: pairs of a module and a parameter's name.
+        pruning_method: a class of methods, of the kind "unstructured".
+        importance_scores: by such pairs; a parameter itself if there are none for it.
+        kwargs: of the method.
+
+    Raises:
+        TypeError: for another kind, or if the parameters or scores come in something else.
+    """
+    if not isinstance(parameters, Iterable):
+        raise TypeError("global_unstructured(): parameters is not an Iterable")
+    scores = {} if importance_scores is None else importance_scores
+    if not isinstance(scores, dict):
+        raise TypeError("global_unstructured(): importance_scores must be of type dict")
+    pairs = list(parameters)
+    tensors = [getattr(module, name) for module, name in pairs]
+    masks = [
+        getattr(module, f"{name}_mask", ones_like(tensor))
+        for (module, name), tensor in zip(pairs, tensors, strict=True)
+    ]
+    method = pruning_method(**kwargs)
+    if method.PRUNING_TYPE != "unstructured":
+        raise TypeError(
+            f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
+            f"{pruning_method} of type {method.PRUNING_TYPE}"
+        )
+    whole = parameters_to_vector(
+        [scores.get(tuple(pair), tensor) for pair, tensor in zip(pairs, tensors, strict=True)]
+    )
+    mask = PruningContainer(method).compute_mask(whole, parameters_to_vector(masks))
+    parts = mask.split([tensor.numel() for tensor in tensors])
+    for (module, name), tensor, part in zip(pairs, tensors, parts, strict=True):
+        custom_from_mask(module, name, part.reshape(tensor.shape))
+
+
+def remove(module: Module, name: str) -> Module:
+    """Make a pruned parameter an ordinary one again, whose zeros stay until it is changed.
+
+    Raises:
+        ValueError: if it is not pruned.
+    """
+    found = _pruned_by(module, name)
+    if found is None:
+        raise ValueError(
+            f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
+        )
+    key, method = found
+    method.remove(module)
+    del module._forward_pre_hooks[key]
+    return module
+
+
+def is_pruned(module: Module) -> bool:
+    """Whether a parameter of the module, or of one below it, is pruned."""
+    return any(
+        isinstance(hook.function, BasePruningMethod)
+        for below in module.modules()
+        for hook in below._forward_pre_hooks.values()
+    )
+
+
+def _pruned_by(module: Module, name: str) -> tuple[int, BasePruningMethod] | None:
+    """The hook that prunes a parameter, and its key."""
+    for key, hook in module._forward_pre_hooks.items():
+        if isinstance(hook.function, BasePruningMethod) and hook.function._tensor_name == name:
+            return key, hook.function
+    return None
+
+
+def _checked(scores: Any, tensor: Tensor, words: str) -> Any:
+    """The scores of a tensor's elements: itself if there are no others."""
+    if scores is None:
+        return tensor
+    if scores.shape != tensor.shape:
+        raise AssertionError(
+            f"importance_scores should have the same shape as {words}, got {scores.shape} vs "
+            f"{tensor.shape}"
+        )
+    return scores
+
+
+def _axis(t: Tensor, dim: int) -> int:
+    """An axis, counted from the front."""
+    if not -t.ndim <= dim < t.ndim:
+        raise IndexError(f"Invalid index {dim} for tensor of size {t.shape}")
+    return dim % t.ndim

@@ -1,0 +1,107 @@
+"""Adafactor."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import check_bound, count_step, new_step, refuse_complex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Adafactor(Optimizer):
+    """Adapts to each element's gradients, and keeps of a matrix's squares only rows' and columns'.
+
+    Args:
+        params: parameters or groups of them.
+        lr: the greatest length of a step in parts of the parameter, roughly, and of weight decay.
+        beta2_decay: the mean squares forget by the number of steps to this power.
+        eps: the least root of a mean square, that of the parameter's dtype if None; and the least
+            size that a parameter is taken to have.
+        d: steps whose root mean square is greater are made shorter.
+        weight_decay: shrinks the parameter by as much, times `lr`.
+        foreach: accepted for PyTorch's sake, without effect.
+        maximize: step along the gradient.
+
+    Raises:
+        ValueError: if an option is out of its range.
+        RuntimeError: in a step, if a parameter is complex.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        check_bound("Learning rate", lr)
+        if not beta2_decay <= 0.0:
+            raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
+        if eps[0] is not None:
+            check_bound("epsilon1", eps[0])
+        check_bound("epsilon2", eps[1])
+        check_bound("Clipping threshold d", d, least=1)
+        check_bound("weight_decay", weight_decay)
+        defaults = {
+            "lr": lr,
+            "beta2_decay": beta2_decay,
+            "eps": eps,
+            "d": d,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        refuse_complex("Adafactor", parameter)
+        state = self.state[parameter]
+        factored = gradient.ndim > 1
+        if not state:
+            state["step"] = new_step()
+            shape = gradient.shape
+            sizes = {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:])}
+            for name, size in (sizes if factored else {"variance": shape}).items():
+                array = parameter._metadata.F.xp.zeros(size, gradient.dtype)
+                state[name] = wrap(array, metadata_of(array, parameter._metadata.device))
+        step = count_step(state)
+        p, g = self._values(parameter), gradient
+        lr, forgotten = float(group["lr"]), step ** group["beta2_decay"]
+        least, least_size = group["eps"]
+        least = float(floating_info(p.dtype).eps) if least is None else least
+        length = max(least_size, _size(p)) * min(lr, step**-0.5)
+        if group["weight_decay"]:
+            p *= 1 - lr * group["weight_decay"]
+        squares = g * g
+        if factored:
+            rows, columns = state["row_var"]._array, state["col_var"]._array
+            rows += forgotten * (squares.mean(axis=-1, keepdims=True) - rows)
+            columns += forgotten * (squares.mean(axis=-2, keepdims=True) - columns)
+            squares = rows @ columns
+            squares /= np.maximum(rows.mean(axis=-2, keepdims=True), least)
+        else:
+            mean = state["variance"]._array
+            mean += forgotten * (squares - mean)
+            squares = mean
+        change = g / np.sqrt(np.maximum(squares, least * least))
+        length /= max(1.0, _size(change) / group["d"])
+        p += change * (length if group["maximize"] else -length)
+
+
+def _size(array: Any) -> float:
+    """The root of the mean square."""
+    return math.sqrt(float((array * array).sum()) / max(1, array.size))

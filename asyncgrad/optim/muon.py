@@ -1,0 +1,131 @@
+"""Momentum whose steps are orthogonal matrices, nearly."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.optim.optimizer import Optimizer
+from asyncgrad.optim.updates import check_bound, refuse_complex, zeros_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What the learning rate is multiplied by for a matrix of that shape.
+_LENGTHS = {
+    "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),
+    "match_rms_adamw": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
+}
+#: As in the cost of a product of matrices.
+_FLOPS_PER_NS = 60
+
+
+class Muon(Optimizer):
+    """Momentum whose step has all directions of equal length: for the weights of hidden layers.
+
+    A step is computed in the parameter's dtype, and in float32 for half precision; PyTorch computes
+    it in bfloat16, whose steps differ from these by a few hundredths of their length.
+
+    Args:
+        params: matrices, or groups of them.
+        lr: the length of a step in each direction.
+        weight_decay: shrinks the parameter by as much, times `lr`.
+        momentum: how much of the mean gradient is kept.
+        nesterov: look ahead along the momentum.
+        ns_coefficients: those of the polynomial x, x**3 and x**5 that drives lengths towards 1.
+        eps: the least norm that a gradient is divided by.
+        ns_steps: how often the polynomial is applied.
+        adjust_lr_fn: "original" makes tall matrices' steps longer; "match_rms_adamw" makes all
+            steps about as long as those of AdamW.
+
+    Raises:
+        ValueError: if an option is out of its range, or a parameter is no matrix.
+        RuntimeError: in a step, if a parameter is complex.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        check_bound("Learning rate", lr)
+        check_bound("momentum", momentum)
+        check_bound("weight decay", weight_decay)
+        if adjust_lr_fn is not None and adjust_lr_fn not in _LENGTHS:
+            raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+        defaults = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_coefficients": ns_coefficients,
+            "eps": eps,
+            "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+        }
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As `Optimizer.add_param_group`.
+
+        Raises:
+            ValueError: also if a parameter is no matrix.
+        """
+        super().add_param_group(param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            if parameter.ndim != 2:
+                self.param_groups.pop()
+                raise ValueError(
+                    f"Muon only supports 2D parameters whereas we found a parameter with size: "
+                    f"{parameter.shape}. Give others to another optimizer, as AdamW."
+                )
+
+    def _cost(self, group: dict[str, Any], parameter: Any) -> float:
+        small, large = sorted(parameter.shape)
+        multiplications: int = group["ns_steps"] * small * small * (2 * large + small)
+        return super()._cost(group, parameter) + 2 * multiplications / _FLOPS_PER_NS
+
+    def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
+        refuse_complex("Muon", parameter)
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = zeros_like(parameter)
+        momentum, mean = group["momentum"], state["momentum_buffer"]._array
+        mean += (1 - momentum) * (gradient - mean)
+        step = gradient + momentum * (mean - gradient) if group["nesterov"] else mean
+        lr = float(group["lr"])
+        p = self._values(parameter)
+        step = _orthogonal(step, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        p *= 1 - lr * group["weight_decay"]
+        p -= lr * _LENGTHS[group["adjust_lr_fn"] or "original"](*p.shape) * step
+
+
+def _orthogonal(
+    matrix: Any, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Any:
+    """About the nearest orthogonal matrix, by steps of a polynomial (Newton and Schulz).
+
+    Raises:
+        ValueError: if there are too many steps, or not three coefficients.
+    """
+    if steps >= 100:
+        raise ValueError("Number of steps must be less than 100 for computational efficiency")
+    if len(coefficients) != 3:
+        raise ValueError("Coefficients must be a tuple of exactly 3 values")
+    a, b, c = coefficients
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = (matrix.T if tall else matrix).astype(np.result_type(matrix.dtype, np.float32))
+    x /= np.maximum(np.sqrt((x * x).sum()), eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.T if tall else x

@@ -1,0 +1,108 @@
+"""Names that PyTorch's programs use, and modules that are for more than one process there."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+from beside import assert_close, check, layers
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.torch
+
+#: Old names, experiments, and hooks on assignments.
+ABSENT = {
+    "Container", "CrossMapLRN2d", "LazyModuleMixin", "LinearCrossEntropyLoss", "NLLLoss2d",
+    "LinearCrossEntropyOptions", "register_module_buffer_registration_hook",
+    "register_module_module_registration_hook", "register_module_parameter_registration_hook",
+}  # fmt: skip
+
+
+def test_files_of_pytorchs_modules_can_be_imported():
+    for _, name, _ in pkgutil.iter_modules(torch.nn.modules.__path__):
+        theirs = importlib.import_module(f"torch.nn.modules.{name}")
+        names = {*(getattr(theirs, "__all__", None) or ())} - ABSENT
+        if names:
+            ours = importlib.import_module(f"asyncgrad.nn.modules.{name}")
+            assert names <= {*vars(ours)}
+            for found in names & {*ag.nn.__all__}:
+                assert getattr(ours, found) is getattr(ag.nn, found)
+                assert getattr(ag.nn.modules, found) is getattr(ag.nn, found)
+
+
+def test_base_classes_tell_modules_apart():
+    from asyncgrad.nn.modules import batchnorm, conv, rnn, utils
+
+    assert isinstance(ag.nn.BatchNorm2d(1), batchnorm._BatchNorm)
+    assert isinstance(ag.nn.ConvTranspose1d(1, 1, 1), conv._ConvNd)
+    assert isinstance(ag.nn.LSTM(1, 1), rnn.RNNBase)
+    assert utils._pair(3) == (3, 3)
+    assert issubclass(ag.optim.lr_scheduler.StepLR, ag.optim.lr_scheduler._LRScheduler)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_buffers_are_registered_by_assignment(persistent):
+    names = []
+    for library in (ag, torch):
+        module = library.nn.Linear(1, 1)
+        module.scale = library.nn.Buffer(library.ones(2), persistent=persistent)
+        assert module.scale.tolist() == [1.0, 1.0]
+        assert isinstance(module.scale, library.nn.Buffer)
+        with pytest.raises(TypeError, match="cannot assign"):
+            module.scale = 1.0
+        twin = copy.deepcopy(module).double()
+        names.append([[*m.state_dict()] for m in (module, twin)])
+        names[-1].append([name for name, _ in twin.named_buffers()])
+        module.weight = None
+        module.weight = library.nn.Parameter(library.ones(1, 1))
+        del module.bias
+        module.bias = library.nn.Buffer()
+        names[-1] += [[*module.state_dict()], [n for n, _ in module.named_parameters()]]
+    assert names[0] == names[1]
+    source = ag.ones(2)
+    buffer = ag.nn.Buffer(source)
+    source += 1
+    assert buffer.tolist() == [2.0, 2.0]
+    assert buffer._version == 1
+    with pytest.raises(TypeError, match="a Tensor is needed"):
+        ag.nn.Buffer(1.0)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 2, 2)])
+def test_synchronised_norms_are_those_of_one_process(shape):
+    x = np.random.default_rng(0).standard_normal(shape)
+    dim = max(1, len(shape) - 2)
+    check(lambda nn: nn.SyncBatchNorm(3), x, train=False)
+    mine, other = layers(lambda nn: nn.Sequential(getattr(nn, f"BatchNorm{dim}d")(3), nn.ReLU()))
+    converted = ag.nn.SyncBatchNorm.convert_sync_batchnorm(mine)
+    assert repr(converted) == repr(torch.nn.SyncBatchNorm.convert_sync_batchnorm(other))
+    assert [*map(id, converted.parameters())] == [*map(id, mine.parameters())]
+    assert_close(converted(ag.tensor(x)), other(torch.tensor(x)))
+    assert_close(converted[0].running_var, other[0].running_var)
+
+
+def test_what_needs_other_processes_is_refused():
+    with pytest.raises(ValueError, match="no process group"):
+        ag.nn.SyncBatchNorm(3, process_group=object())
+    with pytest.raises(ValueError, match="at least 2D input"):
+        ag.nn.SyncBatchNorm(3)(ag.ones(3))
+    with pytest.raises(ValueError, match="not shared out"):
+        ag.nn.DataParallel(ag.nn.Identity(), device_ids=[0, 1])
+
+
+def test_a_module_that_is_parallel_over_one_device_is_the_module():
+    mine, other = layers(lambda nn: nn.DataParallel(nn.Linear(2, 2)))
+    x = np.ones((3, 2))
+    assert_close(mine(ag.tensor(x)), other(torch.tensor(x)))
+    states = [library_module.state_dict() for library_module in (mine, other)]
+    assert [*states[0]] == [*states[1]] == ["module.weight", "module.bias"]
+    for nn, state in ((ag.nn, states[0]), (torch.nn, states[1])):
+        nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+    assert [*states[0]] == [*states[1]] == ["weight", "bias"]
+    assert {*states[0]._metadata} == {*states[1]._metadata}
+    mine.module.load_state_dict(states[0])
