@@ -56,6 +56,7 @@ from asyncgrad.ops.functions import distances as _distances
 from asyncgrad.ops.functions import dlpack as _dlpack
 from asyncgrad.ops.functions import dtypes as _dtypes
 from asyncgrad.ops.functions import factored as _factored
+from asyncgrad.ops.functions import grids as _grids
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
@@ -64,6 +65,7 @@ from asyncgrad.ops.functions import parts as _parts
 from asyncgrad.ops.functions import placed as _placed
 from asyncgrad.ops.functions import pooling as _pooling
 from asyncgrad.ops.functions import random as _draws
+from asyncgrad.ops.functions import signals as _signals
 from asyncgrad.ops.functions import sort as _sorting
 from asyncgrad.ops.functions import windows as _windows
 from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
@@ -79,6 +81,7 @@ from asyncgrad.ops.functions.dlpack import *  # noqa: F403  the chapters say wha
 from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.factored import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.grids import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
@@ -90,6 +93,7 @@ from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say wh
 from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.signals import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.strided import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.transcendental import *  # noqa: F403  the chapters say what is public
@@ -268,6 +272,7 @@ __all__ += _convolutions.__all__
 __all__ += _chosen.__all__
 __all__ += _windows.__all__
 __all__ += _factored.__all__
+__all__ += _grids.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__
 __all__ += _norms.__all__
@@ -276,3 +281,4 @@ __all__ += reduction.__all__
 __all__ += shape.__all__
 __all__ += _ordered.__all__
 __all__ += _sorting.__all__
+__all__ += _signals.__all__

@@ -14,6 +14,7 @@ from asyncgrad.ops.functions import (
     dtypes,
     elementwise,
     factored,
+    grids,
     index,
     linalg,
     loss,
@@ -23,6 +24,7 @@ from asyncgrad.ops.functions import (
     random,
     reduction,
     shape,
+    signals,
     sort,
     sparse,
     strided,
@@ -63,4 +65,6 @@ CHAPTERS = (
     placed,
     distances,
     transcendental,
+    grids,
+    signals,
 )

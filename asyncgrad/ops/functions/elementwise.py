@@ -71,6 +71,7 @@ __all__ = [
     "floor",
     "floor_divide",
     "fmod",
+    "gcd",
     "ge",
     "greater",
     "greater_equal",
@@ -78,6 +79,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "lcm",
     "le",
     "less",
     "less_equal",
@@ -229,8 +231,10 @@ eq = of_two("eq", "Where `input` equals `other`, broadcast: bool, without a grad
 fmod = of_two(
     "fmod", "The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."
 )
+gcd = of_two("gcd", "The greatest common divisor of integers, broadcast.")
 ge = of_two("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
 gt = of_two("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
+lcm = of_two("lcm", "The least common multiple of integers, broadcast.")
 le = of_two("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
 logical_and = of_two("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
 logical_or = of_two(
