@@ -60,6 +60,7 @@ from asyncgrad.ops.functions import grids as _grids
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
+from asyncgrad.ops.functions import older as _older
 from asyncgrad.ops.functions import ordered as _ordered
 from asyncgrad.ops.functions import parts as _parts
 from asyncgrad.ops.functions import placed as _placed
@@ -86,6 +87,7 @@ from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.older import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.ordered import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.parts import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.placed import *  # noqa: F403  the chapters say what is public
@@ -276,6 +278,7 @@ __all__ += _grids.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__
 __all__ += _norms.__all__
+__all__ += _older.__all__
 __all__ += _pooling.__all__
 __all__ += reduction.__all__
 __all__ += shape.__all__

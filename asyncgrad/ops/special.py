@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-special: Any
 try:
     from scipy import special
 except ImportError:

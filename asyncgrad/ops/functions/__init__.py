@@ -18,6 +18,7 @@ from asyncgrad.ops.functions import (
     index,
     linalg,
     loss,
+    older,
     ordered,
     parts,
     placed,
@@ -67,4 +68,5 @@ CHAPTERS = (
     transcendental,
     grids,
     signals,
+    older,
 )

@@ -133,22 +133,19 @@ def _slopes(x: Any, axis: int, spacing: Any, order: int) -> Any:
     slopes = R.div(rises, spacing if steps is None else steps)
     before, after = _part(slopes, axis, 0, -1), _part(slopes, axis, 1, 0)
     first, last = _part(slopes, axis, 0, 1), _part(slopes, axis, -1, 0)
-    if steps is None:
-        share = 0.5
-        shares = (1.5, 1.5)
-    else:
-        # The slope of the parabola through three points, in the middle and at its ends.
+    share: Any = 0.5
+    if steps is not None:
         one, other = _part(steps, axis, 0, -1), _part(steps, axis, 1, 0)
         share = R.div(one, R.add(one, other))
-        shares = (
-            R.add(_part(share, axis, 0, 1), 1) if order == 2 else None,
-            R.sub(2, _part(share, axis, -1, 0)) if order == 2 else None,
-        )
+    # The slope of the parabola through three points, in the middle and at its ends.
     inside = R.add(before, R.mul(R.sub(after, before), share))
     if order == 2:
+        low, high = share, share
+        if steps is not None:
+            low, high = _part(share, axis, 0, 1), _part(share, axis, -1, 0)
         begin, end = _part(slopes, axis, 1, 2), _part(slopes, axis, -2, -1)
-        first = R.add(begin, R.mul(R.sub(first, begin), shares[0]))
-        last = R.add(end, R.mul(R.sub(last, end), shares[1]))
+        first = R.add(begin, R.mul(R.sub(first, begin), low + 1))
+        last = R.add(end, R.mul(R.sub(last, end), 2 - high))
     return shape.cat((first, inside, last), axis)
 
 
@@ -373,7 +370,7 @@ def histogram(
         if one_int("histogram", "bins", bins) <= 0:
             raise RuntimeError(f"histogram(): bins must be > 0, but got {bins}")
         ends = (0, 0) if range is None else range
-        low, high = _bounds("histogram", array, *map(float, ends), 0.5)
+        low, high = _bounds("histogram", array, float(ends[0]), float(ends[1]), 0.5)
         edges = np.linspace(low, high, bins + 1, dtype=array.dtype)
         counts = _counted(array, low, high, bins, weights)
     if density:
@@ -467,7 +464,9 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
         )
     sizes: Sequence[int] = one_shape("unravel_index", (shape,))
     if category(indices._metadata.dtype) != 1:
-        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+        raise TypeError(
+            f"expected 'indices' to be integer dtype, but got {indices._metadata.dtype}"
+        )
     indices = cast(indices, np.dtype("int64"))
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")

@@ -11,6 +11,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions import fourier, shape
+from asyncgrad.ops.functions.conversion import contiguous
 from asyncgrad.ops.functions.index import index_add
 from asyncgrad.ops.functions.windows import unfold
 from asyncgrad.ops.leaves import from_host, place_of
