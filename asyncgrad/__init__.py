@@ -1,5 +1,7 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+from importlib import import_module as _import_module
+
 from asyncgrad.collector import paused as _paused
 
 with _paused():
@@ -56,14 +58,17 @@ from asyncgrad.ops.functions import distances as _distances
 from asyncgrad.ops.functions import dlpack as _dlpack
 from asyncgrad.ops.functions import dtypes as _dtypes
 from asyncgrad.ops.functions import factored as _factored
+from asyncgrad.ops.functions import grids as _grids
 from asyncgrad.ops.functions import linalg as _products
 from asyncgrad.ops.functions import loss as _losses
 from asyncgrad.ops.functions import normalisation as _norms
+from asyncgrad.ops.functions import older as _older
 from asyncgrad.ops.functions import ordered as _ordered
 from asyncgrad.ops.functions import parts as _parts
 from asyncgrad.ops.functions import placed as _placed
 from asyncgrad.ops.functions import pooling as _pooling
 from asyncgrad.ops.functions import random as _draws
+from asyncgrad.ops.functions import signals as _signals
 from asyncgrad.ops.functions import sort as _sorting
 from asyncgrad.ops.functions import windows as _windows
 from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
@@ -79,10 +84,12 @@ from asyncgrad.ops.functions.dlpack import *  # noqa: F403  the chapters say wha
 from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.factored import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.grids import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.older import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.ordered import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.parts import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.placed import *  # noqa: F403  the chapters say what is public
@@ -90,6 +97,7 @@ from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say wh
 from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.functions.signals import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.strided import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.functions.transcendental import *  # noqa: F403  the chapters say what is public
@@ -154,7 +162,9 @@ def get_device_module(device: object = None) -> object:
 
 
 def __getattr__(name: str) -> object:
-    """The dtype that only an extra has."""
+    """The dtype that only an extra has, and what few programs need."""
+    if name == "distributions":
+        return _import_module("asyncgrad.distributions")
     if name == "bfloat16":
         return _needs_bfloat16("asyncgrad.bfloat16")
     raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
@@ -268,11 +278,14 @@ __all__ += _convolutions.__all__
 __all__ += _chosen.__all__
 __all__ += _windows.__all__
 __all__ += _factored.__all__
+__all__ += _grids.__all__
 __all__ += _products.__all__
 __all__ += _losses.__all__
 __all__ += _norms.__all__
+__all__ += _older.__all__
 __all__ += _pooling.__all__
 __all__ += reduction.__all__
 __all__ += shape.__all__
 __all__ += _ordered.__all__
 __all__ += _sorting.__all__
+__all__ += _signals.__all__

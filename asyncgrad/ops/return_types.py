@@ -90,6 +90,20 @@ class aminmax(NamedTuple):
     max: Any
 
 
+class histogram(NamedTuple):
+    """What `histogram` returns."""
+
+    hist: Any
+    bin_edges: Any
+
+
+class frexp(NamedTuple):
+    """What `frexp` returns."""
+
+    mantissa: Any
+    exponent: Any
+
+
 class slogdet(_Determinant):
     """What `slogdet` returns."""
 

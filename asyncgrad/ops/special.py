@@ -1,4 +1,4 @@
-"""Functions that NumPy lacks and SciPy has.
+"""Functions that NumPy lacks: SciPy's, or those of `series` where SciPy is not installed.
 
 SciPy is optional. It is imported with this module, never by a call: an import reads files, and a
 call may come from an event loop.
@@ -11,21 +11,26 @@ from typing import Any
 try:
     from scipy import special
 except ImportError:
-    special = None
+    from asyncgrad.ops import series as special
 
 
-def needs_scipy(name: str) -> Any:
-    """SciPy's special functions.
+def special_function(name: str, function: str = "") -> Any:
+    """A special function of arrays, under SciPy's name.
+
+    Args:
+        name: what the caller computes, for the error.
+        function: SciPy's name; the same if empty.
 
     Raises:
-        ImportError: if SciPy is not installed.
+        ImportError: if SciPy is needed for it and not installed.
     """
-    if special is None:
+    found = getattr(special, function or name, None)
+    if found is None:
         raise ImportError(
             f"{name} needs SciPy, which is not installed. Install it with "
             f"`pip install asyncgrad[scipy]`."
         )
-    return special
+    return found
 
 
 def erf(xp: Any, x: Any) -> Any:
@@ -33,4 +38,4 @@ def erf(xp: Any, x: Any) -> Any:
     if x.dtype.kind not in "fV":
         raise NotImplementedError(f'"erf" not implemented for {x.dtype}. Take its real part.')
     known = x.astype(xp.float32) if x.dtype.kind == "V" else x
-    return needs_scipy("erf").erf(known).astype(x.dtype, copy=False)
+    return special_function("erf")(known).astype(x.dtype, copy=False)

@@ -96,6 +96,31 @@ def test_factors_and_operands_of_mixed_dtypes(dtypes):
     oracle.compare(*results)
 
 
+X = [[0.5, -1.0, 2.0, 0.1], [1.5, 0.3, -0.2, 0.7]]
+OLDER = {
+    "chain_matmul": lambda T, x: T.chain_matmul(x, x.t(), x),
+    "fix": lambda T, x: (T.fix(x), x.fix(), (x * 1).fix_()),
+    "is_signed": lambda T, x: x * T.is_signed(x) * (1 - T.is_signed(T.tensor([True]))),
+    "get_device": lambda T, x: x * T.get_device(x),
+    "dropout": lambda T, x: (T.dropout(x, 0.5, False), T.alpha_dropout(x, 0.5, False)),
+    "embedding": lambda T, x: (T.embedding(x, T.tensor([1, 1, 0])),
+                               T.embedding(x, T.tensor([1, 0]), 0, True)),
+    "layer_norm": lambda T, x: T.layer_norm(x, (4,), x[0], None, 1e-3, False),
+    "group_norm": lambda T, x: T.group_norm(x, 2, x[0], x[1], 1e-3, False),
+    "prelu": lambda T, x: (T.prelu(x, x[0]), x.prelu(x[0]), x.hardshrink(), T.hardshrink(x, 0.2)),
+    "split_with_sizes": lambda T, x: T.split_with_sizes(x, [1, 3], 1),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
+@pytest.mark.parametrize("name", OLDER)
+def test_forms_at_the_top_level_are_pytorchs(name):
+    leaves = [T.tensor(X, dtype=T.float64, requires_grad=True) for T in (torch, ag)]
+    found = [OLDER[name](T, x) for T, x in zip((torch, ag), leaves, strict=True)]
+    oracle.compare(*found)
+    oracle.compare_derivatives(*found, [tuple(leaves)], 2)
+
+
 def test_an_axis_is_looked_for_before_shapes_are_compared():
     for T in (torch, ag):
         with pytest.raises(IndexError, match="Dimension out of range"):

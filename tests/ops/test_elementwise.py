@@ -14,7 +14,6 @@ from adjoint import check_entry
 from tiers import MUST
 
 import asyncgrad as ag
-from asyncgrad.ops import special
 from asyncgrad.ops.derivatives import elementwise as chapter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -300,13 +299,7 @@ def test_an_operator_with_a_number_saves_the_number_alone():
     assert x.grad.tolist() == [0.5] * 3
 
 
-# -- erf without SciPy ----------------------------------------------------------------------------
-
-
-def test_erf_without_scipy_names_the_extra(monkeypatch):
-    monkeypatch.setattr(special, "special", None)
-    with pytest.raises(ImportError, match=r"asyncgrad\[scipy\]"):
-        ag.erf(ag.ones(2))
+# -- special functions -----------------------------------------------------------------------------
 
 
 def test_scipy_is_imported_with_the_package():

@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncgrad.ops.entry import operation, part, unary
 from asyncgrad.ops.fused import along, elementwise, fused
-from asyncgrad.ops.special import needs_scipy
+from asyncgrad.ops.special import special_function
 
 #: From here on NumPy is faster with two bounds than with one.
 _CLIP = 4096
@@ -160,12 +160,12 @@ def _logsigmoid_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
 
 
 def _cdf(xp: Any, out: Any, x: Any) -> Any:
-    """The normal distribution's: in single precision by a polynomial, else by SciPy.
+    """The normal distribution's: in single precision by a polynomial, else the table's.
 
     On few elements one call of SciPy's is faster than the polynomial's many.
     """
     if x.dtype.itemsize > 4 or (x.size < _FEW and _HAS_SCIPY):
-        return needs_scipy("gelu in double precision").ndtr(x, out)
+        return special_function("ndtr")(x, out)
     s = xp.multiply(x, x)
     at_most(xp, s, s, 33.0)
     p = xp.multiply(s, _CDF[0], out)

@@ -709,4 +709,6 @@ ENTRIES = (
     binary("bitwise_xor", forward=_only("biu", "bitwise_xor")),
     binary("bitwise_left_shift", forward=_only("iu", "bitwise_left_shift", "left_shift")),
     binary("bitwise_right_shift", forward=_only("iu", "bitwise_right_shift", "right_shift")),
+    binary("gcd", forward=_only("iu", "gcd")),
+    binary("lcm", forward=_only("iu", "lcm")),
 )

@@ -9,7 +9,7 @@ from asyncgrad.devices.quiet import quiet
 from asyncgrad.ops.derivatives.elementwise import refuse
 from asyncgrad.ops.entry import binary, operation, part, unary
 from asyncgrad.ops.namespace import Quiet
-from asyncgrad.ops.special import needs_scipy
+from asyncgrad.ops.special import special_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,8 @@ _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 
 
-def _of_scipy(name: str, function: str = "") -> Callable[..., Any]:
-    """A special function of real numbers; halves are computed in single precision."""
+def _special(name: str, function: str = "") -> Callable[..., Any]:
+    """A special function of real numbers, by SciPy's name; of halves in single precision."""
 
     def compute(xp: Any, x: Any) -> Any:
         return _computed(xp, name, function or name, x)
@@ -31,7 +31,7 @@ def _computed(xp: Any, name: str, function: str, x: Any, *before: Any) -> Any:
     if x.dtype.kind not in "fV":
         refuse(name, x.dtype)
     known = x if x.dtype.itemsize > 2 else x.astype(xp.float32)
-    return getattr(needs_scipy(name), function)(*before, known).astype(x.dtype, copy=False)
+    return special_function(name, function)(*before, known).astype(x.dtype, copy=False)
 
 
 @quiet
@@ -88,17 +88,22 @@ def _xlog1py_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
     return F.mul(g, F.div(x, y + 1))
 
 
-@quiet
-def _zeta(xp: Any, x: Any, y: Any) -> Any:
-    if x.dtype.kind not in "fV":
-        refuse("zeta", x.dtype)
-    wide = x.dtype if x.dtype.itemsize > 2 else xp.float32
-    out = needs_scipy("zeta").zeta(x.astype(wide), y.astype(wide))
-    return out.astype(x.dtype, copy=False)
+def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
+    """A special function of two numbers; by the first one there is no derivative."""
+
+    def compute(xp: Any, x: Any, y: Any) -> Any:
+        if x.dtype.kind not in "fV":
+            refuse(name, x.dtype)
+        wide = x.dtype if x.dtype.itemsize > 2 else xp.float32
+        out = special_function(name, function)(x.astype(wide), y.astype(wide))
+        return out.astype(x.dtype, copy=False)
+
+    rule = part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))
+    return binary(name, forward=quiet(compute), pulls={"y": rule}, pushes={"y": rule}, node=node)
 
 
-def _zeta_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mul(g, -(x * F.zeta(x + 1, y)))
+def _gamma_density(F: Any, x: Any, y: Any) -> Any:
+    return F.exp((x - 1) * F.log(y) - y - F.lgamma(x))
 
 
 def _over_itself(F: Any, x: Any, out: Any) -> Any:
@@ -118,10 +123,10 @@ ENTRIES = (
     unary("asinh", lambda F, x: F.rsqrt(x * x + 1), Quiet("arcsinh")),
     unary("acosh", _acosh_slope, Quiet("arccosh")),
     unary("atanh", lambda F, x: F.reciprocal(1 - x * x), Quiet("arctanh")),
-    unary("erfc", lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI, _of_scipy("erfc")),
-    unary("erfinv", lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI, _of_scipy("erfinv")),
-    unary("lgamma", lambda F, x: F.digamma(x), _of_scipy("lgamma", "gammaln")),
-    unary("digamma", lambda F, x: F.polygamma(x, 1), _of_scipy("digamma")),
+    unary("erfc", lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI, _special("erfc")),
+    unary("erfinv", lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI, _special("erfinv")),
+    unary("lgamma", lambda F, x: F.digamma(x), _special("lgamma", "gammaln")),
+    unary("digamma", lambda F, x: F.polygamma(x, 1), _special("digamma")),
     operation(
         "polygamma",
         _polygamma,
@@ -130,52 +135,76 @@ ENTRIES = (
         pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
         pushes={"x": lambda F, t, x, n: F.mul(t, F.polygamma(x, n + 1))},
     ),
-    unary("entr", lambda F, x: -1 - F.log(x), _of_scipy("entr"), node="SpecialEntrBackward0"),
-    unary("ndtr", lambda F, x: F.normal_pdf(x), _of_scipy("ndtr"), node="SpecialNdtrBackward0"),
+    unary("entr", lambda F, x: -1 - F.log(x), _special("entr"), node="SpecialEntrBackward0"),
+    unary("ndtr", lambda F, x: F.normal_pdf(x), _special("ndtr"), node="SpecialNdtrBackward0"),
     unary(
         "ndtri",
         lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
-        _of_scipy("ndtri"),
+        _special("ndtri"),
         node="SpecialNdtriBackward0",
     ),
     unary(
         "log_ndtr",
         lambda F, x: F.reciprocal(F.erfcx(x * -_ROOT_HALF)) * (_TWO_OVER_ROOT_PI * _ROOT_HALF),
-        _of_scipy("log_ndtr"),
+        _special("log_ndtr"),
         node="SpecialLogNdtrBackward0",
     ),
     unary(
         "erfcx",
         lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
-        _of_scipy("erfcx"),
+        _special("erfcx"),
         node="SpecialErfcxBackward0",
     ),
-    unary("i0", lambda F, x: F.i1(x), _of_scipy("i0")),
+    unary("i0", lambda F, x: F.i1(x), _special("i0")),
     unary(
         "i0e",
         lambda F, x, out: F.i1e(x) - F.sgn(x) * out,
-        _of_scipy("i0e"),
+        _special("i0e"),
         node="SpecialI0EBackward0",
     ),
     unary(
         "i1",
         lambda F, x, out: F.i0(x) - _over_itself(F, x, out),
-        _of_scipy("i1"),
+        _special("i1"),
         node="SpecialI1Backward0",
     ),
     unary(
         "i1e",
         lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _over_itself(F, x, out),
-        _of_scipy("i1e"),
+        _special("i1e"),
         node="SpecialI1EBackward0",
     ),
-    # By the first input there is none.
-    binary(
-        "zeta",
-        forward=_zeta,
-        pulls={"y": part(_zeta_by_y)},
-        pushes={"y": part(_zeta_by_y)},
-        node="SpecialZetaBackward0",
+    *(
+        unary(name, slope, _special(name, function))
+        for name, function, slope in (
+            ("bessel_j0", "j0", lambda F, x: -F.bessel_j1(x)),
+            ("bessel_j1", "j1", lambda F, x, out: F.bessel_j0(x) - _over_itself(F, x, out)),
+            ("bessel_y0", "y0", lambda F, x: -F.bessel_y1(x)),
+            ("bessel_y1", "y1", lambda F, x, out: F.bessel_y0(x) - F.div(out, x)),
+            ("modified_bessel_k0", "k0", lambda F, x: -F.modified_bessel_k1(x)),
+            (
+                "modified_bessel_k1",
+                "k1",
+                lambda F, x, out: -F.modified_bessel_k0(x) - F.div(out, x),
+            ),
+            (
+                "scaled_modified_bessel_k0",
+                "k0e",
+                lambda F, x, out: out - F.scaled_modified_bessel_k1(x),
+            ),
+            (
+                "scaled_modified_bessel_k1",
+                "k1e",
+                lambda F, x, out: out - F.scaled_modified_bessel_k0(x) - F.div(out, x),
+            ),
+        )
+    ),
+    _special_of_two(
+        "zeta", "zeta", lambda F, x, y: -(x * F.zeta(x + 1, y)), "SpecialZetaBackward0"
+    ),
+    _special_of_two("igamma", "gammainc", _gamma_density, "IgammaBackward0"),
+    _special_of_two(
+        "igammac", "gammaincc", lambda F, x, y: -_gamma_density(F, x, y), "IgammacBackward0"
     ),
     binary(
         "xlog1py",

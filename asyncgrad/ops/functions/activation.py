@@ -61,7 +61,6 @@ def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Tensor:
 
     Raises:
         RuntimeError: for another approximation.
-        ImportError: in double precision where SciPy is not installed.
     """
     if out is not None:
         return put(out, "gelu", gelu(input, approximate=approximate))

@@ -11,11 +11,22 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.elementwise import add, isnan, where
 from asyncgrad.ops.functions.linalg import bmm, dot, mv, outer
 from asyncgrad.ops.functions.parts import real
-from asyncgrad.ops.functions.reduction import amax, amin, mean, norm, prod, std, sum, var
+from asyncgrad.ops.functions.reduction import (
+    amax,
+    amin,
+    mean,
+    norm,
+    prod,
+    std,
+    sum,
+    var,
+    vector_norm,
+)
 from asyncgrad.ops.functions.shape import cat, expand, narrow, tril, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
@@ -43,13 +54,16 @@ __all__ = [
     "dist",
     "float_power",
     "frac",
+    "frexp",
     "is_conj",
     "is_neg",
+    "ldexp",
     "lerp",
     "logaddexp",
     "nan_to_num",
     "nanmean",
     "nansum",
+    "renorm",
     "resolve_conj",
     "resolve_neg",
     "std_mean",
@@ -59,12 +73,13 @@ __all__ = [
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
-    "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "is_conj", "is_neg", "lerp",
-    "logaddexp", "nan_to_num", "nanmean", "nansum", "resolve_conj", "resolve_neg", "vdot",
+    "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",
+    "ldexp", "lerp",
+    "logaddexp", "nan_to_num", "nanmean", "nansum", "renorm", "resolve_conj", "resolve_neg", "vdot",
 )  # fmt: skip
 IN_PLACE = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "baddbmm", "conj_physical", "cumprod",
-    "float_power", "frac", "lerp", "nan_to_num",
+    "float_power", "frac", "ldexp", "lerp", "nan_to_num", "renorm",
 )  # fmt: skip
 _FLOAT64, _COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
 
@@ -240,6 +255,44 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 @writes
+def frexp(input: Any) -> Any:
+    """Numbers as a mantissa from 0.5 to 1, with their sign, times 2 to the power of an exponent.
+
+    Args:
+        input: a real floating tensor.
+
+    Returns:
+        A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
+
+    Raises:
+        RuntimeError: for other dtypes.
+    """
+    x = as_tensor_operand(input, "frexp", 1)
+    if category(x._metadata.dtype) != 2:
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    F = x._metadata.F
+
+    def exponents(x: Any) -> Any:
+        array = F.xp.frexp(x._array)[1]
+        return wrap(array, F.metadata_of(array))
+
+    exponent = mapped(exponents, x) if x._batched else exponents(x)
+    # In two steps, as the factor alone may be too large a number.
+    half = R.div_floor(exponent, 2)
+    mantissa = x
+    for power in (R.neg(half), R.sub(half, exponent)):
+        mantissa = R.mul(mantissa, R.pow(2.0, cast(power, x._metadata.dtype)))
+    return return_types.frexp(renamed(mantissa, "FrexpBackward0"), exponent)
+
+
+@writes
+def ldexp(input: Any, other: Any) -> Tensor:
+    """`input * 2**other`, broadcast."""
+    x = as_tensor_operand(input, "ldexp", 1)
+    return R.mul(x, R.pow(2.0, as_tensor_operand(other, "ldexp", 2)))
+
+
+@writes
 @one_node("LogaddexpBackward0")
 def logaddexp(input: Any, other: Any) -> Tensor:
     """`log(exp(input) + exp(other))`, broadcast, without overflow.
@@ -279,6 +332,34 @@ def nan_to_num(
     low = float(limits.min) if neginf is None else neginf
     x = where(isnan(x), 0.0 if nan is None else nan, x)
     return where(x == -math.inf, low, where(x == math.inf, high, x))
+
+
+@writes
+@one_node("RenormBackward0")
+def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
+    """The parts along an axis, made shorter where their norm is above a bound.
+
+    Args:
+        input: a floating tensor of two axes at least.
+        p: which norm, above 0.
+        dim: the axis.
+        maxnorm: the bound.
+
+    Raises:
+        RuntimeError: for another norm, bound or tensor.
+    """
+    x = as_tensor_operand(input, "renorm", 1)
+    if not isinstance(p, (int, float)) or not p > 0:
+        raise RuntimeError("renorm: non-positive-norm not supported")
+    if maxnorm < 0:
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    if x.ndim < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {x.ndim} dimensions")
+    axis = one_dim("renorm", dim, x.ndim)
+    others = [i for i in range(x.ndim) if i != axis]
+    length = vector_norm(x, p, others, True)
+    # PyTorch's number, too, that keeps the quotient finite.
+    return R.mul(x, where(length > maxnorm, R.div(maxnorm, R.add(length, 1e-7)), 1.0))
 
 
 # -- along axes -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.core.variable import requires_grad as requires_grad_of
 from asyncgrad.devices import CPU
 from asyncgrad.devices.discovery import find
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.conversion import to
 from asyncgrad.ops.functions.shape import clone
 from asyncgrad.ops.leaves import fitting, from_host, leaf, place_of
@@ -27,7 +29,7 @@ from asyncgrad.ops.transfer import made_pinned, on_host
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-__all__ = ["as_tensor", "asarray", "detach", "from_numpy", "scalar_tensor", "tensor"]
+__all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
 METHODS = ("new_tensor",)
 IN_PLACE = ()
@@ -278,6 +280,39 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     _check_numbers("from_numpy", ndarray)
     return leaf("from_numpy", ndarray.view(np.ndarray), CPU)
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A vector that shares the memory of a buffer.
+
+    Args:
+        buffer: an object with Python's buffer protocol.
+        dtype: the dtype.
+        count: how many numbers; -1 for all that there are.
+        offset: how many bytes come before them.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        ValueError: if it is no buffer, too short, or has a part of a number.
+    """
+    wanted = as_dtype("frombuffer", dtype)
+    try:
+        length = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError("frombuffer: object does not implement Python buffer protocol.") from None
+    if not length or not one_int("frombuffer", "count", count):
+        raise ValueError("frombuffer: both buffer length and count must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(
+            f"frombuffer: offset ({offset} bytes) must be non-negative and no greater than buffer "
+            f"length ({length} bytes) minus 1"
+        )
+    array = np.frombuffer(buffer, wanted, count, offset)
+    if not array.flags.writeable:
+        warnings.warn("The given buffer is not writable. Do not change the tensor.", stacklevel=2)
+    return leaf("frombuffer", array, CPU, requires_grad)
 
 
 def detach(input: Any) -> Tensor:

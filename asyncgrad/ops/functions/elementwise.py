@@ -71,6 +71,7 @@ __all__ = [
     "floor",
     "floor_divide",
     "fmod",
+    "gcd",
     "ge",
     "greater",
     "greater_equal",
@@ -78,6 +79,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "lcm",
     "le",
     "less",
     "less_equal",
@@ -184,7 +186,7 @@ atan = of_one("atan", "The inverse tangent of each element.")
 ceil = of_one("ceil", "Each element rounded up; the gradient is 0.")
 cos = of_one("cos", "The cosine of each element.")
 cosh = of_one("cosh", "The hyperbolic cosine of each element.")
-erf = of_one("erf", "The error function of each element; needs SciPy.")
+erf = of_one("erf", "The error function of each element.")
 exp = of_one("exp", "e to the power of each element.")
 exp2 = of_one("exp2", "2 to the power of each element.")
 expm1 = of_one("expm1", "exp(x) - 1 of each element, exact near 0.")
@@ -229,8 +231,10 @@ eq = of_two("eq", "Where `input` equals `other`, broadcast: bool, without a grad
 fmod = of_two(
     "fmod", "The remainder of a division rounded towards 0, broadcast: it has `input`'s sign."
 )
+gcd = of_two("gcd", "The greatest common divisor of integers, broadcast.")
 ge = of_two("ge", "Where `input` is at least `other`, broadcast: bool, without a gradient.")
 gt = of_two("gt", "Where `input` is greater than `other`, broadcast: bool, without a gradient.")
+lcm = of_two("lcm", "The least common multiple of integers, broadcast.")
 le = of_two("le", "Where `input` is at most `other`, broadcast: bool, without a gradient.")
 logical_and = of_two("logical_and", "Where both are not 0, broadcast: bool, without a gradient.")
 logical_or = of_two(

@@ -1,12 +1,7 @@
-"""Special functions: `asyncgrad.special`. Those that NumPy lacks need SciPy."""
+"""Special functions: `asyncgrad.special`. Those that NumPy lacks are faster with SciPy."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, requires_grad
-from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions.activation import log_softmax, softmax
 from asyncgrad.ops.functions.elementwise import (
     erf,
@@ -20,10 +15,13 @@ from asyncgrad.ops.functions.elementwise import (
 )
 from asyncgrad.ops.functions.reduction import logsumexp
 from asyncgrad.ops.functions.transcendental import (
+    by_second,
     digamma,
     erfc,
     erfinv,
     i0,
+    igamma,
+    igammac,
     lgamma,
     logit,
     mvlgamma,
@@ -31,13 +29,12 @@ from asyncgrad.ops.functions.transcendental import (
     sinc,
     xlogy,
 )
-from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.out import writes
-
-if TYPE_CHECKING:
-    from asyncgrad.tensor import Tensor
 
 __all__ = [
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
     "digamma",
     "entr",
     "erf",
@@ -47,6 +44,8 @@ __all__ = [
     "exp2",
     "expit",
     "expm1",
+    "gammainc",
+    "gammaincc",
     "gammaln",
     "i0",
     "i0e",
@@ -57,12 +56,18 @@ __all__ = [
     "log_softmax",
     "logit",
     "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
     "multigammaln",
     "ndtr",
     "ndtri",
     "polygamma",
     "psi",
     "round",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
     "sinc",
     "softmax",
     "xlog1py",
@@ -79,30 +84,28 @@ log_ndtr = of_one("log_ndtr", "The logarithm of `ndtr`, exact far below 0, too."
 ndtr = of_one("ndtr", "The share of the standard normal distribution that lies below.")
 ndtri = of_one("ndtri", "The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.")
 xlog1py = of_two("xlog1py", "`input * log1p(other)`, and 0 where `input` is, broadcast.")
-
-
-@writes
-def zeta(input: Any, other: Any) -> Tensor:
-    """The Hurwitz zeta function, broadcast.
-
-    Args:
-        input: the exponent, a real tensor or a number.
-        other: the offset.
-
-    Raises:
-        NotImplementedError: if a derivative by `input` would be needed: there is none.
-    """
-    if isinstance(input, Variable):
-        level = current().dual_level
-        moves = level is not None and tangent_of(input, level) is not None
-        if moves or (current().grad and requires_grad(input)):
-            raise NotImplementedError(
-                "zeta: the derivative by `input` is not implemented. Detach it."
-            )
-    return R.zeta(input, other)
-
-
+bessel_j0 = of_one("bessel_j0", "The Bessel function of the first kind, of order 0.")
+bessel_j1 = of_one("bessel_j1", "The Bessel function of the first kind, of order 1.")
+bessel_y0 = of_one("bessel_y0", "The Bessel function of the second kind, of order 0.")
+bessel_y1 = of_one("bessel_y1", "The Bessel function of the second kind, of order 1.")
+modified_bessel_i0 = i0
+modified_bessel_i1 = i1
+modified_bessel_k0 = of_one(
+    "modified_bessel_k0", "The modified Bessel function of the second kind, of order 0."
+)
+modified_bessel_k1 = of_one(
+    "modified_bessel_k1", "The modified Bessel function of the second kind, of order 1."
+)
+scaled_modified_bessel_k0 = of_one(
+    "scaled_modified_bessel_k0", "`modified_bessel_k0`, times `exp(x)`."
+)
+scaled_modified_bessel_k1 = of_one(
+    "scaled_modified_bessel_k1", "`modified_bessel_k1`, times `exp(x)`."
+)
+zeta = by_second("zeta", "The Hurwitz zeta function: `input` is the exponent, `other` the offset.")
 expit = sigmoid
+gammainc = igamma
+gammaincc = igammac
 gammaln = lgamma
 psi = digamma
 multigammaln = mvlgamma

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions.combined import logaddexp
 from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
 from asyncgrad.ops.namespace import RECORDED as R
@@ -35,6 +38,8 @@ __all__ = [
     "heaviside",
     "hypot",
     "i0",
+    "igamma",
+    "igammac",
     "lgamma",
     "logaddexp2",
     "logit",
@@ -60,6 +65,37 @@ hypot = of_two("hypot", "The length of the hypotenuse, `sqrt(input**2 + other**2
 copysign = of_two("copysign", "The absolute values of `input` with the signs of `other`.")
 xlogy = of_two("xlogy", "`input * log(other)`, and 0 where `input` is, broadcast.")
 nextafter = of_two("nextafter", "The next number after `input` in the direction of `other`.")
+
+
+def by_second(name: str, doc: str) -> Callable[..., Tensor]:
+    """The table's function of two operands that has no derivative by the first."""
+    inner = getattr(R, name)
+
+    def function(input: Any, other: Any) -> Any:
+        if isinstance(input, Variable):
+            level = current().dual_level
+            moves = level is not None and tangent_of(input, level) is not None
+            if moves or (current().grad and requires_grad(input)):
+                raise NotImplementedError(
+                    f"{name}: the derivative by `input` is not implemented. Detach it."
+                )
+        return inner(input, other)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{doc}
+
+    Args:
+        input: a real tensor or a number.
+        other: another one, broadcast against it.
+
+    Raises:
+        NotImplementedError: if a derivative by `input` would be needed: there is none.
+    """
+    return writes(function)
+
+
+igamma = by_second("igamma", "The lower incomplete gamma function, over the whole; needs SciPy.")
+igammac = by_second("igammac", "The upper incomplete gamma function, over the whole; needs SciPy.")
 
 
 @writes

@@ -1,0 +1,148 @@
+"""Slopes, areas, histograms and covariances over grids, and what is made of their points."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:cov.*degrees of freedom")]
+
+DIFFERENTIABLE = (
+    "gradient", "trapezoid", "cumulative_trapezoid", "cov", "corrcoef", "cartesian_prod",
+    "combinations", "renorm", "ldexp", "frexp",
+)  # fmt: skip
+CONSTANT = ("histc", "histogram", "gcd", "lcm", "unravel_index")
+NAMES = DIFFERENTIABLE + CONSTANT
+#: Weights in single precision have gradients in single precision.
+TOLERANCES = {"cov": 3e-6}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_derivatives_are_pytorchs(name):
+    dtypes = ("float64", "complex128", "float32", "int64")
+    oracle.check(name, dtypes=dtypes, limit=6, tolerance=TOLERANCES.get(name))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_tangents_are_pytorchs(name):
+    oracle.check_forward(name, limit=3, tolerance=TOLERANCES.get(name))
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if oracle.has_errors(n) and n != "gradient"])
+def test_what_pytorch_refuses_is_refused(name):
+    oracle.check_errors(name)
+
+
+X = [1.0, 4.0, 9.0, 11.0]
+CALLS = {
+    "edges with three points": lambda T: T.gradient(T.tensor(X), edge_order=2),
+    "places of points": lambda T: T.gradient(
+        T.tensor(X).double(), spacing=[T.tensor([0.0, 1.0, 3.0, 3.5]).double()], edge_order=2
+    ),
+    "no axes": lambda T: T.gradient(T.ones(2, 2), dim=[]),
+    "integers": lambda T: T.gradient(T.tensor([1, 4, 9]), spacing=T.tensor(2.0)),
+    "too few points": lambda T: T.gradient(T.ones(2), edge_order=2),
+    "third order": lambda T: T.gradient(T.ones(2), edge_order=3),
+    "too many spacings": lambda T: T.gradient(T.ones(3), spacing=[2.0, 2.0]),
+    "an axis twice": lambda T: T.gradient(T.ones(3, 3), dim=[0, 0]),
+    "no slope of truths": lambda T: T.gradient(T.tensor([True, False])),
+    "distance as text": lambda T: T.gradient(T.ones(3), spacing="a"),
+    "area of nothing": lambda T: (T.trapezoid(T.ones(2, 0)), T.trapezoid(T.ones(0, 2))),
+    "area of a tensor without axes": lambda T: T.trapz(T.tensor(1.0)),
+    "both of places and distance": lambda T: T.trapezoid(T.ones(3), T.ones(3), dx=3),
+    "distance as a tensor": lambda T: T.trapz(T.ones(3), dx=T.tensor(2.0)),
+    "another number of places": lambda T: T.trapezoid(T.ones(3), T.ones(2)),
+    "area of truths": lambda T: T.cumulative_trapezoid(T.tensor([True])),
+    "variance of one": lambda T: T.cov(T.tensor([1, 2, 4])),
+    "covariance of truths": lambda T: T.cov(T.tensor([True])),
+    "correlation of integers": lambda T: T.corrcoef(T.tensor([[1, 2, 4], [3, 5, 1]])),
+    "powers": lambda T: (T.vander(T.tensor([1, 2, 3])), T.vander(T.tensor([2.0, 3.0]), 3, True)),
+    "few powers": lambda T: (T.vander(T.tensor([1, 2]), 0), T.vander(T.tensor([1, 2]), 1)),
+    "negative powers": lambda T: T.vander(T.ones(2), -1),
+    "powers of a matrix": lambda T: T.vander(T.ones(2, 2)),
+    "histogram of none": lambda T: (*T.histogram(T.ones(0), 3), T.histc(T.ones(0), 3)),
+    "histogram of one": lambda T: (*T.histogram(T.ones(3), 3), T.histc(T.ones(3), 3)),
+    "histogram within edges": lambda T: tuple(
+        T.histogram(T.tensor(X), T.tensor([1.0, 4.0, 10.0]), weight=T.tensor(X), density=True)
+    ),
+    "histogram with NaN": lambda T: T.histc(T.tensor([1.0, float("nan")]), 3, 0, 2),
+    "range of NaN": lambda T: T.histc(T.tensor([1.0, float("nan")]), 3),
+    "one edge": lambda T: T.histogram(T.ones(2), T.ones(1)),
+    "no bins": lambda T: T.histogram(T.ones(2), 0),
+    "integers in bins": lambda T: T.histc(T.tensor([1]), 3),
+    "range backwards": lambda T: T.histogram(T.ones(2), 2, range=(4, 0)),
+    "combinations of none": lambda T: (T.combinations(T.ones(2), 3), T.combinations(T.ones(2), 0)),
+    "combinations of a negative number": lambda T: T.combinations(T.ones(2), -1),
+    "combinations of a matrix": lambda T: T.combinations(T.ones(2, 2)),
+    "product with a matrix": lambda T: T.cartesian_prod(T.ones(2), T.ones(2, 2)),
+    "product of a list": lambda T: T.cartesian_prod([T.ones(2)]),
+    "places beyond": lambda T: T.unravel_index(T.tensor([7, -1, 30]).int(), (3, 4)),
+    "places as fractions": lambda T: T.unravel_index(T.tensor(7.0), (3, 4)),
+    "a negative shape": lambda T: T.unravel_index(T.tensor([7]), (-3, 4)),
+    "extreme numbers in parts": lambda T: tuple(
+        T.frexp(T.tensor([-0.0, float("inf"), 5e-324, -1e-310, 1.7e308]).double())
+    ),
+    "extreme doubles in parts": lambda T: tuple(
+        T.frexp(T.tensor([5e-324, -1e-310, 1.7e308, 0.0], dtype=T.float64))
+    ),
+    "integers in parts": lambda T: T.frexp(T.tensor([1])),
+    "a number as exponent": lambda T: T.ldexp(T.ones(1), 2),
+    "a norm of 0": lambda T: T.renorm(T.ones(2, 2), 0, 0, 1),
+    "the greatest norm": lambda T: T.renorm(T.ones(2, 2), float("inf"), 0, 0.5),
+    "the norm of a vector's parts": lambda T: T.renorm(T.ones(2), 1, 0, 1),
+    "a negative bound": lambda T: T.renorm(T.ones(2, 2), 1, 0, -1),
+    "divisors with a number": lambda T: T.gcd(T.tensor([4]), 2),
+    "divisors of fractions": lambda T: T.gcd(T.ones(1), T.ones(1)),
+    "a buffer": lambda T: T.frombuffer(bytearray(b"12345678"), dtype=T.int16, count=2, offset=2),
+    "a buffer of nothing": lambda T: T.frombuffer(bytearray(), dtype=T.float32),
+    "a part of a number": lambda T: T.frombuffer(bytearray(b"12345"), dtype=T.float32),
+    "beyond a buffer": lambda T: T.frombuffer(bytearray(b"1234"), dtype=T.float32, count=2),
+    "behind a buffer": lambda T: T.frombuffer(bytearray(b"1234"), dtype=T.float32, offset=4),
+    "no buffer": lambda T: T.frombuffer(3, dtype=T.float32),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_samples_leave_out_is_as_in_pytorch(name):
+    try:
+        expected = CALLS[name](torch)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        oracle.check_refused(CALLS[name])
+    else:
+        oracle.compare(expected, CALLS[name](ag))
+
+
+def test_a_buffers_memory_is_shared():
+    memory = bytearray(8)
+    x = ag.frombuffer(memory, dtype=ag.int32)
+    x[1] = 258
+    assert memory[4:6] == b"\x02\x01"
+    with pytest.warns(UserWarning, match="not writable"):
+        ag.frombuffer(b"1234", dtype=ag.int32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ag.gradient(x, dim=0)[0],
+        lambda x: ag.trapezoid(x, dim=0),
+        lambda x: ag.cov(x),
+        lambda x: ag.corrcoef(x),
+        lambda x: ag.renorm(x, 2, 0, 0.5),
+        lambda x: ag.frexp(x).mantissa,
+        lambda x: ag.histc(x, 4),
+        lambda x: ag.combinations(x[0]),
+        lambda x: ag.vander(x[0]),
+        lambda x: ag.gcd((x * 9).long(), ag.tensor(6)),
+    ],
+)
+def test_an_example_of_a_batch_gets_what_it_would_get_alone(function):
+    x = ag.tensor([[[0.1, 0.7], [0.4, 0.2], [0.9, 0.3]], [[1.1, 0.5], [0.8, 0.6], [0.2, 1.3]]])
+    oracle.compare(
+        torch.from_numpy(ag.stack([function(part) for part in x]).numpy()),
+        ag.func.vmap(function)(x),
+    )
