@@ -78,19 +78,6 @@ def _is_seen(grad: Variable) -> bool:
     return held[0] is not None and getrefcount(held[0]) > _ALONE + 1
 
 
-def own_copy(gradient: Any, F: Any, recorded: Any) -> Any:
-    """A gradient that nobody else can change.
-
-    Args:
-        gradient: an array, or a tensor where the pass records itself.
-        F: the namespace of what is on its device.
-        recorded: the recorded functions, if the pass records itself.
-    """
-    if recorded is not None:
-        return recorded.clone(gradient)
-    return F.keep_gradient(gradient, gradient, False, gradient.dtype)
-
-
 def prepare(
     variable: Variable, gradient: Any, owned: bool, recorded: Any, within: Callable[..., Any]
 ) -> Prepared:

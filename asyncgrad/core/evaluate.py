@@ -284,9 +284,8 @@ def _in_own_dtypes(metadata: tuple[Any, ...], gradients: list[Any]) -> None:
     Rules in half precision may give float32.
     """
     for place, facts in enumerate(metadata):
-        gradient = gradients[place]
-        if gradient is not None and gradient.dtype != facts.dtype:
-            gradients[place] = facts.F.in_dtype(gradient, facts.dtype)
+        if gradients[place] is not None:
+            gradients[place] = facts.F.in_own_dtype(gradients[place], facts.dtype)
 
 
 def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:

@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
-from asyncgrad.core.commit import commit, own_copy
+from asyncgrad.core.commit import commit
 from asyncgrad.core.evaluate import conclude, evaluate
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
@@ -510,11 +510,11 @@ class GraphTask:
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
         """Go on with a node until it ends or waits for something."""
         step = evaluation.throw if throw else evaluation.send
-        if self.secured < len(self.staged) and (node.rule is None or node.extras is not None):
-            self._secure(node)
         streams = self.streams
         if streams is not None:
             step = partial(streams.step, self, node, step)
+        elif self.secured < len(self.staged) and (node.rule is None or node.extras is not None):
+            self._secure(node)
         self.stepping = True
         try:
             waiting = step(result) if self.context is None else self.context.run(step, result)
@@ -551,10 +551,9 @@ class GraphTask:
         staged = self.staged
         for place in range(self.secured, len(staged)):
             variable, gradient, owned = staged[place]
-            F = variable._metadata.F
-            if not (owned or F.device.streamed):
-                copy = self._within(own_copy, gradient, F, self.recorded)
-                staged[place] = variable, copy, True
+            if not owned:
+                F = self.recorded or variable._metadata.F
+                staged[place] = variable, self._within(F.own_copy, gradient), True
         self.secured = len(staged)
 
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.commit import own_copy
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.errors import AutogradError
 
@@ -30,8 +29,8 @@ def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[
             variable = retain()
             if variable is not None:
                 # What comes later may change the gradient in place.
-                kept = own_copy(gradient, _metadata(node, position).F, task.recorded)
-                task.staged.append((variable, kept, True))
+                F = task.recorded or _metadata(node, position).F
+                task.staged.append((variable, F.own_copy(gradient), True))
 
 
 def _call_hooks(

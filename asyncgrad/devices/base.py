@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from asyncgrad.devices.pool import LARGE
+from asyncgrad.devices.pool import Pool
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Device(metaclass=_DeviceType):
     @property
     def large(self) -> int:
         """The bytes from which an array is large."""
-        return LARGE
+        return Pool.large
 
     @property
     @abstractmethod

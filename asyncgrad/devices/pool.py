@@ -15,7 +15,6 @@ lent least lately, and now and then what nobody has needed since the last time.
 from __future__ import annotations
 
 import ctypes
-from contextlib import contextmanager
 from functools import cache, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -25,10 +24,8 @@ import numpy as np
 from asyncgrad.devices.plain_numpy import plain_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-#: Smaller arrays are left to the allocator.
-LARGE = 256 * 1024
 #: Unused bytes that are kept at most, unless the user says otherwise.
 LIMIT = 256 * 1024 * 1024
 #: The bytes lent between one look for what nobody needs and the next: so many that it costs little
@@ -37,8 +34,6 @@ _PATIENCE = 8 * 1024**3
 _ALIGNMENT = 64
 #: Bytes that make a NaN of every floating dtype.
 _POISON = 0xFF
-#: Bytes of the largest element that functions may return as a scalar, which has no memory.
-_SCALAR = 8
 
 
 class _Block:
@@ -119,7 +114,9 @@ class Pool:
         pinned: the memory is pinned.
     """
 
-    #: Blocks that are new or come back are filled with NaN; see `poisoned_memory`.
+    #: Bytes from which arrays are large; smaller ones are left to the allocator.
+    large = 256 * 1024
+    #: Blocks that are new or come back are filled with NaN; see `testing.poisoned_memory`.
     poison = False
 
     def __init__(
@@ -207,31 +204,6 @@ class Pool:
 POOL = Pool()
 
 
-@contextmanager
-def poisoned_memory() -> Iterator[None]:
-    """Find reads of memory that belongs to nobody: a tool for tests, for the whole process.
-
-    Memory that is lent is NaN until it is set, -1 in integers, and NaN again as soon as the last
-    array in it is gone. Within this context small results come from there, too.
-
-    Example:
-        >>> import asyncgrad as ag
-        >>> from asyncgrad.testing import poisoned_memory
-        >>> with poisoned_memory():
-        ...     pairs = (ag.ones(3) * 2).unfold(0, 2, 1)
-        ...     pairs.tolist()
-        [[2.0, 2.0], [2.0, 2.0]]
-    """
-    global LARGE
-    before = LARGE, Pool.poison
-    LARGE, Pool.poison = _SCALAR + 1, True
-    POOL.shrink(0)
-    try:
-        yield
-    finally:
-        LARGE, Pool.poison = before
-
-
 class _PooledUfunc:
     """An elementwise function whose large results are put into memory of the pool."""
 
@@ -260,7 +232,7 @@ class _PooledUfunc:
                     )
         if shape is None or dtype is None or dtype.kind != "f":
             return function(*operands)
-        if prod(shape) * dtype.itemsize < LARGE:
+        if prod(shape) * dtype.itemsize < Pool.large:
             return function(*operands)
         return function(*operands, out=POOL.take(shape, dtype))
 
@@ -273,7 +245,7 @@ def _dot(x: Any, y: Any) -> Any:
     """The product of two matrices."""
     if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f":
         shape = (x.shape[0], y.shape[1])
-        if prod(shape) * x.dtype.itemsize >= LARGE:
+        if prod(shape) * x.dtype.itemsize >= Pool.large:
             # `dot` first sets what it will write to zero, and holds the interpreter meanwhile: for
             # a tenth of a millisecond a megabyte, or ten where memory is new. `matmul` does not,
             # but has no fast way for operands with gaps.
@@ -285,7 +257,7 @@ def _dot(x: Any, y: Any) -> Any:
 def _empty(shape: tuple[int, ...], dtype: Any = float) -> Any:
     """An array whose elements are not set."""
     dtype = np.dtype(dtype)
-    if prod(shape) * dtype.itemsize >= LARGE:
+    if prod(shape) * dtype.itemsize >= Pool.large:
         return POOL.take(shape, dtype)
     return np.empty(shape, dtype)
 
@@ -294,7 +266,7 @@ def _zeros(shape: Any, dtype: Any = float) -> Any:
     """An array of zeros."""
     dtype = np.dtype(dtype)
     shape = tuple(shape) if np.iterable(shape) else (shape,)
-    if prod(shape) * dtype.itemsize < LARGE:
+    if prod(shape) * dtype.itemsize < Pool.large:
         return np.zeros(shape, dtype)
     out = POOL.take(shape, dtype)
     out.fill(0)
@@ -305,7 +277,7 @@ def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
     """An array of the shape of another, whose elements are not set."""
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     in_rows = order == "C" or (order == "K" and like.flags.c_contiguous)
-    if in_rows and like.size * dtype.itemsize >= LARGE:
+    if in_rows and like.size * dtype.itemsize >= Pool.large:
         return POOL.take(like.shape, dtype)
     return np.empty_like(like, dtype=dtype, order=order)
 

@@ -61,6 +61,10 @@ class Recorded:
         """The sum of two gradients, a new tensor."""
         return self.add(value, gradient), True
 
+    def own_copy(self, gradient: Any) -> Any:
+        """A gradient that nobody else can change."""
+        return self.clone(gradient)
+
 
 class Raw:
     """The functions of the table on a device's arrays, and what a pass needs beside them."""
@@ -174,6 +178,14 @@ class Raw:
         assign(kept, gradient)
         return kept
 
+    def own_copy(self, gradient: Any) -> Any:
+        """A gradient that nobody else can change."""
+        return self.keep_gradient(gradient, gradient, False, gradient.dtype)
+
+    def in_own_dtype(self, gradient: Any, dtype: Any) -> Any:
+        """A gradient in the dtype of what it is the gradient of, where its rule gave another."""
+        return gradient if gradient.dtype == dtype else self.in_dtype(gradient, dtype)
+
     @quiet
     def in_dtype(self, gradient: Any, dtype: Any) -> Any:
         """A gradient in another dtype; a real one takes the real part."""
@@ -285,6 +297,11 @@ def _narrowed(function: Any) -> Any:
 def is_known(device: Device) -> bool:
     """Whether the table is bound to a device's library."""
     return device in _raw
+
+
+def forget_records() -> None:
+    """Look anew which arrays are large."""
+    _records.clear()
 
 
 def metadata_of(array: Any, device: Device) -> Metadata:

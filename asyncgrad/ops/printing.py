@@ -102,17 +102,18 @@ def _body(values: np.ndarray[Any, Any], indent: int, options: Options) -> str:
     shown = _edges(values, options.edgeitems) if short else values
     complex_too = category(values.dtype) == 3
     write = (_complex_format_of if complex_too else _format_of)(shown, options)
-    if category(values.dtype) == 2:
-        values = values.astype(np.float64)
     return _nested(values, indent, write, short, options)
 
 
 def _edges(values: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-    for axis, length in enumerate(values.shape):
-        if length > 2 * count:
-            places = [*range(count), *range(length - count, length)]
-            values = np.take(values, places, axis)
-    return values
+    """What is shown of an array that is not shown as a whole: nothing else is copied of it."""
+    return values[np.ix_(*[_places(length, count) for length in values.shape])]
+
+
+def _places(length: int, count: int) -> list[int]:
+    """Which elements of an axis are shown."""
+    cut = length > 2 * count
+    return [*range(count), *range(length - count, length)] if cut else [*range(length)]
 
 
 def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
@@ -162,20 +163,25 @@ def _nested(
     options: Options,
 ) -> str:
     if not values.ndim:
-        return write(values.item())
+        return write(_numbers(values))
     edge = options.edgeitems
     length = len(values)
     cut = short and length > 2 * edge
-    places = [*range(edge), *range(length - edge, length)] if cut else [*range(length)]
+    places = _places(length, edge if short else length)
     if values.ndim > 1:
         parts = [_nested(values[i], indent + 1, write, short, options) for i in places]
         if cut:
             parts.insert(edge, "...")
         return f"[{(',' + chr(10) * (values.ndim - 1) + ' ' * (indent + 1)).join(parts)}]"
-    parts = [write(value) for value in values[places].tolist()]
+    parts = [write(value) for value in _numbers(values[places])]
     width = len(parts[0]) if parts else 1
     if cut:
         parts.insert(edge, " ...")
     each = max(1, (options.linewidth - indent) // (width + 2))
     lines = [", ".join(parts[i : i + each]) for i in range(0, len(parts), each)]
     return f"[{(',' + chr(10) + ' ' * (indent + 1)).join(lines)}]"
+
+
+def _numbers(values: np.ndarray[Any, Any]) -> Any:
+    """Elements as Python's numbers; those of bfloat16 are not, by themselves."""
+    return (values.astype(np.float64) if category(values.dtype) == 2 else values).tolist()

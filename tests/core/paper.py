@@ -31,6 +31,14 @@ class Namespace:
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
         return value + gradient, True
 
+    def own_copy(self, gradient: Any) -> Any:
+        """Integers can't be changed."""
+        return gradient
+
+    def in_own_dtype(self, gradient: Any, dtype: Any) -> Any:
+        """They have one dtype."""
+        return gradient
+
     def as_array(self, value: Any) -> Any:
         return value
 

@@ -7,6 +7,7 @@ import gc
 import pickle
 import random
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.lib import stride_tricks
 
 import asyncgrad as ag
 from asyncgrad.core.variable import view_of
-from asyncgrad.devices.pool import POOL
+from asyncgrad.devices.pool import POOL, Lease
 from asyncgrad.ops.table import ENTRIES
 from asyncgrad.testing import poisoned_memory
 
@@ -178,6 +179,15 @@ def test_memory_that_is_given_back_is_nan():
         array.fill(1)
         del array
         assert set(ctypes.string_at(address, nbytes)) == {0xFF}
+
+
+def test_small_results_lie_there_within_the_context_alone():
+    """Whether or not tensors of their shape were there before."""
+    lent = []
+    for context in (nullcontext, poisoned_memory, nullcontext):
+        with context():
+            lent.append(isinstance((ag.ones(5) * 2)._array.base, Lease))
+    assert lent == [False, True, False]
 
 
 @pytest.mark.usefixtures("poisoned")

@@ -20,7 +20,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     """A pool of one's own."""
     fresh = Pool(limit=4 * LARGE)
     monkeypatch.setattr("asyncgrad.devices.pool.POOL", fresh)
-    monkeypatch.setattr("asyncgrad.devices.pool.LARGE", LARGE)
+    monkeypatch.setattr(Pool, "large", LARGE)
     return fresh
 
 

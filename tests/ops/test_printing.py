@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,22 @@ def test_options_mean_the_same(options, name):
     finally:
         torch.set_printoptions(profile="default")
         ag.set_printoptions(profile="default")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "complex64", "int64", "bool"])
+def test_printing_copies_no_more_than_is_shown(dtype):
+    """Of a tensor that is large, or that is small and has been expanded."""
+    one = ag.ones(1, dtype=getattr(ag, dtype))
+    shapes = [(30_000_000,), (3000, 10_000), (5, 6_000_000), (7, 1, 3_000_000)]
+    tensors = [one.expand(shape) for shape in shapes]
+    repr(tensors[0])
+    tracemalloc.start()
+    try:
+        for tensor in tensors:
+            repr(tensor)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_another_profile_is_refused():
