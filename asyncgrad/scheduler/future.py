@@ -147,6 +147,15 @@ class BackwardFuture(asyncio.Future[Any]):
             self._observe()
         return cancelled
 
+    def committed(self) -> bool:
+        """Whether the pass has succeeded: all its gradients are in `.grad`, or are its result.
+
+        The task that awaits a pass may be cancelled when it is too late to cancel the pass, and is
+        then told of its cancellation alone. False while the pass runs, and if it was cancelled or
+        has failed.
+        """
+        return self.done() and not super().cancelled() and self._exception is None
+
     def add_done_callback(
         self, callback: Callable[..., Any], /, *, context: Context | None = None
     ) -> None:

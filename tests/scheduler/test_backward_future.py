@@ -48,6 +48,18 @@ class TestAwaiting:
         assert x.grad.tolist() == [2.0] * 3
         await assert_nothing_runs()
 
+    async def test_a_pass_knows_whether_it_has_committed(self) -> None:
+        """Who asks need not have awaited it, and has not heard of an error by that."""
+        x = leaf()
+        succeeds, fails = calls(x, give_way).sum().backward(), failing(x).backward()
+        cancelled = calls(x, give_way).sum().backward()
+        assert not succeeds.committed()
+        cancelled.cancel()
+        await asyncio.wait([succeeds, fails, cancelled])
+        assert [one.committed() for one in (succeeds, fails, cancelled)] == [True, False, False]
+        with pytest.raises(ValueError, match="no"):
+            await fails
+
     async def test_a_small_pass_comes_back_finished_without_a_turn_of_the_loop(self) -> None:
         """Except in debug mode, which wants every await to be one."""
         x = leaf()

@@ -143,6 +143,7 @@ async def test_cancelled_while_a_thread_commits() -> None:
         assert not task.done()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert future.committed()
     assert x.grad is not None
     assert y.grad is not None
     await assert_nothing_runs()
