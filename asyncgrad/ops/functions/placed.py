@@ -11,6 +11,7 @@ from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import check_bool, one_dim
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.fitted import fitted
+from asyncgrad.ops.functions.creation import zeros
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.elementwise import clamp, where
 from asyncgrad.ops.functions.index import (
@@ -25,7 +26,7 @@ from asyncgrad.ops.functions.index import (
     scattered_values,
 )
 from asyncgrad.ops.functions.reduction import cumsum
-from asyncgrad.ops.functions.shape import broadcast_to, expand, movedim, reshape
+from asyncgrad.ops.functions.shape import broadcast_to, expand, reshape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import (
@@ -136,9 +137,12 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     value = value.to(x._metadata.dtype)
     if not x.ndim:
         return R.overwrite(x, value) if len(at) else R.clone(x)
-    first = movedim(x, axis, 0)
-    values = expand(value, (len(at), *first.shape[1:]))
-    return movedim(index_put(first, (at,), values), 0, axis)
+    length = x.shape[axis]
+    # A mask, so that a place that is named twice counts once in the value's gradient.
+    none = zeros(length, dtype=np.bool_, device=x.device)
+    mask = index_put(none, (at,), constant(True, none))
+    out = where(reshape(mask, (length,) + (1,) * (x.ndim - axis - 1)), value, x)
+    return renamed(out, "IndexFillBackward0")
 
 
 #: What an element that is not counted must be, so that it changes nothing.
