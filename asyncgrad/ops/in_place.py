@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.kept import keep_old_values, watch_result
 from asyncgrad.core.modes import current, install
@@ -140,7 +142,12 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
     if tensor._batched or getattr(source, "_batched", False):
         return _copy_batched(tensor, source, name, copy)
     if not isinstance(source, Variable):
-        raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}")
+        number = as_number(source)
+        if number is None:
+            raise TypeError(
+                f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}"
+            )
+        source = constant(number, tensor, np.result_type(type(number)))
     device = tensor._metadata.device
     if source._metadata.device is not device:
         # What goes to the host is read here and now.

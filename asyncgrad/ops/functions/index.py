@@ -158,6 +158,9 @@ def setitem(input: Any, index: Any, value: Any) -> None:
             with np.errstate(over="ignore"):
                 number = dtype.type(float(number)).item()
         number = fitted("__setitem__", number, dtype)
+    if index is True:
+        # As PyTorch: all of the tensor, and no mask of it.
+        index = None
     try:
         basic, arrays, watched = _parsed(input._metadata.shape, index)
         target = R.getitem(input, basic) if basic else input
@@ -306,7 +309,7 @@ def _checked_index(array: Any) -> Any:
     return array
 
 
-_INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
+_INT64, _INT32, _BOOL = np.dtype("int64"), np.dtype("int32"), np.dtype("bool")
 
 
 def _axes_of(part: Any) -> int:
@@ -375,6 +378,12 @@ def _fitted(value: Any, region: tuple[int, ...]) -> Any:
         ) from None
 
 
+def _fills(arrays: tuple[Any, ...], value: Any, accumulate: bool) -> bool:
+    """Whether PyTorch fills where one mask holds with one number, which has any dtype."""
+    masks = [part for part in arrays if part.__class__ is not slice]
+    return value._metadata.size == 1 and not accumulate and [m.dtype for m in masks] == [_BOOL]
+
+
 def _put_into(
     tensor: Any,
     arrays: tuple[Any, ...],
@@ -386,6 +395,8 @@ def _put_into(
 ) -> Any:
     """Change a tensor in place at an index of arrays, which selects something of shape `region`."""
     metadata = tensor._metadata
+    if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
+        value = R.to(value, metadata.dtype)
     if value._metadata.dtype != metadata.dtype:
         raise RuntimeError(
             f"{name}: Index put requires the source and destination dtypes match, got "
@@ -820,7 +831,7 @@ def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
         number = as_number(src)
         if number is None:
             raise TypeError(f"{name}(): argument 'src' must be Tensor, not {type(src).__name__}")
-        return R.expand(constant(number, x), numbers.shape)
+        return R.expand(constant(fitted(name, number, x._metadata.dtype), x), numbers.shape)
     check_device(name, x, src)
     given = src._metadata.shape
     if src._metadata.dtype != x._metadata.dtype:

@@ -87,10 +87,15 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
     """A copy of `input` with the slices of `source` at `index` along `dim`.
 
     Raises:
-        IndexError: if a number is out of range, or the shapes do not fit.
-        RuntimeError: if the dtypes differ.
+        IndexError: if a number is out of range, or the numbers of slices or axes differ.
+        RuntimeError: if the dtypes or the shapes of the slices differ.
     """
     x, y = as_tensor_operand(input, "index_copy", 1), as_tensor_operand(source, "index_copy", 4)
+    if x.ndim != y.ndim and x.ndim and y.ndim:
+        raise IndexError(
+            f"index_copy: When source and destination are not scalars, their dimensionality must "
+            f"match. Source dimensionality ({y.ndim}), destination dimensionality ({x.ndim})"
+        )
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"index_copy: self and source expected to have the same dtype, but got (self) "
@@ -103,8 +108,11 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
         return R.overwrite(x, reshape(y, ()))
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
     if y.shape != wanted:
-        raise IndexError(
-            f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}"
+        # As PyTorch: a wrong number of slices is another kind of error than a wrong shape of them.
+        slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
+        raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
+            f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
+            f"indices should be equal to source.size(dim), and all else to that of self"
         )
     out = R.clone(x)
     out[_at(axis, at)] = y
@@ -129,6 +137,8 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
                 f"index_fill only supports a 0-dimensional value tensor, but got tensor with "
                 f"{len(value._metadata.shape)} dimension(s)."
             )
+        if value._metadata.is_complex and not x._metadata.is_complex:
+            raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
     else:
         number = as_number(value)
         if number is None:
@@ -342,6 +352,8 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
         )
     check_device("masked_scatter", x, mask, y)
     shape = np.broadcast_shapes(x.shape, mask.shape)
+    if not shape:
+        return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
     if x._metadata.device.streamed:
         return _scattered(x, mask, reshape(y, (-1,)))
