@@ -37,7 +37,7 @@ from asyncgrad.ops import batching
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.fitted import fitted
-from asyncgrad.ops.forward import carry, follow
+from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.overlap import refuse_overlap
@@ -73,14 +73,13 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
     since = next_sequence_nr() if modes.grad else None
-    given = tensor if modes.saved_hooks is None else _as_before(tensor)
+    # PyTorch copies what it saves of the changed operand, and of no other.
+    again = since is not None and _given_again(tensor, args, kwargs)
+    given = tensor if modes.saved_hooks is None and not again else _as_before(tensor)
     if since is not None and given._edge is not None:
         given = _without_hooks(tensor, given)
     result = function(given, *args, **kwargs)
-    if since is not None and _given_again(tensor, args, kwargs):
-        # PyTorch copies what it saves of the changed operand, and of no other.
-        since = None
-    return assign(tensor, result, name, since)
+    return assign(tensor, result, name, None if again else since)
 
 
 def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
@@ -115,10 +114,16 @@ def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _as_before(tensor: Any) -> Any:
-    """What hooks may pack in the place of a tensor that changes: its values, copied."""
+    """What may be saved in the place of a tensor that changes: its values, copied."""
     edge = gradient_edge(tensor)
+    if edge is None:
+        return tensor
     metadata = tensor._metadata
-    return tensor if edge is None else restored(metadata.F.clone(tensor._array), metadata, edge)
+    copied = restored(metadata.F.clone(tensor._array), metadata, edge)
+    level = current().dual_level
+    if level is not None:
+        level.copy(tensor._array, copied._array)
+    return copied
 
 
 def _without_hooks(tensor: Any, given: Any) -> Any:
@@ -297,9 +302,12 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         edge = gradient_edge(cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
-    tensor._metadata.F.assign(unlocked(tensor._array), result._array)
     modes = current()
-    if modes.dual_level is not None and modes.forward:
+    moves = modes.dual_level is not None and modes.forward
+    if moves and since is not None:
+        keep_old_of_tangents(tensor, result, since)
+    tensor._metadata.F.assign(unlocked(tensor._array), result._array)
+    if moves:
         carry(tensor, result)
     bump_version(tensor)
     if recorded:

@@ -109,6 +109,10 @@ def _over_itself(F: Any, x: Any, out: Any) -> Any:
     return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
 
 
+def _apart(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.where(F.eq(x, y), F.zeros_of(g), g)
+
+
 def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
     """Forwards or backwards, depending on whether the sign was changed."""
     return F.mul(g, F.mul(F.sgn(x), F.sgn(out)))
@@ -205,9 +209,8 @@ ENTRIES = (
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
-        pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: F.zeros_of(g))},
-        pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: F.zeros_of(t))},
-        fresh=False,
-        frees=("x", "y"),
+        # As PyTorch: where both are equal, nothing moves.
+        pulls={"x": part(_apart), "y": part(lambda F, g: F.zeros_of(g))},
+        pushes={"x": part(_apart), "y": part(lambda F, t: F.zeros_of(t))},
     ),
 )
