@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.ops.derivatives.elementwise import refuse
-from asyncgrad.ops.entry import binary, operation, part, unary
+from asyncgrad.ops.entry import Refused, binary, operation, part, unary
 from asyncgrad.ops.namespace import Quiet
 from asyncgrad.ops.special import needs_scipy
 
@@ -173,11 +173,16 @@ ENTRIES = (
         _of_scipy("i1e"),
         node="SpecialI1EBackward0",
     ),
-    # By the first input there is none.
+    binary(
+        "heaviside",
+        forward=lambda xp, x, y: xp.where(x == 0, y, (x > 0).astype(x.dtype)),
+        pulls={"x": part(Refused("heaviside")), "y": part(Refused("heaviside"))},
+        node="NotImplemented",
+    ),
     binary(
         "zeta",
         forward=_zeta,
-        pulls={"y": part(_zeta_by_y)},
+        pulls={"x": part(Refused("zeta")), "y": part(_zeta_by_y)},
         pushes={"y": part(_zeta_by_y)},
         node="SpecialZetaBackward0",
     ),

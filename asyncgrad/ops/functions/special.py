@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, requires_grad
-from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions.activation import log_softmax, softmax
 from asyncgrad.ops.functions.elementwise import (
     erf,
@@ -90,15 +87,8 @@ def zeta(input: Any, other: Any) -> Tensor:
         other: the offset.
 
     Raises:
-        NotImplementedError: if a derivative by `input` would be needed: there is none.
+        NotImplementedError: in the backward pass, if a derivative by `input` is needed.
     """
-    if isinstance(input, Variable):
-        level = current().dual_level
-        moves = level is not None and tangent_of(input, level) is not None
-        if moves or (current().grad and requires_grad(input)):
-            raise NotImplementedError(
-                "zeta: the derivative by `input` is not implemented. Detach it."
-            )
     return R.zeta(input, other)
 
 

@@ -182,10 +182,11 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
 
 @writes
 def heaviside(input: Any, values: Any) -> Tensor:
-    """1 above 0, 0 below, and at 0 what `values` has, broadcast. There is no derivative.
+    """1 above 0, 0 below, and at 0 what `values` has, broadcast.
 
     Raises:
         RuntimeError: for complex numbers, or if the dtypes differ.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
     x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)
     if x._metadata.is_complex or at_zero._metadata.is_complex:
@@ -195,8 +196,7 @@ def heaviside(input: Any, values: Any) -> Tensor:
             f"heaviside is not yet implemented for tensors with different dtypes: got "
             f"{x._metadata.dtype} and {at_zero._metadata.dtype}"
         )
-    x, at_zero = x.detach(), at_zero.detach()
-    return where(x == 0, at_zero, cast(x > 0, x._metadata.dtype))
+    return R.heaviside(x, at_zero)
 
 
 arccosh = acosh
