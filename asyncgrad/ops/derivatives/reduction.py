@@ -352,10 +352,15 @@ def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
     return F.div(F.sum(F.mul(t, hits), dims, False), F.sum(hits, dims, False))
 
 
+def _middle_of_none(dtype: Any) -> Any:
+    """NaN, or what PyTorch makes of it where there is none."""
+    return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else "nan")
+
+
 def _median(xp: Any, x: Any) -> Any:
     """The middle element of all, the lower of two; NaN if there is any."""
     if not x.size:
-        return x.dtype.type("nan")
+        return _middle_of_none(x.dtype)
     flat = xp.sort(x.reshape(-1))
     middle = flat[(flat.size - 1) // 2]
     return xp.where(xp.isnan(flat[-1]), flat[-1], middle)
@@ -364,7 +369,7 @@ def _median(xp: Any, x: Any) -> Any:
 def _nanmedian(xp: Any, x: Any) -> Any:
     """The same of those that are not NaN."""
     if not x.size:
-        return x.dtype.type("nan")
+        return _middle_of_none(x.dtype)
     flat = xp.sort(x.reshape(-1))
     count = flat.size - xp.count_nonzero(xp.isnan(flat))
     return flat[xp.maximum(count - 1, 0) // 2]

@@ -145,7 +145,8 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 @one_node("AddbmmBackward0")
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
-    return _with("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
+    products = bmm(batch1, batch2)
+    return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
 
 
 @writes

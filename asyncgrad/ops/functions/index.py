@@ -22,7 +22,14 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, beside, check_device, constant
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    beside,
+    cast,
+    check_device,
+    constant,
+)
 from asyncgrad.ops.renamed import rename, renamed
 from asyncgrad.ops.transfer import on_host
 
@@ -698,7 +705,7 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
     check_device("index_add_", x, index, source)
     numbers = rows_to_change("index_add_", x, axis, index, source, RuntimeError)
     if as_number(alpha) != 1:
-        source = R.mul(source, alpha)
+        source = cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
         return in_place.change(x, "index_add_", R.add, R.reshape(source, ()))
     at = (_ALL,) * axis + (numbers.reshape(-1),)

@@ -10,7 +10,13 @@ from asyncgrad.ops.functions.combined import logaddexp
 from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    result_dtype,
+)
 from asyncgrad.ops.renamed import one_node, renamed
 
 if TYPE_CHECKING:
@@ -177,6 +183,8 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
     x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
+    dtype = result_dtype(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
     return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
 
 
