@@ -203,3 +203,28 @@ def test_a_derivative_that_there_is_none_of_is_missed_when_it_is_needed(name):
         F = T.autograd.forward_ad
         with F.dual_level(), pytest.raises(NotImplementedError, match="forward AD"):
             UNDERIVED[name](T, F.make_dual(T.ones(2), T.ones(2)))
+
+
+def test_the_shape_that_a_tensor_has_is_no_change():
+    for T in (torch, ag):
+        x = T.ones(2, 2)
+        assert x.resize_(2, 2) is x
+        assert x._version == 0
+        leaf = T.ones(2, 2, requires_grad=True)
+        with T.inference_mode():
+            assert leaf.resize_(2, 2) is leaf
+        with pytest.raises(RuntimeError, match="require grad"):
+            leaf.resize_(2, 2)
+
+
+def test_a_layout_that_is_there_is_not_copied():
+    for T in (torch, ag):
+        x = T.ones(2, 3, 4, 5).permute(0, 3, 1, 2)
+        assert x.contiguous(memory_format=T.channels_last) is x
+        assert x.contiguous() is not x
+
+
+def test_the_length_of_repeated_elements_may_be_a_tensor():
+    for T in (torch, ag):
+        x = T.arange(2)
+        assert x.repeat_interleave(T.tensor([1, 2]), output_size=T.tensor(3)).tolist() == [0, 1, 1]
