@@ -269,3 +269,33 @@ def test_a_mask_of_single_precision_fits_all_queries():
             for x in (_ones(T, dtype, 1, 2, 3),)
         ]
         assert found[0] == found[1]
+
+
+#: What is computed in a wider dtype than its operands', or comes out in a narrower one.
+TOGETHER = {
+    "addcmul": lambda T: T.addcmul(
+        T.ones(1, dtype=T.float64), T.tensor([1.1]), T.tensor([1.3], dtype=T.bfloat16)
+    ),
+    "addcdiv": lambda T: T.addcdiv(T.ones(1, dtype=T.float64), T.tensor([1.1]), T.tensor([1.3])),
+    "addr of booleans": lambda T: T.addr(
+        *[_ones(T, "bool", *shape) for shape in ((2, 2), (2,), (2,))], beta=3, alpha=2
+    ),
+    "a product into one number": lambda T: T.tensor(3.0).scatter(
+        0, T.tensor(0), T.tensor(2.0), reduce="multiply"
+    ),
+    **{
+        f"{name} {arguments}": lambda T, name=name, arguments=arguments: getattr(
+            T.tensor([[1.0, 3.0, 2.0], [float("nan"), 1.0, 5.0]], dtype=T.bfloat16), name
+        )(*arguments)
+        for name, arguments in (
+            ("median", ()), ("nanmedian", ()), ("median", (1,)), ("nanmedian", (1,)),
+            ("kthvalue", (2,)),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_operands_become_together_is_pytorchs(name):
+    oracle.compare(TOGETHER[name](torch), TOGETHER[name](ag), 1e-12)

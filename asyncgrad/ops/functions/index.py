@@ -814,11 +814,13 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
     check_scattered(name, shape, axis, numbers)
     if not numbers.size:
         return in_place.change(x, name, R.clone)
-    if reduce == "multiply":
+    if reduce == "multiply" and shape:
         return in_place.change(x, name, R.scatter_multiply, src, along(numbers, axis))
     if not shape:
         values = R.reshape(src, ())
-        return in_place.change(x, name, R.add, values) if reduce else in_place.copy(x, values, name)
+        if reduce is None:
+            return in_place.copy(x, values, name)
+        return in_place.change(x, name, R.add if reduce == "add" else R.mul, values)
     at = along(numbers, axis)
     return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
 
