@@ -840,8 +840,8 @@ class Tensor(Variable):
         return parts.real(self)
 
     @real.setter
-    def real(self, value: Tensor) -> None:
-        parts.real(self).copy_(value)
+    def real(self, value: Tensor | complex) -> None:
+        parts.real(self)[...] = value
 
     @property
     def imag(self) -> Tensor:
@@ -853,8 +853,8 @@ class Tensor(Variable):
         return parts.imag(self)
 
     @imag.setter
-    def imag(self, value: Tensor) -> None:
-        parts.imag(self).copy_(value)
+    def imag(self, value: Tensor | complex) -> None:
+        parts.imag(self)[...] = value
 
     @property
     def H(self) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncgrad as ag
 from asyncgrad.ops import table
-from asyncgrad.ops.entry import Entry
+from asyncgrad.ops.entry import Entry, Part, Refused
 from asyncgrad.ops.functions import CHAPTERS
 from asyncgrad.ops.namespace import RECORDED
 
@@ -179,15 +179,20 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
     return {title: rows for title, rows in pages.items() if rows}
 
 
+def _pulls(entry: Entry) -> dict[str, Part]:
+    """What gives the gradients of an entry, by input, without those that raise."""
+    return {k: part for k, part in entry.pulls.items() if not isinstance(part.function, Refused)}
+
+
 def derivative(name: str, function: Any) -> tuple[str, str]:
     """What a function's gradient is made of, and in which modes there is one."""
     if name == "positive":
         return "the tensor itself", "b bb f"
     entries = {key: table.ENTRIES[key] for key in NAMED.get(name, ())} or entries_of(function)
-    entries = {key: entry for key, entry in entries.items() if entry.pulls}
+    entries = {key: entry for key, entry in entries.items() if _pulls(entry)}
     if not entries:
         return "none", ""
-    forward = all(entry.pushes.keys() == entry.pulls.keys() for entry in entries.values())
+    forward = all(entry.pushes.keys() == _pulls(entry).keys() for entry in entries.values())
     modes = "b bb f" if forward else "b bb"
     if name in entries:
         return "rule", modes
@@ -222,10 +227,10 @@ there is a kernel for arrays of real numbers beside the rule."""
 def _row(entry: Entry) -> str:
     arguments = ", ".join((*entry.inputs, *(f"*{name}*" for name in entry.attributes)))
     saved = "; ".join(
-        f"{key}: {', '.join(part.names) or 'nothing'}" for key, part in entry.pulls.items()
+        f"{key}: {', '.join(part.names) or 'nothing'}" for key, part in _pulls(entry).items()
     )
     notes = []
-    if not entry.pulls:
+    if not _pulls(entry):
         notes.append("no derivative")
     if entry.view:
         notes.append("a view")
@@ -233,7 +238,7 @@ def _row(entry: Entry) -> str:
         hasattr(part.function, "__wrapped__") for part in entry.pulls.values()
     ):
         notes.append("fused")
-    if entry.pulls and entry.pushes.keys() != entry.pulls.keys():
+    if entry.pushes.keys() != _pulls(entry).keys():
         notes.append("no forward mode")
     return f"| `{entry.name}` | {arguments} | {saved} | {', '.join(notes)} |".replace(
         "*xs", "\\*xs"

@@ -44,6 +44,6 @@ def _blocks(columns: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     first = 0
     for x in inputs:
         own = movedim(narrow(columns, 0, first, x.numel()), 0, -1)
-        blocks.append(own.reshape(*shape, *x.shape))
+        blocks.append(own.reshape((*shape, *x.shape)))
         first += x.numel()
     return tuple(blocks)

@@ -117,7 +117,7 @@ async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: 
     if not rows:
         return tuple(_blank(tensor, *out.shape) for tensor in tensors)
     return tuple(
-        stack(block).reshape(*out.shape, *tensor.shape)
+        stack(block).reshape((*out.shape, *tensor.shape))
         for block, tensor in zip(zip(*rows, strict=True), tensors, strict=True)
     )
 
@@ -138,7 +138,7 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
     ]
     blocks = [
         [
-            part.reshape(*out.shape, *tensor.shape)
+            part.reshape((*out.shape, *tensor.shape))
             for part, out in zip(column.split(sizes), outputs, strict=True)
         ]
         for column, tensor in zip(columns, tensors, strict=True)

@@ -373,7 +373,7 @@ def _block(rows: Any, depth: int, out_shape: Any, in_shape: Any) -> Any:
     """Rows, batches and the argument's axes, as batches, the output's axes and the argument's."""
     batches = rows.shape[1 : 1 + depth]
     turned = rows.movedim(0, depth) if depth else rows
-    return turned.reshape(*batches, *out_shape, *in_shape)
+    return turned.reshape((*batches, *out_shape, *in_shape))
 
 
 def _tree_of_blocks(
@@ -449,7 +449,7 @@ async def _jacfwd(
         for x, size in zip(leaves, sizes, strict=True):
             # From (columns, output) to (output, argument).
             part = column.narrow(0, first, size)
-            row.append(part.movedim(0, len(shape)).reshape(*shape, *x.shape))
+            row.append(part.movedim(0, len(shape)).reshape((*shape, *x.shape)))
             first += size
         blocks.append(row)
     result = _tree_of_blocks(blocks, out_structure, structure, isinstance(argnums, tuple), None)

@@ -117,7 +117,7 @@ from asyncgrad.ops.functions.resized import (
 from asyncgrad.ops.functions.sampled import affine_grid, grid_sample
 from asyncgrad.ops.functions.sequences import ctc_loss
 from asyncgrad.ops.functions.shape import pad
-from asyncgrad.ops.in_place import assign
+from asyncgrad.ops.in_place import assign, change
 from asyncgrad.ops.namespace import RECORDED as R
 
 if TYPE_CHECKING:
@@ -243,8 +243,9 @@ __all__ = [
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
     """The positive part, elementwise; the derivative at 0 is 0."""
-    out = elementwise.relu(input)
-    return assign(input, out, "relu_") if inplace else out
+    if not inplace:
+        return elementwise.relu(input)
+    return change(input, "relu_", elementwise.relu)
 
 
 def relu_(input: Any) -> Tensor:

@@ -64,6 +64,8 @@ def one_shape(name: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as one sequence or as several numbers."""
     if len(sizes) == 1 and isinstance(sizes[0], _SEQUENCES):
         (sizes,) = sizes
+    elif not sizes:
+        raise TypeError(f"{name}() missing 1 required positional arguments: a shape, or numbers")
     if _all_ints(map(type, sizes)):
         return tuple(sizes)
     try:

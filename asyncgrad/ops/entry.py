@@ -223,6 +223,22 @@ def operation(
     )
 
 
+class Refused:
+    """The pull of a function that PyTorch has no derivative of: it raises when it is needed."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        """Name the function."""
+        self._name = name
+
+    def __call__(self, F: Any, g: Any) -> Any:
+        """Raise."""
+        raise NotImplementedError(
+            f"the derivative for '{self._name}' is not implemented. Detach what it is called with."
+        )
+
+
 def _alone(together: Callable[..., Any], key: str) -> Part:
     """The pull of one input, made of that of all."""
     names = _parameters(together)[3:]

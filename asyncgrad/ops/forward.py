@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.forward import UNKNOWN, Level
+from asyncgrad.core.kept import keep_old_values
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import view_of, zeros_of
 from asyncgrad.ops.batching import bottom, for_each
@@ -163,6 +164,30 @@ def carry(tensor: Any, result: Any) -> None:
             change_tangent(tensor, tangent_of(result, level), level)
         finally:
             install(modes)
+
+
+def keep_old_of_tangents(tensor: Any, result: Any, since: int) -> None:
+    """Before a change in place: copy what its pushes have saved of the tensor and its tangents.
+
+    Args:
+        tensor: what is about to be changed.
+        result: whose values and tangents it takes.
+        since: the change's nodes have greater sequence numbers.
+    """
+    modes = current()
+    made, changed = [result], [tensor]
+    # From the inside out: tangents have tangents at the levels around theirs.
+    for level in reversed(modes.dual_level.chain()):
+        install(modes.replace(dual_level=level.outer))
+        try:
+            for tensors in (made, changed):
+                found = [tangent_of(x, level) for x in tensors]
+                tensors += [bottom(tangent) for tangent in found if tangent is not None]
+        finally:
+            install(modes)
+    for x in made[1:]:
+        for y in changed:
+            keep_old_values(x._edge, y, since)
 
 
 def closed(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.core.anomaly import remember
 from asyncgrad.core.kept import keep_old_values, watch_result
 from asyncgrad.core.modes import current, install
@@ -35,7 +37,7 @@ from asyncgrad.ops import batching
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.fitted import fitted
-from asyncgrad.ops.forward import carry, follow
+from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.overlap import refuse_overlap
@@ -71,14 +73,13 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
     since = next_sequence_nr() if modes.grad else None
-    given = tensor if modes.saved_hooks is None else _as_before(tensor)
+    # PyTorch copies what it saves of the changed operand, and of no other.
+    again = since is not None and _given_again(tensor, args, kwargs)
+    given = tensor if modes.saved_hooks is None and not again else _as_before(tensor)
     if since is not None and given._edge is not None:
         given = _without_hooks(tensor, given)
     result = function(given, *args, **kwargs)
-    if since is not None and _given_again(tensor, args, kwargs):
-        # PyTorch copies what it saves of the changed operand, and of no other.
-        since = None
-    return assign(tensor, result, name, since)
+    return assign(tensor, result, name, None if again else since)
 
 
 def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
@@ -113,10 +114,16 @@ def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _as_before(tensor: Any) -> Any:
-    """What hooks may pack in the place of a tensor that changes: its values, copied."""
+    """What may be saved in the place of a tensor that changes: its values, copied."""
     edge = gradient_edge(tensor)
+    if edge is None:
+        return tensor
     metadata = tensor._metadata
-    return tensor if edge is None else restored(metadata.F.clone(tensor._array), metadata, edge)
+    copied = restored(metadata.F.clone(tensor._array), metadata, edge)
+    level = current().dual_level
+    if level is not None:
+        level.copy(tensor._array, copied._array)
+    return copied
 
 
 def _without_hooks(tensor: Any, given: Any) -> Any:
@@ -140,7 +147,12 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
     if tensor._batched or getattr(source, "_batched", False):
         return _copy_batched(tensor, source, name, copy)
     if not isinstance(source, Variable):
-        raise TypeError(f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}")
+        number = as_number(source)
+        if number is None:
+            raise TypeError(
+                f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}"
+            )
+        source = constant(number, tensor, np.result_type(type(number)))
     device = tensor._metadata.device
     if source._metadata.device is not device:
         # What goes to the host is read here and now.
@@ -290,10 +302,13 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         edge = gradient_edge(cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
+    modes = current()
+    moves = modes.dual_level is not None and modes.forward
+    if moves and since is not None:
+        keep_old_of_tangents(tensor, result, since)
     bump_version(tensor)
     tensor._metadata.F.assign(unlocked(tensor._array), result._array)
-    modes = current()
-    if modes.dual_level is not None and modes.forward:
+    if moves:
         carry(tensor, result)
     if recorded:
         watch_result(edge, result, counter_of(tensor))

@@ -74,8 +74,6 @@ def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int,
         if sizes:
             raise TypeError(f"{name}() got multiple values for argument 'size'")
         sizes = (size,)
-    elif not sizes:
-        raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
     shape = one_shape(name, sizes)
     if shape and min(shape) < 0:
         raise RuntimeError(

@@ -95,7 +95,7 @@ class memory_format(_Word):
 _RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
-def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> None:
+def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> bool:
     """Accept what changes no values: elements stay in a row, or as they were.
 
     Args:
@@ -103,11 +103,14 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
         memory_format: one of asyncgrad's, or None.
         ndim: how many axes the tensor has, where that is known.
 
+    Returns:
+        Whether the channels, the second axis, are to be last in memory.
+
     Raises:
         RuntimeError: for what is none, or one of tensors with another number of axes.
     """
     if memory_format is None:
-        return
+        return False
     word = str(memory_format).rpartition(".")[2]
     rank = _RANKS.get(word)
     if rank is None and word not in {"contiguous_format", "preserve_format"}:
@@ -116,6 +119,7 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
         raise RuntimeError(
             f"{name}(): required rank {rank} tensor to use {word} format, but got {ndim} dimensions"
         )
+    return rank is not None
 
 
 def as_layout(name: str, given: Any) -> None:

@@ -88,6 +88,7 @@ _ANY_DTYPE = frozenset({
     "maximum", "minimum", "clamp_low", "clamp_high", "eq", "ne", "lt", "le", "gt", "ge",
     "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
     "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm", "igamma", "igammac",
+    "heaviside",
 })  # fmt: skip
 #: Functions of one tensor that are particular about it.
 _ACCEPTS = {"neg": accept_negation, "relu": accept_rectified, "square": accept_square}
@@ -97,6 +98,7 @@ _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _TENSORS_ONLY = frozenset({
     "maximum", "minimum", "atan2", "clamp_low", "clamp_high", "logical_and", "logical_or",
     "logical_xor", "hypot", "nextafter", "gcd", "lcm", "igamma", "igammac",
+    "heaviside",
 })  # fmt: skip
 #: Functions that take a number before a tensor, and those that take nothing but numbers.
 _NUMBERS_FIRST = frozenset({

@@ -210,3 +210,67 @@ def test_columns_agree_however_random_numbers_are_drawn(randomness):
         for ours, theirs in zip(transformed(columns)(x), transformed(rows)(x), strict=True):
             assert ours.shape == theirs.shape
             assert ag.allclose(ours, theirs)
+
+
+#: Changes of `z`, of which the derivative needs what `z` was, or its tangent.
+CHANGES = {
+    "sin_": lambda T, z, x: z.sin_(),
+    "sigmoid_": lambda T, z, x: z.sigmoid_(),
+    "mul_": lambda T, z, x: z.mul_(x),
+    "div_": lambda T, z, x: z.div_(x + 1),
+    "pow_": lambda T, z, x: z.pow_(3),
+    "addcmul_": lambda T, z, x: z.addcmul_(z.clone(), x),
+    "lerp_": lambda T, z, x: z.lerp_(x * x, x),
+    "relu_": lambda T, z, x: T.nn.functional.relu_(z),
+    "elu_": lambda T, z, x: T.nn.functional.elu_(z),
+    "of a part": lambda T, z, x: z[1:].mul_(x[1:]).cos_(),
+    "at an index": lambda T, z, x: z.__setitem__(T.tensor([True, False, True]), x[1:] * x[0]),
+    "in a row": lambda T, z, x: z.sin_().mul_(x).exp_(),
+}
+#: How `grad`, `jvp`, `vjp` and `vmap` are nested, the outermost first.
+NESTINGS = ("GJ", "VJ", "JG", "JJ", "GG", "GJJ", "GGJ", "MGJ", "GMJ", "VMJ")
+
+
+def _nested(T, nesting, function):
+    F, v = T.func, T.tensor([0.3, -0.7, 1.1], dtype=T.float64)
+    steps = {
+        "G": lambda f: F.grad(lambda x: f(x).sum()),
+        "J": lambda f: lambda x: F.jvp(f, (x,), (v,))[1],
+        "V": lambda f: lambda x: F.vjp(f, x)[1](v)[0],
+        "M": lambda f: lambda x: F.vmap(f)(T.stack([x, x * 2]))[1],
+    }
+    for step in reversed(nesting):
+        function = steps[step](function)
+    return function
+
+
+@plainly
+def test_what_a_change_in_place_needs_is_kept_for_all_nestings(T, log):
+    """What its pushes save of the tensor and of its tangents changes with it, and is copied."""
+    for name, change in CHANGES.items():
+
+        def program(x, change=change):
+            z = x * 1
+            change(T, z, x)
+            return z * x
+
+        for nesting in NESTINGS:
+            x = T.tensor([0.3, 0.5, 0.7], dtype=T.float64)
+            log(name, nesting, _nested(T, nesting, program)(x))
+
+
+@plainly
+def test_tangents_pass_changes_in_place_under_hooks(T, log):
+    """What hooks pack in the place of the changed tensor has its tangent."""
+    F = T.autograd.forward_ad
+    with F.dual_level(), T.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        z = F.make_dual(T.tensor([0.5], requires_grad=True), T.ones(1)) * 1
+        log(F.unpack_dual(z.sin_()).tangent)
+
+
+@plainly
+def test_a_tensor_may_be_the_other_operand_of_its_own_change(T, log):
+    x = T.tensor([0.5, -2.0], requires_grad=True)
+    z = x * 1
+    z.copysign_(z)
+    log(*T.autograd.grad(z.sum(), x))

@@ -128,6 +128,9 @@ FURTHER = (
     lambda x: ag.linalg.cholesky(x @ x.mT + 0.1 * ag.eye(3, dtype=x.dtype)),
     lambda x: ag.linalg.solve(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype), x),
     lambda x: (ag.linalg.lu(x), ag.linalg.lu(x.mT), ag.matrix_exp(x[:, :3])),
+    ag.unique,
+    ag.unique_consecutive,
+    lambda x: ag.heaviside(x, x),
     lambda x: ag.linalg.inv(x[:, :3] + 2 * ag.eye(3, dtype=x.dtype)),
 )
 #: Elements of the largest array of a call.

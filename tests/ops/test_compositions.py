@@ -45,12 +45,6 @@ CONSTANT = (
 ALL = DIFFERENTIABLE + FUNCTIONAL + CONSTANT
 
 
-def _twice(sample):
-    return sample.args[1].unique().numel() < sample.args[1].numel()
-
-
-#: Samples that are left out, with the reason.
-SKIP = {"index_fill": {"PyTorch counts a place as often as it is named": _twice}}
 #: PyTorch multiplies with a sixth in single precision.
 TOLERANCES = {"nn.functional.hardsigmoid": 1e-7}
 METHODS = {"trace": ag.Tensor.trace}
@@ -64,7 +58,6 @@ def test_values_and_derivatives_are_pytorchs(name):
     oracle.check(
         name,
         METHODS.get(name),
-        skip=SKIP.get(name),
         tolerance=TOLERANCES.get(name),
         dtypes=("float64", "complex128", "int64"),
         limit=3,

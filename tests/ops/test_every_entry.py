@@ -14,6 +14,7 @@ import asyncgrad as ag
 from asyncgrad.core.variable import gradient_edge, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.derivatives import activation, elementwise, loss, transcendental
+from asyncgrad.ops.entry import Refused
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.table import ENTRIES
 
@@ -36,7 +37,15 @@ HERMITIAN = {"cholesky", "eigh_values", "eigh_vectors"}
 OF_ANY_PHASE = {"eig_vectors"}
 #: What these take and give is no array: `test_sparse.py` is about them.
 SPARSE = {"lookup", "rows", "to_dense"}
-DIFFERENTIABLE = [name for name, entry in ENTRIES.items() if entry.pulls and name not in SPARSE]
+#: They have no derivative, or not by each input.
+REFUSED = {
+    name
+    for name, entry in ENTRIES.items()
+    if any(isinstance(part.function, Refused) for part in entry.pulls.values())
+}
+DIFFERENTIABLE = [
+    name for name, entry in ENTRIES.items() if entry.pulls and name not in SPARSE | REFUSED
+]
 SEQUENCES = [name for name, entry in ENTRIES.items() if entry.inputs == ("*xs",)]
 
 

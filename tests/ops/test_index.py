@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import oracle
 import pytest
 from tiers import MUST
@@ -82,3 +85,111 @@ def test_scattered_factors_have_derivatives(factors, dtype):
     assert gradcheck(scattered, (x, y), check_forward_ad=True, check_batched_grad=True)
     if 0 not in factors[0]:
         assert gradgradcheck(scattered, (x, y))
+
+
+_ROWS, _PLACES = [0, 0, 2], [[0, 0, 1], [1, 1, 1], [0, 0, 0]]
+#: What puts numbers where others have been put, by `x`, one number `v` and many, `s`.
+REPEATED = {
+    "index_fill": lambda T, x, v, s: x.index_fill(1, T.tensor(_ROWS), v),
+    "index_fill_": lambda T, x, v, s: (x * 1).index_fill_(0, T.tensor(_ROWS), v),
+    "index_put": lambda T, x, v, s: x.index_put((T.tensor(_ROWS),), s),
+    "index_put of one": lambda T, x, v, s: x.index_put((T.tensor(_ROWS), T.tensor(_ROWS)), v),
+    "index_put, adding": lambda T, x, v, s: x.index_put((T.tensor(_ROWS),), s, True),
+    "index_copy": lambda T, x, v, s: x.index_copy(0, T.tensor(_ROWS), s),
+    "index_add": lambda T, x, v, s: x.index_add(1, T.tensor(_ROWS), s, alpha=2),
+    "scatter": lambda T, x, v, s: x.scatter(0, T.tensor(_PLACES), s),
+    "scatter of one": lambda T, x, v, s: x.scatter(1, T.tensor(_PLACES), 2.0),
+    "scatter_add": lambda T, x, v, s: x.scatter_add(0, T.tensor(_PLACES), s),
+    "put": lambda T, x, v, s: x.put(T.tensor(_ROWS), s[0]),
+    "put, adding": lambda T, x, v, s: x.put(T.tensor(_ROWS), s[0], True),
+    "masked_fill": lambda T, x, v, s: x.masked_fill(T.tensor([True, False, True]), v),
+    "masked_scatter": lambda T, x, v, s: x.masked_scatter(T.tensor([True, False, True]), s),
+    "select_scatter": lambda T, x, v, s: x.select_scatter(s[0], 0, 1),
+    "slice_scatter": lambda T, x, v, s: x.slice_scatter(s[:2], 0, 0, 3, 2),
+    **{
+        f"{name} {kind} {own}": lambda T, x, v, s, name=name, at=at, kind=kind, own=own: getattr(
+            x, name
+        )(0, T.tensor(at), s, kind, include_self=own)
+        for name, at in (("scatter_reduce", _PLACES), ("index_reduce", _ROWS))
+        for kind in ("prod", "mean", "amax", "amin")
+        for own in (True, False)
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("name", REPEATED)
+def test_places_that_are_named_twice_have_pytorchs_gradients(name):
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(shape) for shape in ((3, 3), (), (3, 3))]
+    leaves = [[T.tensor(value, requires_grad=True) for value in values] for T in (torch, ag)]
+    results = [REPEATED[name](T, *own) for T, own in zip((torch, ag), leaves, strict=True)]
+    oracle.compare_derivatives(*results, list(zip(*leaves, strict=True)), 2)
+
+
+def _set(T, index, value, dtype):
+    x = T.ones(2, 2, dtype=getattr(T, dtype))
+    x[index(T)] = value
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", "complex64"])
+def test_what_is_put_at_an_index_is_converted_as_pytorch_does(dtype):
+    """One number of any dtype where one mask holds, and by slices; else only of the same dtype."""
+    indices = [
+        lambda T: 0, lambda T: True, lambda T: T.tensor([True, False]), lambda T: T.tensor([0, 1]),
+        lambda T: (slice(None), T.tensor([True, True])), lambda T: (T.tensor([True, True]),) * 2,
+    ]  # fmt: skip
+    values = [
+        lambda T, kind=kind, shape=shape: T.ones(shape, dtype=getattr(T, kind))
+        for kind in ("bool", "uint8", "int64", "float32", "float64", "complex64")
+        for shape in ((), (1,), (2,))
+    ]
+    for index, value in itertools.product(indices, values):
+        try:
+            expected = _set(torch, index, value(torch), dtype)
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                _set(ag, index, value(ag), dtype)
+        else:
+            oracle.compare(expected, _set(ag, index, value(ag), dtype))
+
+
+#: Numbers in the place of tensors.
+NUMBERS = {
+    "where": lambda T, n: T.where(T.tensor([True, False]), n, 2),
+    "copy_": lambda T, n: T.zeros(2).copy_(n),
+    "copy_ of integers": lambda T, n: T.zeros(2, dtype=T.uint8).copy_(n),
+    "real": lambda T, n: setattr(z := T.zeros(2, dtype=T.complex64), "real", n) or z,
+    "imag": lambda T, n: setattr(z := T.zeros(2, dtype=T.complex64), "imag", n) or z,
+    "scatter_": lambda T, n: T.zeros(2, dtype=T.uint8).scatter_(0, T.tensor([0]), n),
+    "index_fill_": lambda T, n: T.zeros(2).index_fill_(0, T.tensor([0]), n),
+}
+
+
+@pytest.mark.parametrize("number", [True, -1, 2.5, 1 + 2j])
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+def test_numbers_count_as_tensors_where_pytorch_takes_them(name, number):
+    try:
+        expected = NUMBERS[name](torch, number)
+    except RuntimeError:
+        with pytest.raises(RuntimeError):
+            NUMBERS[name](ag, number)
+    else:
+        oracle.compare(expected, NUMBERS[name](ag, number))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["permute", "view", "reshape", "expand", "repeat", "flip", "tile", "sum_to_size", "resize_"],
+)
+def test_shapes_are_not_left_out(name):
+    for shape in ((), (2,)):
+        oracle.check_refused(lambda T, shape=shape: getattr(T.ones(shape), name)())
+
+
+def test_a_tensor_without_axes_is_scattered_into():
+    for T in (torch, ag):
+        assert T.ones(()).masked_scatter_(T.tensor(True), T.zeros(1)).item() == 0

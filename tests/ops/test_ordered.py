@@ -162,3 +162,69 @@ def _resized(T):
 
 def test_sizes_change_in_place_as_in_pytorch():
     assert _resized(ag) == _resized(torch)
+
+
+@pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
+def test_parts_along_axes_of_no_and_one_element_are_compared(name):
+    shapes = ((), (0,), (2, 1), (2, 0), (0, 2), (0, 0), (5, 1, 5), (1, 0, 3))
+    for shape in shapes:
+        for dim in (None, *range(len(shape))):
+
+            def program(T, shape=shape, dim=dim):
+                x = T.ones(shape, dtype=T.float64)
+                return getattr(T, name)(x, return_inverse=True, return_counts=True, dim=dim)
+
+            try:
+                expected = program(torch)
+            except RuntimeError:
+                oracle.check_refused(program)
+            else:
+                oracle.compare(expected, program(ag))
+
+
+#: Functions that PyTorch has no derivative of.
+UNDERIVED = {
+    "unique": lambda T, x: T.unique(x),
+    "unique_consecutive": lambda T, x: T.unique_consecutive(x, dim=0),
+    "heaviside": lambda T, x: T.heaviside(x, x),
+    "heaviside's values": lambda T, x: T.heaviside(x.detach(), x),
+    "zeta": lambda T, x: T.special.zeta(x, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", UNDERIVED)
+def test_a_derivative_that_there_is_none_of_is_missed_when_it_is_needed(name):
+    """Not by the call, whose result may be looked at, nor in silence."""
+    for T in (torch, ag):
+        out = UNDERIVED[name](T, T.tensor([2.0, 3.0], requires_grad=True))
+        assert out.requires_grad
+        with pytest.raises(RuntimeError, match=r"derivative .* not implemented"):
+            out.sum().backward()
+        F = T.autograd.forward_ad
+        with F.dual_level(), pytest.raises(NotImplementedError, match="forward AD"):
+            UNDERIVED[name](T, F.make_dual(T.ones(2), T.ones(2)))
+
+
+def test_the_shape_that_a_tensor_has_is_no_change():
+    for T in (torch, ag):
+        x = T.ones(2, 2)
+        assert x.resize_(2, 2) is x
+        assert x._version == 0
+        leaf = T.ones(2, 2, requires_grad=True)
+        with T.inference_mode():
+            assert leaf.resize_(2, 2) is leaf
+        with pytest.raises(RuntimeError, match="require grad"):
+            leaf.resize_(2, 2)
+
+
+def test_a_layout_that_is_there_is_not_copied():
+    for T in (torch, ag):
+        x = T.ones(2, 3, 4, 5).permute(0, 3, 1, 2)
+        assert x.contiguous(memory_format=T.channels_last) is x
+        assert x.contiguous() is not x
+
+
+def test_the_length_of_repeated_elements_may_be_a_tensor():
+    for T in (torch, ag):
+        x = T.arange(2)
+        assert x.repeat_interleave(T.tensor([1, 2]), output_size=T.tensor(3)).tolist() == [0, 1, 1]

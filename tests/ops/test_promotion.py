@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import oracle
@@ -204,3 +205,97 @@ def test_a_tensor_without_dimensions_counts_in_kron():
     for T in (ag, torch):
         pair = T.ones(2), T.tensor(1.0, dtype=T.float64)
         assert T.kron(*pair).dtype == T.kron(*pair[::-1]).dtype == T.float64
+
+
+def _ones(T, dtype, *shape):
+    return T.ones(shape, dtype=getattr(T, dtype))
+
+
+#: Functions whose result has the dtype of one operand, or one of integers, by two dtypes.
+MIXED = {
+    "bce_with_logits": lambda F, a, b: F.binary_cross_entropy_with_logits(a, b),
+    "bce_with_logits, weighted": lambda F, a, b: F.binary_cross_entropy_with_logits(a, a, b),
+    "bce_with_logits, positive": lambda F, a, b: F.binary_cross_entropy_with_logits(
+        a, a, pos_weight=b[0]
+    ),
+    "bce, weighted": lambda F, a, b: F.binary_cross_entropy(a, a, b),
+    "huber_loss": lambda F, a, b: F.huber_loss(a, b, "sum"),
+    "huber_loss, weighted": lambda F, a, b: F.huber_loss(a, b, weight=b),
+    "soft_margin_loss": lambda F, a, b: F.soft_margin_loss(a, b),
+    "rms_norm": lambda F, a, b: F.rms_norm(a, (2,), b[0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")
+@pytest.mark.parametrize("name", MIXED)
+def test_losses_and_norms_have_pytorchs_dtype(name):
+    for dtypes in itertools.product(("float16", "float32", "float64", "int64"), repeat=2):
+        if name.startswith("rms_norm") and "int64" in dtypes:
+            continue
+        found = []
+        for T in (torch, ag):
+            a, b = [_ones(T, dtype, 2, 2) for dtype in dtypes]
+            found.append(_outcome(lambda a, b, T=T: MIXED[name](T.nn.functional, a, b), a, b))
+        assert found[0] == found[1], dtypes
+
+
+#: Functions of integers.
+WHOLE = {
+    "addbmm": lambda T, of: T.addbmm(of(2, 2), of(2, 2, 2), of(2, 2, 2)),
+    "addmm": lambda T, of: T.addmm(of(2, 2), of(2, 2), of(2, 2), beta=1.5, alpha=2.5),
+    "einsum of a sum": lambda T, of: T.einsum("ik,j->ij", of(2, 3), of(2)),
+    "einsum of sums": lambda T, of: T.einsum("i,j->", of(2), of(3)),
+    "einsum": lambda T, of: T.einsum("ij,jk->ik", of(2, 3), of(3, 2)),
+    "vander": lambda T, of: T.linalg.vander(of(3)),
+    "margin_ranking_loss": lambda T, of: T.nn.functional.margin_ranking_loss(of(3), of(3), of(3)),
+    "logaddexp2": lambda T, of: T.logaddexp2(T.ones(2), of(2)),
+    "index_add": lambda T, of: of(2).index_add(0, T.tensor([0]), of(1), alpha=True),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_integers_have_pytorchs_dtype(name):
+    for dtype in ("uint8", "int32", "int64"):
+        oracle.compare(*[
+            WHOLE[name](T, partial(_ones, T, dtype)) for T in (torch, ag)
+        ])  # fmt: skip
+
+
+def test_a_mask_of_single_precision_fits_all_queries():
+    for dtype, mask in itertools.product(("float16", "float32", "float64"), repeat=2):
+        found = [
+            _outcome(T.nn.functional.scaled_dot_product_attention, x, x, x, _ones(T, mask, 2, 2))
+            for T in (torch, ag)
+            for x in (_ones(T, dtype, 1, 2, 3),)
+        ]
+        assert found[0] == found[1]
+
+
+#: What is computed in a wider dtype than its operands', or comes out in a narrower one.
+TOGETHER = {
+    "addcmul": lambda T: T.addcmul(
+        T.ones(1, dtype=T.float64), T.tensor([1.1]), T.tensor([1.3], dtype=T.bfloat16)
+    ),
+    "addcdiv": lambda T: T.addcdiv(T.ones(1, dtype=T.float64), T.tensor([1.1]), T.tensor([1.3])),
+    "addr of booleans": lambda T: T.addr(
+        *[_ones(T, "bool", *shape) for shape in ((2, 2), (2,), (2,))], beta=3, alpha=2
+    ),
+    "a product into one number": lambda T: T.tensor(3.0).scatter(
+        0, T.tensor(0), T.tensor(2.0), reduce="multiply"
+    ),
+    **{
+        f"{name} {arguments}": lambda T, name=name, arguments=arguments: getattr(
+            T.tensor([[1.0, 3.0, 2.0], [float("nan"), 1.0, 5.0]], dtype=T.bfloat16), name
+        )(*arguments)
+        for name, arguments in (
+            ("median", ()), ("nanmedian", ()), ("median", (1,)), ("nanmedian", (1,)),
+            ("kthvalue", (2,)),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_operands_become_together_is_pytorchs(name):
+    oracle.compare(TOGETHER[name](torch), TOGETHER[name](ag), 1e-12)

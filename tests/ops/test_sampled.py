@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import oracle
 import pytest
@@ -129,6 +131,70 @@ def _sampled(T, *args, x=(1, 1, 4, 4), grid=(1, 2, 2, 2), dtypes=("float32", "fl
 
 def _grid(T, *size, shape=(1, 2, 3), dtype="float32"):
     return T.nn.functional.affine_grid(T.ones(shape, dtype=getattr(T, dtype)), size, True)
+
+
+#: Sizes of images, what they are multiplied by, and whether corners stay.
+RESIZED = [
+    ((6, 7), (1.1, 1.05), False), ((6, 4), (2.2, 2.1), False), ((5, 6), (0.5, 1.1), False),
+    ((5, 8), (0.45, 2.5), True), ((9, 8), (0.3, 0.6), False), ((9, 8), (0.6, 0.3), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint8"])
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_images_of_other_sizes_are_pytorchs(mode, antialias, dtype):
+    """Bytes are computed with weights of few bits, and rounded after each axis."""
+    if antialias and mode == "nearest":
+        oracle.check_refused(
+            lambda T: T.nn.functional.interpolate(T.ones(1, 1, 2, 2), (3, 3), antialias=True)
+        )
+        return
+    rng = np.random.default_rng(0)
+    for image, factors, corners in RESIZED:
+        values = rng.integers(0, 256, (2, 3, *image)).astype(dtype)
+        options = {"mode": mode, "antialias": antialias}
+        if mode != "nearest":
+            options["align_corners"] = corners
+        leaves, results = [], []
+        for T in (torch, ag):
+            x = T.tensor(values).requires_grad_(dtype == "float64")
+            leaves.append(x)
+            results.append(T.nn.functional.interpolate(x, scale_factor=factors, **options))
+        oracle.compare(*results, 1e-6)
+        still = any(n == m for n, m in zip(image, results[0].shape[2:], strict=True))
+        # There PyTorch's cubic gradient, and that of all with antialias, is another function's.
+        if dtype == "float64" and not (still and mode != "nearest"):
+            oracle.compare_derivatives(*results, [tuple(leaves)], 1, 1e-6)
+
+
+@pytest.mark.parametrize(("mode", "axes"), [("linear", 1), ("bilinear", 2), ("trilinear", 3)])
+def test_a_size_that_stays_moves_nothing(mode, axes):
+    """Whatever the factor was."""
+    shape = (1, 1, *(6, 5, 4)[:axes])
+    for T in (torch, ag):
+        x = T.arange(float(np.prod(shape))).reshape(shape)
+        out = T.nn.functional.interpolate(x, scale_factor=1.1, mode=mode)
+        assert out.tolist() == x.tolist()
+
+
+def test_gradients_of_images_that_are_made_small():
+    x = ag.tensor(np.random.default_rng(0).standard_normal((1, 1, 5, 4)), requires_grad=True)
+    for mode in ("bilinear", "bicubic"):
+
+        def made_small(x, mode=mode):
+            return ag.nn.functional.interpolate(x, (2, 3), mode=mode, antialias=True)
+
+        assert ag.autograd.gradcheck(made_small, x, check_forward_ad=True)
+
+
+def test_grids_of_maps_take_a_second_pass():
+    for T, size in itertools.product((torch, ag), ((1, 1, 2, 2), (1, 1, 2, 2, 2))):
+        axes = len(size) - 2
+        theta = T.ones(1, axes, axes + 1, requires_grad=True)
+        grid = T.nn.functional.affine_grid(theta, size, True)
+        for _ in range(2):
+            grid.sum().backward()
 
 
 BAD = {

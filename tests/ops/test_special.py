@@ -85,12 +85,10 @@ def test_zeta_has_one_derivative():
         assert ag.autograd.gradcheck(lambda y, x=x: ag.special.zeta(x, y), y, check_forward_ad=True)
         assert ag.autograd.gradgradcheck(lambda y, x=x: ag.special.zeta(x, y), y)
     with pytest.raises(NotImplementedError, match="Detach"):
-        ag.special.zeta(y, 2.0)
-    with ag.no_grad():
-        ag.special.zeta(y, 2.0)
+        ag.special.zeta(y, 2.0).sum().backward()
     with ag.autograd.forward_ad.dual_level():
         dual = ag.autograd.forward_ad.make_dual(y.detach(), ag.ones_like(y))
-        with pytest.raises(NotImplementedError, match="Detach"):
+        with pytest.raises(NotImplementedError, match="forward AD"):
             ag.special.zeta(dual, 2.0)
 
 

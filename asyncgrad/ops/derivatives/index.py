@@ -287,7 +287,7 @@ ENTRIES = (
     linear(
         "rows",
         lambda xp, g, shape, index: Rows(
-            index.reshape(-1).copy(), g.reshape(-1, *shape[1:]), shape
+            index.reshape(-1).copy(), g.reshape(index.size, *shape[1:]), shape
         ),
         lambda F, g, index: F.index(F.to_dense(g), (index,)),
         attributes=("shape", "index"),

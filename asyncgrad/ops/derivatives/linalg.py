@@ -256,7 +256,7 @@ ENTRIES = (
             "x": _linear_by_input,
             "weight": _linear_by_weight,
             "bias": fused(
-                lambda xp, g: g.reshape(-1, g.shape[-1]).sum(axis=0),
+                lambda xp, g: g.reshape(prod(g.shape[:-1]), g.shape[-1]).sum(axis=0),
                 lambda F, g: F.sum(g, tuple(range(len(g.shape) - 1)), False),
             ),
         },

@@ -230,7 +230,8 @@ def _binary_logits_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -
 def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
     """Where the target's elements are among all, counted flat."""
     inner = prod(shape[dim + 1 :])
-    line = shape[dim] * inner
+    # No step of nothing, where there are no classes.
+    line = shape[dim] * inner or 1
     outer = prod(shape[:dim])
     if inner == 1:
         return xp.arange(0, outer * line, line) + target.reshape(-1)
@@ -241,6 +242,8 @@ def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
 @along(reduces=True)
 def _log_sums(xp: Any, out: Any, x: Any, dim: int) -> Any:
     """The logarithms of the sums of exponentials along an axis, which is kept."""
+    if not x.size:
+        return x.sum(axis=dim, keepdims=True)
     top = x.max(axis=dim, keepdims=True)
     e = xp.subtract(x, top)
     sums = xp.log(line_total(xp, xp.exp(e, e), dim))

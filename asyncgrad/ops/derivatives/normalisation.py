@@ -114,9 +114,14 @@ def _by_bias(xp: Any, g: Any, shape: Any, count: int) -> Any:
     return _rows(g, count).sum(axis=0).reshape(shape)
 
 
+def _number(x: Any, dims: Any) -> int:
+    """How many elements are normalised together; of none the means are zeros."""
+    return prod(x.shape[dim] for dim in dims) or 1
+
+
 def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
     """The normalised values and the inverse of the deviation they were divided by."""
-    n = prod(x.shape[dim] for dim in dims)
+    n = _number(x, dims)
     y = x - F.sum(x, dims, True) * (1 / n)
     inverse = F.rsqrt(F.sum(y * y, dims, True) * (1 / n) + eps)
     return y * inverse, inverse
@@ -124,7 +129,7 @@ def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
 
 def _through_moments(F: Any, g: Any, x: Any, dims: Any, eps: float) -> Any:
     """The gradient of normalised values, and also their tangent: the derivative is symmetric."""
-    n = prod(x.shape[dim] for dim in dims)
+    n = _number(x, dims)
     y, inverse = _moments(F, x, dims, eps)
     part = F.sum(g * y, dims, True) * (1 / n)
     return (g - F.sum(g, dims, True) * (1 / n) - y * part) * inverse
@@ -196,7 +201,7 @@ def _rms_by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -
 
 
 def _mean_square(F: Any, x: Any, dims: Any, eps: float) -> Any:
-    n = prod(x.shape[dim] for dim in dims)
+    n = _number(x, dims)
     return F.rsqrt(F.sum(x * x, dims, True) * (1 / n) + eps)
 
 
@@ -205,7 +210,7 @@ def _through_mean_square(F: Any, g: Any, x: Any, count: int, eps: float) -> Any:
     dims = _last(x, count)
     inverse = _mean_square(F, x, dims, eps)
     y = x * inverse
-    n = prod(x.shape[dim] for dim in dims)
+    n = _number(x, dims)
     return (g - y * (F.sum(g * y, dims, True) * (1 / n))) * inverse
 
 

@@ -352,22 +352,33 @@ def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
     return F.div(F.sum(F.mul(t, hits), dims, False), F.sum(hits, dims, False))
 
 
+def _middle_of_none(dtype: Any) -> Any:
+    """NaN, or what PyTorch makes of it where there is none."""
+    return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else "nan")
+
+
 def _median(xp: Any, x: Any) -> Any:
     """The middle element of all, the lower of two; NaN if there is any."""
     if not x.size:
-        return x.dtype.type("nan")
-    flat = xp.sort(x.reshape(-1))
+        return _middle_of_none(x.dtype)
+    flat = _sorted(xp, x)
     middle = flat[(flat.size - 1) // 2]
-    return xp.where(xp.isnan(flat[-1]), flat[-1], middle)
+    return xp.where(xp.isnan(flat[-1]), flat[-1], middle).astype(x.dtype)
 
 
 def _nanmedian(xp: Any, x: Any) -> Any:
     """The same of those that are not NaN."""
     if not x.size:
-        return x.dtype.type("nan")
-    flat = xp.sort(x.reshape(-1))
+        return _middle_of_none(x.dtype)
+    flat = _sorted(xp, x)
     count = flat.size - xp.count_nonzero(xp.isnan(flat))
-    return flat[xp.maximum(count - 1, 0) // 2]
+    return flat[xp.maximum(count - 1, 0) // 2].astype(x.dtype)
+
+
+def _sorted(xp: Any, x: Any) -> Any:
+    """All elements in order, NaN last: of bfloat16 NumPy puts it anywhere."""
+    flat = x.reshape(-1)
+    return xp.sort(flat.astype(xp.float32) if x.dtype.kind == "V" else flat)
 
 
 def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1) -> Entry:

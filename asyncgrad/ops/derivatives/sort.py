@@ -3,5 +3,23 @@
 from __future__ import annotations
 
 from asyncgrad.ops.derivatives.reduction import selection
+from asyncgrad.ops.entry import Refused, operation
 
-ENTRIES = (selection("sort", "SortBackward0"), selection("topk", "TopkBackward0"))
+ENTRIES = (
+    selection("sort", "SortBackward0"),
+    selection("topk", "TopkBackward0"),
+    *[
+        operation(
+            name,
+            lambda xp, x, values: values,
+            "x",
+            "values",
+            pulls={"x": Refused(name)},
+            node=node,
+        )
+        for name, node in (
+            ("unique", "Unique2Backward0"),
+            ("unique_consecutive", "UniqueConsecutiveBackward0"),
+        )
+    ],
+)

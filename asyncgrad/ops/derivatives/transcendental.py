@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.ops.derivatives.elementwise import refuse
-from asyncgrad.ops.entry import binary, operation, part, unary
+from asyncgrad.ops.entry import Refused, binary, operation, part, unary
 from asyncgrad.ops.namespace import Quiet
 from asyncgrad.ops.special import special_function
 
@@ -99,7 +99,8 @@ def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: st
         return out.astype(x.dtype, copy=False)
 
     rule = part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))
-    return binary(name, forward=quiet(compute), pulls={"y": rule}, pushes={"y": rule}, node=node)
+    pulls = {"x": part(Refused(name)), "y": rule}
+    return binary(name, forward=quiet(compute), pulls=pulls, pushes={"y": rule}, node=node)
 
 
 def _gamma_density(F: Any, x: Any, y: Any) -> Any:
@@ -112,6 +113,10 @@ def _over_itself(F: Any, x: Any, out: Any) -> Any:
     at_zero = F.eq(x, nothing)
     half = F.add_scalar(nothing, 0.5)
     return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
+
+
+def _apart(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.where(F.eq(x, y), F.zeros_of(g), g)
 
 
 def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
@@ -174,6 +179,12 @@ ENTRIES = (
         _special("i1e"),
         node="SpecialI1EBackward0",
     ),
+    binary(
+        "heaviside",
+        forward=lambda xp, x, y: xp.where(x == 0, y, (x > 0).astype(x.dtype)),
+        pulls={"x": part(Refused("heaviside")), "y": part(Refused("heaviside"))},
+        node="NotImplemented",
+    ),
     *(
         unary(name, slope, _special(name, function))
         for name, function, slope in (
@@ -234,9 +245,8 @@ ENTRIES = (
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
-        pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: F.zeros_of(g))},
-        pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: F.zeros_of(t))},
-        fresh=False,
-        frees=("x", "y"),
+        # As PyTorch: where both are equal, nothing moves.
+        pulls={"x": part(_apart), "y": part(lambda F, g: F.zeros_of(g))},
+        pushes={"x": part(_apart), "y": part(lambda F, t: F.zeros_of(t))},
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -319,7 +320,7 @@ def repeat_interleave(
             f"repeats.size(0) = {counts.size} and input.size({dim}) = {length}"
         )
     places = np.repeat(np.arange(length), counts if counts.ndim else int(counts))
-    if output_size not in {None, len(places)}:
+    if output_size is not None and operator.index(output_size) != len(places):
         raise RuntimeError(
             f"repeat_interleave: allocated size {output_size} does not match required size "
             f"{len(places)}"

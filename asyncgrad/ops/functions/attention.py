@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.core.variable import requires_grad
 from asyncgrad.ops.functions.linalg import matmul
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.promotion import as_tensor_operand, cast
 from asyncgrad.ops.wide import in_float32
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ def attention(
     v = as_tensor_operand(value, name, 3)
     mask = None if attn_mask is None else as_tensor_operand(attn_mask, name, 4)
     _check(name, q, k, v, mask, is_causal)
+    if mask is not None and mask._metadata.dtype.kind != "b":
+        mask = cast(mask, q._metadata.dtype)
     if enable_gqa:
         k, v = _repeated(name, q, k), _repeated(name, q, v)
     if q._metadata.dtype.kind == "V":
@@ -93,7 +97,7 @@ def _check(name: str, q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> Non
             f"{name}: Explicit attn_mask should not be set when is_causal=True. Combine the two "
             f"masks, or leave one out."
         )
-    if mask._metadata.dtype.kind != "b" and mask._metadata.dtype != dtype:
+    if mask._metadata.dtype not in {np.dtype("bool"), np.dtype("float32"), dtype}:
         raise RuntimeError(
             f"{name}: Expected attn_mask dtype to be bool or to match query dtype, but got "
             f"{mask._metadata.dtype} and {dtype}."

@@ -97,22 +97,31 @@ def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     if category(x._metadata.dtype) < 2:
         # As PyTorch: what is behind the point does not count.
         beta, alpha = int(beta), int(alpha)
+    dtype = result_dtype(x, product)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
     if beta == 0:
         # Neither NaN nor infinity is left of it, and its gradient is 0.
         wide = where(wide == wide, wide, wide.new_zeros(()))
         wide = where(wide.abs() < math.inf, wide, wide.new_zeros(()))
-    return add(_scaled(wide, beta), product)
+    # Booleans stay what they are, whatever they were multiplied with.
+    return cast(add(_scaled(wide, beta), product), dtype)
+
+
+def _in_one_dtype(name: str, *operands: Any) -> list[Any]:
+    """Operands in the dtype of the result, in which everything is computed."""
+    tensors = [as_tensor_operand(x, name, place) for place, x in enumerate(operands, 1)]
+    dtype = result_dtype(*tensors)
+    return [cast(x, dtype) for x in tensors]
 
 
 @writes
 @one_node("AddcmulBackward0")
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`, broadcast."""
-    x = as_tensor_operand(input, "addcmul", 1)
-    product = R.mul(tensor1, tensor2)
-    if category(result_dtype(x, product)) < 2:
+    x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
+    product = R.mul(y, z)
+    if category(x._metadata.dtype) < 2:
         # As PyTorch: what is behind the point does not count.
         value = int(value)
     return add(x, _scaled(product, value))
@@ -126,13 +135,14 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor
     Raises:
         RuntimeError: where integers are to be divided.
     """
-    x = as_tensor_operand(input, "addcdiv", 1)
-    if all(category(z._metadata.dtype) < 2 for z in (tensor1, tensor2)):
+    operands = [as_tensor_operand(z, "addcdiv", n) for n, z in enumerate((tensor1, tensor2), 2)]
+    if all(category(z._metadata.dtype) < 2 for z in operands):
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported. Convert the tensors to a "
             "floating dtype first."
         )
-    return add(x, _scaled(R.div(tensor1, tensor2), value))
+    x, y, z = _in_one_dtype("addcdiv", input, *operands)
+    return add(x, _scaled(R.div(y, z), value))
 
 
 @writes
@@ -160,7 +170,8 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any =
 @one_node("AddbmmBackward0")
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
-    return _with("addbmm", input, sum(bmm(batch1, batch2), 0), beta, alpha)
+    products = bmm(batch1, batch2)
+    return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
 
 
 @writes

@@ -1,4 +1,4 @@
-"""Comparisons of whole tensors, and questions about elements; none of them has a gradient."""
+"""Comparisons of whole tensors, and questions about elements; none of them has a derivative."""
 
 from __future__ import annotations
 
@@ -301,9 +301,13 @@ def unique(
 
     Returns:
         A tensor, or a tuple of those asked for.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
     x = as_tensor_operand(input, "unique", 1)
-    axis = None if dim is None else one_dim("unique", dim, x.ndim)
+    axis = None if dim is None else _axis_of_parts("unique", x, dim)
     xp = x._metadata.F.xp
     found, inverse, counts = xp.unique(
         x._array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
@@ -312,7 +316,18 @@ def unique(
     results = [found]
     results += [inverse] if return_inverse else []
     results += [counts] if return_counts else []
-    return _one_or_all(x, results)
+    return _one_or_all(x, results, R.unique)
+
+
+def _axis_of_parts(name: str, x: Any, dim: Any) -> int:
+    """The axis along which parts are compared, counted from the front."""
+    axis = one_dim(name, dim, x.ndim)
+    if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
+        raise RuntimeError(
+            f"{name}: There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+            f"applied: shape {list(x.shape)}, dim {dim}"
+        )
+    return axis
 
 
 def unique_consecutive(
@@ -331,16 +346,20 @@ def unique_consecutive(
 
     Returns:
         A tensor, or a tuple of those asked for.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
     x = as_tensor_operand(input, "unique_consecutive", 1)
     xp = x._metadata.F.xp
     if dim is None:
         parts = x._array.reshape(-1)
     else:
-        parts = xp.moveaxis(x._array, one_dim("unique_consecutive", dim, x.ndim), 0)
+        parts = xp.moveaxis(x._array, _axis_of_parts("unique_consecutive", x, dim), 0)
     begins = xp.ones(len(parts), dtype=bool)
     differ = parts[1:] != parts[:-1]
-    begins[1:] = differ.reshape(len(differ), -1).any(1) if parts.ndim > 1 else differ
+    begins[1:] = differ.any(tuple(range(1, parts.ndim))) if parts.ndim > 1 else differ
     found = parts[begins]
     results = [found if dim is None else xp.moveaxis(found, 0, dim)]
     if return_inverse:
@@ -350,9 +369,11 @@ def unique_consecutive(
         starts = xp.nonzero(begins)[0]
         ends = xp.concatenate([starts[1:], xp.full(min(len(parts), 1), len(parts))])
         results.append(ends - starts)
-    return _one_or_all(x, results)
+    return _one_or_all(x, results, R.unique_consecutive)
 
 
-def _one_or_all(like: Any, results: list[Any]) -> Any:
-    made = [_made(like, array) for array in results]
+def _one_or_all(x: Any, results: list[Any], function: Any) -> Any:
+    """What was found in a tensor by a function of the table, and its indices."""
+    made = [function(x, x._metadata.F.as_array(results[0]))]
+    made += [_made(x, array) for array in results[1:]]
     return made[0] if len(made) == 1 else tuple(made)

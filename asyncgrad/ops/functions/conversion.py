@@ -114,10 +114,16 @@ def _converted(
 
 
 def contiguous(input: Any, memory_format: Any = None) -> Tensor:
-    """The tensor if its elements stand in a row in memory, else a copy in which they do."""
+    """The tensor if its elements stand in a row in memory, else a copy in which they do.
+
+    Of `channels_last` the same is true with the channels behind all else, but for the copy.
+    """
     x = as_tensor_operand(input, "contiguous", 1)
-    as_memory_format("contiguous", memory_format, len(x._metadata.shape))
+    ndim = len(x._metadata.shape)
+    last = as_memory_format("contiguous", memory_format, ndim)
     if x._batched:
+        return x
+    if last and x._array.transpose(0, *range(2, ndim), 1).flags.c_contiguous:
         return x
     return x if x._array.flags.c_contiguous else R.clone(x, "C")
 

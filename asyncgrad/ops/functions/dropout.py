@@ -18,7 +18,7 @@ from asyncgrad.ops.functions.elementwise import div, sub, where
 from asyncgrad.ops.functions.index import scatter_
 from asyncgrad.ops.functions.random import exponential_, rand_like
 from asyncgrad.ops.generator import source_of
-from asyncgrad.ops.in_place import assign
+from asyncgrad.ops.in_place import change
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
 from asyncgrad.ops.renamed import renamed
@@ -236,6 +236,12 @@ def _dropped(
         raise AutogradError(
             f"{name}: Feature dropout requires at least 2 dimensions in the input, got {shape}"
         )
+    if inplace:
+
+        def drop(held: Any) -> Any:
+            return _dropped(name, held, p, training, False, generator, channels, alpha=alpha)
+
+        return change(x, f"{name}_", drop)
     out = None
     if current().batch is not None and p < 1:
         own = None if channels is None else channels + 1
@@ -253,7 +259,7 @@ def _dropped(
         if metadata.device is not CPU:
             mask = metadata.F.xp.asarray(mask)
         out = _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
-    return assign(input, out, f"{name}_") if inplace else out
+    return out
 
 
 def _self_normalised(x: Any, mask: Any, p: float) -> Any:

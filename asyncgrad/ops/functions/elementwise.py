@@ -490,7 +490,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         condition: a bool tensor.
         input: a tensor or a number; with `other` left out, too, the indices where the condition
             holds are returned, one tensor for each axis.
-        other: a tensor or a number.
+        other: a tensor or a number; two numbers have the dtype that they would have as tensors.
 
     Raises:
         RuntimeError: if the condition is no bool tensor, or the shapes can't be broadcast.
@@ -509,7 +509,8 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{kind}. Compare it with something."
         )
-    if input.__class__ is not other.__class__ or input._metadata is not other._metadata:
+    same = input.__class__ is other.__class__ and isinstance(input, Variable)
+    if not same or input._metadata is not other._metadata:
         input, other = _alike(input, other, condition)
     try:
         return R.where(condition, input, other)

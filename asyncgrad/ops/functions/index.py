@@ -22,7 +22,14 @@ from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.overlap import refuse_overlap
-from asyncgrad.ops.promotion import as_number, as_tensor_operand, beside, check_device, constant
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    beside,
+    cast,
+    check_device,
+    constant,
+)
 from asyncgrad.ops.renamed import rename, renamed
 from asyncgrad.ops.transfer import on_host
 
@@ -158,6 +165,9 @@ def setitem(input: Any, index: Any, value: Any) -> None:
             with np.errstate(over="ignore"):
                 number = dtype.type(float(number)).item()
         number = fitted("__setitem__", number, dtype)
+    if index is True:
+        # As PyTorch: all of the tensor, and no mask of it.
+        index = None
     try:
         basic, arrays, watched = _parsed(input._metadata.shape, index)
         target = R.getitem(input, basic) if basic else input
@@ -306,7 +316,7 @@ def _checked_index(array: Any) -> Any:
     return array
 
 
-_INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
+_INT64, _INT32, _BOOL = np.dtype("int64"), np.dtype("int32"), np.dtype("bool")
 
 
 def _axes_of(part: Any) -> int:
@@ -375,6 +385,12 @@ def _fitted(value: Any, region: tuple[int, ...]) -> Any:
         ) from None
 
 
+def _fills(arrays: tuple[Any, ...], value: Any, accumulate: bool) -> bool:
+    """Whether PyTorch fills where one mask holds with one number, which has any dtype."""
+    masks = [part for part in arrays if part.__class__ is not slice]
+    return value._metadata.size == 1 and not accumulate and [m.dtype for m in masks] == [_BOOL]
+
+
 def _put_into(
     tensor: Any,
     arrays: tuple[Any, ...],
@@ -386,6 +402,8 @@ def _put_into(
 ) -> Any:
     """Change a tensor in place at an index of arrays, which selects something of shape `region`."""
     metadata = tensor._metadata
+    if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
+        value = R.to(value, metadata.dtype)
     if value._metadata.dtype != metadata.dtype:
         raise RuntimeError(
             f"{name}: Index put requires the source and destination dtypes match, got "
@@ -687,7 +705,7 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
     check_device("index_add_", x, index, source)
     numbers = rows_to_change("index_add_", x, axis, index, source, RuntimeError)
     if as_number(alpha) != 1:
-        source = R.mul(source, alpha)
+        source = cast(R.mul(source, alpha), source._metadata.dtype)
     if not shape:
         return in_place.change(x, "index_add_", R.add, R.reshape(source, ()))
     at = (_ALL,) * axis + (numbers.reshape(-1),)
@@ -796,11 +814,13 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
     check_scattered(name, shape, axis, numbers)
     if not numbers.size:
         return in_place.change(x, name, R.clone)
-    if reduce == "multiply":
+    if reduce == "multiply" and shape:
         return in_place.change(x, name, R.scatter_multiply, src, along(numbers, axis))
     if not shape:
         values = R.reshape(src, ())
-        return in_place.change(x, name, R.add, values) if reduce else in_place.copy(x, values, name)
+        if reduce is None:
+            return in_place.copy(x, values, name)
+        return in_place.change(x, name, R.add if reduce == "add" else R.mul, values)
     at = along(numbers, axis)
     return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
 
@@ -820,7 +840,7 @@ def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
         number = as_number(src)
         if number is None:
             raise TypeError(f"{name}(): argument 'src' must be Tensor, not {type(src).__name__}")
-        return R.expand(constant(number, x), numbers.shape)
+        return R.expand(constant(fitted(name, number, x._metadata.dtype), x), numbers.shape)
     check_device(name, x, src)
     given = src._metadata.shape
     if src._metadata.dtype != x._metadata.dtype:

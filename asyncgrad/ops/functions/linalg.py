@@ -310,6 +310,9 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
             f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
             f"shape {shape}."
         )
+    if category(x._metadata.dtype) < 2:
+        # As PyTorch: what is behind the point does not count.
+        beta, alpha = int(beta), int(alpha)
     if beta == 0:
         out = R.mm(x, y)
         return out if alpha == 1 else R.mul_scalar(out, alpha)
@@ -463,11 +466,12 @@ def einsum(*args: Any) -> Tensor:
             x = R.reshape(x, tuple(n for i, n in enumerate(shape) if i not in dropped))
         if summed:
             # The sum of a tensor alone counts in int64, as `sum` does; products keep their dtype.
-            alone = len(tensors) == 1 and category(x._metadata.dtype) < 2
-            x = R.sum(cast(x, _INT64) if alone else x, summed, False)
+            x = R.sum(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, summed, False)
         tensors[place] = x
     out = tensors[0]
     for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
+        if out._metadata.dtype != y._metadata.dtype:
+            out, y = cast(out, _INT64), cast(y, _INT64)
         out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
     if final_sum:
         out = R.sum(out, final_sum, False)

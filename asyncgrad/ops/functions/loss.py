@@ -120,6 +120,17 @@ def _absolute(x: Any, y: Any, reduction: str) -> Any:
     return renamed(loss, _REDUCED.get(reduction, "AbsBackward0"))
 
 
+def in_dtype(name: str, losses: Any, like: Any) -> Any:
+    """Losses in the dtype of what PyTorch writes them into."""
+    dtype = like._metadata.dtype
+    if category(dtype) < 2:
+        raise AutogradError(
+            f"{name}: result type {losses.dtype} can't be cast to the desired output type {dtype}. "
+            f"Convert it with .to()."
+        )
+    return cast(losses, dtype)
+
+
 def _warn_of_sizes(input: Any, target: Any) -> None:
     if input._metadata.shape != target._metadata.shape:
         warnings.warn(
@@ -270,8 +281,8 @@ def huber_loss(
             f"huber_loss does not support non-positive values for delta, got {delta}."
         )
     if weight is None:
-        return _of_pair(R.huber_loss, x, y, delta, reduction)
-    losses = R.huber_loss(x, y, delta, 1.0, True)
+        return in_dtype("huber_loss", _of_pair(R.huber_loss, x, y, delta, reduction), input)
+    losses = in_dtype("huber_loss", R.huber_loss(x, y, delta, 1.0, True), input)
     return reduced(_weighted("huber_loss", losses, input, weight), reduction)
 
 
@@ -379,7 +390,9 @@ def binary_cross_entropy(
     if weight is None:
         return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
     losses = R.binary_cross_entropy(x, y, None, 1.0, True)
-    losses = R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3))
+    losses = cast(
+        R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3)), x._metadata.dtype
+    )
     return renamed(reduced(losses, reduction), "BinaryCrossEntropyBackward0")
 
 
@@ -396,7 +409,7 @@ def binary_cross_entropy_with_logits(
 
     Args:
         input: logits.
-        target: probabilities of the same shape.
+        target: probabilities of the same shape; the losses have their dtype.
         weight: what each element counts, broadcast.
         size_average: deprecated.
         reduce: deprecated.
@@ -417,14 +430,16 @@ def binary_cross_entropy_with_logits(
         )
     if category(x._metadata.dtype) < 2:
         raise NotImplementedError(f'"{name}" not implemented for logits of {x.dtype}.')
+    given = y
     x, y = _pair(name, x, y)
     if x._metadata.dtype.kind == "V":
-        return in_float32(
+        return in_dtype(name, in_float32(
             binary_cross_entropy_with_logits, x, y, weight, reduction=reduction,
             pos_weight=pos_weight,
-        )  # fmt: skip
+        ), given)  # fmt: skip
     if weight is None and pos_weight is None:
-        return _of_pair(R.binary_cross_entropy_with_logits, x, y, None, reduction)
+        losses = _of_pair(R.binary_cross_entropy_with_logits, x, y, None, reduction)
+        return in_dtype(name, losses, given)
     if pos_weight is None:
         losses = R.binary_cross_entropy_with_logits(x, y, None, 1.0, True)
     else:
@@ -433,6 +448,7 @@ def binary_cross_entropy_with_logits(
         losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
     if weight is not None:
         losses = R.mul(losses, as_tensor_operand(weight, name, 3))
+    losses = in_dtype(name, losses, given)
     return renamed(reduced(losses, reduction), "BinaryCrossEntropyWithLogitsBackward0")
 
 

@@ -10,7 +10,7 @@ from asyncgrad.ops.functions.activation import logsigmoid
 from asyncgrad.ops.functions.curves import pairwise_distance
 from asyncgrad.ops.functions.elementwise import where
 from asyncgrad.ops.functions.index import gather
-from asyncgrad.ops.functions.loss import chosen_reduction, reduced
+from asyncgrad.ops.functions.loss import chosen_reduction, in_dtype, reduced
 from asyncgrad.ops.functions.shape import reshape, unsqueeze
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, constant
@@ -65,7 +65,7 @@ def margin_ranking_loss(
             f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {a.shape}, input2: {b.shape}, target: {y.shape} "
         )
-    return reduced(_at_least_0(-y * (a - b) + margin), reduction)
+    return reduced(_at_least_0(-y * (a - b) + float(margin)), reduction)
 
 
 def hinge_embedding_loss(
@@ -159,7 +159,7 @@ def soft_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("soft_margin_loss", input, target)
-    return reduced(R.log1p(R.exp(-y * x)), reduction)
+    return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-y * x)), x), reduction)
 
 
 def triplet_margin_loss(

@@ -12,7 +12,7 @@ from asyncgrad.ops.arguments import one_shape
 from asyncgrad.ops.batching import level_of
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
@@ -133,7 +133,7 @@ def rms_norm(
         dims = tuple(range(ndim - len(shape), ndim))
         squares = R.mul_scalar(R.sum(R.mul(x, x), dims, True), 1 / prod(shape))
         out = R.mul(x, R.rsqrt(R.add_scalar(squares, eps)))
-        return out if weight is None else R.mul(out, weight)
+        return out if weight is None else cast(R.mul(out, weight), metadata.dtype)
     if weight is None:
         return R.root_mean_square(x, len(shape), eps, [])
     return R.rms_norm(x, weight, len(shape), eps, [])

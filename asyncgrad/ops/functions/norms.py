@@ -544,7 +544,7 @@ def vander(x: Any, *, N: int | None = None) -> Tensor:
     count = lengths[-1] if N is None else N
     if N is not None and one_int(name, "N", N) <= 1:
         raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
-    if base._metadata.dtype.kind == "b":
+    if category(base._metadata.dtype) < 2:
         base = cast(base, _INT64)
     F = base._metadata.F
     ones = F.xp.ones((*lengths, 1), dtype=base._metadata.dtype)

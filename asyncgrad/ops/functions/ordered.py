@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from asyncgrad.ops import return_types
 from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
@@ -38,7 +40,7 @@ def _found(
     x = as_tensor_operand(input, name, 1)
     check_bool(name, "keepdim", keepdim)
     metadata = x._metadata
-    if metadata.dtype.kind in "cV" or (metadata.dtype.kind == "b" and name != "mode"):
+    if metadata.is_complex or (metadata.dtype.kind == "b" and name != "mode"):
         raise NotImplementedError(f'"{name}" not implemented for {metadata.dtype}')
     shape = metadata.shape
     axis = one_dim(name, dim, len(shape))
@@ -53,7 +55,9 @@ def _found(
         return kind(*selected(x, entry, xp.zeros((), dtype=xp.int64), 0, True))
     if not shape[axis]:
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-    lines = xp.moveaxis(x._array, axis, -1)
+    # NumPy puts NaN of half precision anywhere.
+    wide = x._array.astype(np.float32) if metadata.dtype.kind == "V" else x._array
+    lines = xp.moveaxis(wide, axis, -1)
     order = xp.argsort(lines, axis=-1, kind="stable")
     places = place(xp, xp.take_along_axis(lines, order, -1))
     indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
@@ -68,7 +72,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
         if keepdim is not False:
             raise TypeError(f"{name}() missing 1 required positional argument: 'dim'")
         x = as_tensor_operand(input, name, 1)
-        if x._metadata.dtype.kind in "bcV":
+        if x._metadata.dtype.kind in "bc":
             raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
         return getattr(R, name)(x)
 

@@ -11,6 +11,7 @@ from asyncgrad.ops import in_place
 from asyncgrad.ops.arguments import check_bool, one_dim
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.fitted import fitted
+from asyncgrad.ops.functions.creation import zeros
 from asyncgrad.ops.functions.data import tensor
 from asyncgrad.ops.functions.elementwise import clamp, where
 from asyncgrad.ops.functions.index import (
@@ -25,7 +26,7 @@ from asyncgrad.ops.functions.index import (
     scattered_values,
 )
 from asyncgrad.ops.functions.reduction import cumsum
-from asyncgrad.ops.functions.shape import broadcast_to, expand, movedim, reshape
+from asyncgrad.ops.functions.shape import broadcast_to, expand, reshape
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import (
@@ -86,10 +87,15 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
     """A copy of `input` with the slices of `source` at `index` along `dim`.
 
     Raises:
-        IndexError: if a number is out of range, or the shapes do not fit.
-        RuntimeError: if the dtypes differ.
+        IndexError: if a number is out of range, or the numbers of slices or axes differ.
+        RuntimeError: if the dtypes or the shapes of the slices differ.
     """
     x, y = as_tensor_operand(input, "index_copy", 1), as_tensor_operand(source, "index_copy", 4)
+    if x.ndim != y.ndim and x.ndim and y.ndim:
+        raise IndexError(
+            f"index_copy: When source and destination are not scalars, their dimensionality must "
+            f"match. Source dimensionality ({y.ndim}), destination dimensionality ({x.ndim})"
+        )
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"index_copy: self and source expected to have the same dtype, but got (self) "
@@ -102,8 +108,11 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
         return R.overwrite(x, reshape(y, ()))
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
     if y.shape != wanted:
-        raise IndexError(
-            f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}"
+        # As PyTorch: a wrong number of slices is another kind of error than a wrong shape of them.
+        slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
+        raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
+            f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
+            f"indices should be equal to source.size(dim), and all else to that of self"
         )
     out = R.clone(x)
     out[_at(axis, at)] = y
@@ -128,6 +137,8 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
                 f"index_fill only supports a 0-dimensional value tensor, but got tensor with "
                 f"{len(value._metadata.shape)} dimension(s)."
             )
+        if value._metadata.is_complex and not x._metadata.is_complex:
+            raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
     else:
         number = as_number(value)
         if number is None:
@@ -136,9 +147,12 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     value = value.to(x._metadata.dtype)
     if not x.ndim:
         return R.overwrite(x, value) if len(at) else R.clone(x)
-    first = movedim(x, axis, 0)
-    values = expand(value, (len(at), *first.shape[1:]))
-    return movedim(index_put(first, (at,), values), 0, axis)
+    length = x.shape[axis]
+    # A mask, so that a place that is named twice counts once in the value's gradient.
+    none = zeros(length, dtype=np.bool_, device=x.device)
+    mask = index_put(none, (at,), constant(True, none))
+    out = where(reshape(mask, (length,) + (1,) * (x.ndim - axis - 1)), value, x)
+    return renamed(out, "IndexFillBackward0")
 
 
 #: What an element that is not counted must be, so that it changes nothing.
@@ -338,6 +352,8 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
         )
     check_device("masked_scatter", x, mask, y)
     shape = np.broadcast_shapes(x.shape, mask.shape)
+    if not shape:
+        return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
     x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
     if x._metadata.device.streamed:
         return _scattered(x, mask, reshape(y, (-1,)))

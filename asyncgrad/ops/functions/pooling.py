@@ -517,7 +517,8 @@ def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     places = xp.empty((*lead, *sizes), np.int64)
     lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
     for bins in itertools.product(*lines):
-        region = array[(..., *(slice(*ends) for _, ends in bins))].reshape(*lead, -1)
+        region = array[(..., *(slice(*ends) for _, ends in bins))]
+        region = region.reshape(*lead, prod(region.shape[-ndim:]))
         rest = region.argmax(axis=-1)
         place, step = 0, 1
         for n, (_, (start, end)) in zip(reversed(image), reversed(bins), strict=True):

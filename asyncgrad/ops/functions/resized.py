@@ -10,6 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.functions.linalg import matmul
 from asyncgrad.ops.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, category
@@ -24,8 +25,12 @@ _AXES = {
     "bicubic": 2, "trilinear": 3,
 }  # fmt: skip
 _WITH_CORNERS = ("linear", "bilinear", "bicubic", "trilinear")
-#: The constant of the cubic curve that PyTorch interpolates with.
-_CUBIC = -0.75
+#: Those that images of bytes have, too, and `antialias`.
+_SMOOTH = ("bilinear", "bicubic")
+#: The constant of the cubic curve that PyTorch interpolates with; with `antialias` another.
+_CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
+#: Bits of the weights of bytes.
+_BITS = 15
 
 
 def interpolate(
@@ -49,11 +54,12 @@ def interpolate(
             edges.
         recompute_scale_factor: where elements are is computed from the sizes, and not from
             `scale_factor`.
-        antialias: not supported.
+        antialias: elements that come to lie between the new ones count as well, for "bilinear"
+            and "bicubic".
 
     Raises:
         ValueError: if sizes or options do not fit.
-        NotImplementedError: if the mode is not for so many axes, or for `antialias`.
+        NotImplementedError: if the mode is not for so many axes, or for the dtype.
         RuntimeError: for an empty image.
     """
     x = as_tensor_operand(input, "interpolate", 1)
@@ -65,8 +71,11 @@ def interpolate(
             "align_corners option can only be set with the interpolating modes: linear | bilinear "
             "| bicubic | trilinear"
         )
-    if antialias:
-        raise NotImplementedError("interpolate: antialias=True is not supported. Blur the input.")
+    if antialias and mode not in _SMOOTH:
+        raise ValueError(
+            f"Anti-alias option is restricted to the modes bilinear and bicubic, and requires a "
+            f"4-D tensor as input: got {mode!r}"
+        )
     old = x._metadata.shape[2:]
     new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
     wanted = _AXES[mode]
@@ -76,7 +85,11 @@ def interpolate(
             f"modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
             f"{mode})"
         )
-    if category(x._metadata.dtype) != 2 and not (mode.startswith("nearest")):
+    dtype = x._metadata.dtype
+    whole = dtype == np.uint8 and mode in _SMOOTH
+    if (category(dtype) != 2 or (antialias and dtype.itemsize == 2)) and not (
+        whole or mode.startswith("nearest")
+    ):
         raise NotImplementedError(f'"interpolate" not implemented for {x._metadata.dtype}')
     if 0 in x._metadata.shape[1:] or min(new) <= 0:
         raise RuntimeError(
@@ -85,6 +98,8 @@ def interpolate(
         )
     if mode == "area":
         return _areas(x, new)
+    if antialias or whole:
+        return _by_products(x, new, factors, mode, bool(align_corners), antialias)
     out = R.clone(x) if new == old and mode.startswith("nearest") else x
     for axis, (length, count, factor) in enumerate(zip(old, new, factors, strict=True), 2):
         out = _along(out, axis, length, count, factor, mode, bool(align_corners))
@@ -138,7 +153,9 @@ def _along(
     x: Any, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
 ) -> Any:
     """An image with another length along one axis."""
-    if mode in _WITH_CORNERS and length == count and (corners or factor in {None, 1.0}):
+    # As PyTorch: a factor of a little more than 1 moves nothing, but for cubic curves.
+    still = mode != "bicubic" or corners or factor in {None, 1.0}
+    if mode in _WITH_CORNERS and length == count and still:
         return x
     if mode.startswith("nearest"):
         step = length / count if factor is None else 1 / factor
@@ -146,6 +163,9 @@ def _along(
         # PyTorch computes where elements are in single precision.
         steps = (np.arange(count, dtype=np.float32) + np.float32(offset)) * np.float32(step)
         places = np.minimum(np.floor(steps).astype(np.int64), length - 1)
+        if mode == "nearest" and len(x._metadata.shape) == 4 and count in {length, 2 * length}:
+            # As PyTorch, for images of two axes: whatever the factor.
+            places = np.arange(count) // (count // length)
         return R.index(x, _at(x, axis, places))
     out = None
     for places, weights in _taps(length, count, factor, mode, corners, x._metadata.dtype):
@@ -153,6 +173,64 @@ def _along(
         part = R.mul(R.index(x, _at(x, axis, places)), _constant(x, weights.reshape(shape)))
         out = part if out is None else R.add(out, part)
     return out
+
+
+def _by_products(
+    x: Any, new: tuple[int, ...], factors: list[float | None], mode: str, corners: bool, anti: bool
+) -> Any:
+    """An image of two axes, between a matrix of weights for its rows and one for its columns."""
+    metadata = x._metadata
+    lines = []
+    for length, count, factor in zip(metadata.shape[2:], new, factors, strict=True):
+        if length == count:
+            weights = np.eye(length)
+        elif anti:
+            weights = _spread_weights(length, count, factor, mode, corners)
+        else:
+            weights = np.zeros((count, length))
+            for places, part in _taps(length, count, factor, mode, corners, weights.dtype):
+                np.add.at(weights, (np.arange(count), places), part)
+        lines.append(weights)
+    if metadata.dtype == np.uint8:
+        F = metadata.F
+        array = metadata.device.launching(_of_bytes)(F.xp, x._array, *lines)
+        return wrap(array, F.metadata_of(array))
+    rows, columns = [_constant(x, weights) for weights in lines]
+    out = matmul(rows, matmul(x, R.permute(columns, (1, 0))))
+    return renamed(out, f"Upsample{mode.title()}2DAaBackward0")
+
+
+def _spread_weights(length: int, count: int, factor: float | None, mode: str, corners: bool) -> Any:
+    """The weights of all elements for each new one, which is as wide as they become narrow."""
+    if corners:
+        step = (length - 1) / (count - 1) if count > 1 else 0.0
+    else:
+        step = length / count if factor is None else 1 / factor
+    wide = max(step, 1.0)
+    reach = wide * (1 if mode == "bilinear" else 2)
+    centres = step * (np.arange(count)[:, None] + 0.5)
+    places = np.arange(length)
+    first = np.maximum((centres - reach + 0.5).astype(np.int64), 0)
+    end = np.minimum((centres + reach + 0.5).astype(np.int64), length)
+    t = np.abs(places + 0.5 - centres) / wide
+    if mode == "bilinear":
+        weights = np.maximum(1 - t, 0)
+    else:
+        near, far = _near(t, _CUBIC_ANTIALIAS), _far(t, _CUBIC_ANTIALIAS)
+        weights = np.where(t < 1, near, np.where(t < 2, far, 0))
+    weights = np.where((first <= places) & (places < end), weights, 0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _of_bytes(xp: Any, x: Any, rows: Any, columns: Any) -> Any:
+    """A product with weights of few bits, rounded after each axis, as PyTorch computes images."""
+    for axis, weights in ((3, columns), (2, rows)):
+        # The greatest weight takes as many bits as there are, and none of them is its sign.
+        bits = next(b for b in range(23) if int(0.5 + weights.max() * (2 << b)) >> _BITS)
+        whole = xp.asarray(np.copysign(np.floor(np.abs(weights) * (1 << bits) + 0.5), weights))
+        sums = xp.moveaxis(xp.tensordot(x, whole, (axis, 1)), -1, axis)
+        x = xp.clip(xp.floor(sums / (1 << bits) + 0.5), 0, 255).astype(np.uint8)
+    return x
 
 
 def _taps(
@@ -182,14 +260,14 @@ def _taps(
     ]
 
 
-def _near(t: Any) -> Any:
+def _near(t: Any, a: float = _CUBIC) -> Any:
     """The cubic curve within a distance of 1."""
-    return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
+    return ((a + 2) * t - (a + 3)) * t * t + 1
 
 
-def _far(t: Any) -> Any:
+def _far(t: Any, a: float = _CUBIC) -> Any:
     """The cubic curve at a distance of 1 to 2."""
-    return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
+    return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
 
 
 def _at(x: Any, axis: int, places: Any) -> tuple[Any, ...]:

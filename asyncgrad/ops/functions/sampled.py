@@ -245,8 +245,11 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Ten
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
     known = points.reshape(-1, axes + 1).astype(x._metadata.dtype)
     base = from_host(name, known, x._metadata.device)
-    out = R.reshape(matmul(base, R.permute(x, (0, 2, 1))), (n, *image, axes))
-    return renamed(out, "AffineGridGeneratorBackward0", saves=False)
+    # PyTorch's node keeps no tensor, and can run again.
+    product = renamed(matmul(base, R.permute(x, (0, 2, 1))), "BmmBackward0", saves=False)
+    return renamed(
+        R.reshape(product, (n, *image, axes)), "AffineGridGeneratorBackward0", saves=False
+    )
 
 
 def _centres(image: list[int], aligned: bool) -> list[Any]:

@@ -15,7 +15,6 @@ from asyncgrad.ops.functions.elementwise import (
 )
 from asyncgrad.ops.functions.reduction import logsumexp
 from asyncgrad.ops.functions.transcendental import (
-    by_second,
     digamma,
     erfc,
     erfinv,
@@ -102,7 +101,11 @@ scaled_modified_bessel_k0 = of_one(
 scaled_modified_bessel_k1 = of_one(
     "scaled_modified_bessel_k1", "`modified_bessel_k1`, times `exp(x)`."
 )
-zeta = by_second("zeta", "The Hurwitz zeta function: `input` is the exponent, `other` the offset.")
+zeta = of_two(
+    "zeta",
+    "The Hurwitz zeta function: `input` is the exponent, by which there is no derivative, `other` "
+    "the offset.",
+)
 expit = sigmoid
 gammainc = igamma
 gammaincc = igammac

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import bump_version, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_shape
@@ -90,10 +91,11 @@ def as_strided_scatter(
 def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Give a tensor another shape in place, over the memory that it has.
 
-    More elements than there were get new memory, where the added ones are zero.
+    More elements than there were get new memory, where the added ones are zero. The shape that it
+    has changes nothing.
 
     Args:
-        input: the tensor, which must not require grad.
+        input: the tensor, which must not require grad but in inference mode.
         sizes: the shape, as integers or one sequence of them.
         memory_format: for PyTorch's programs: the rows are always the last axis.
 
@@ -106,10 +108,12 @@ def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
     as_memory_format("resize_", memory_format)
     x = as_tensor_operand(input, "resize_", 1)
     shape = one_shape("resize_", sizes)
-    if requires_grad(x):
+    if requires_grad(x) and not current().inference:
         raise AutogradError("resize_: cannot resize variables that require grad. Use reshape().")
     if min(shape, default=0) < 0:
         raise AutogradError(f"resize_: a length can't be negative, got size {list(shape)}")
+    if shape == x._metadata.shape:
+        return x
     F = x._metadata.F
     array = x._metadata.device.launching(_resized)(F.xp, x._array, shape)
     bump_version(x)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.ops.arguments import one_int
-from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions.combined import logaddexp
 from asyncgrad.ops.functions.elementwise import isnan, of_one, of_two, where
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
-from asyncgrad.ops.promotion import as_tensor_operand, cast, category, default_dtype
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    result_dtype,
+)
 from asyncgrad.ops.renamed import one_node, renamed
 
 if TYPE_CHECKING:
@@ -65,37 +68,14 @@ hypot = of_two("hypot", "The length of the hypotenuse, `sqrt(input**2 + other**2
 copysign = of_two("copysign", "The absolute values of `input` with the signs of `other`.")
 xlogy = of_two("xlogy", "`input * log(other)`, and 0 where `input` is, broadcast.")
 nextafter = of_two("nextafter", "The next number after `input` in the direction of `other`.")
-
-
-def by_second(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function of two operands that has no derivative by the first."""
-    inner = getattr(R, name)
-
-    def function(input: Any, other: Any) -> Any:
-        if isinstance(input, Variable):
-            level = current().dual_level
-            moves = level is not None and tangent_of(input, level) is not None
-            if moves or (current().grad and requires_grad(input)):
-                raise NotImplementedError(
-                    f"{name}: the derivative by `input` is not implemented. Detach it."
-                )
-        return inner(input, other)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{doc}
-
-    Args:
-        input: a real tensor or a number.
-        other: another one, broadcast against it.
-
-    Raises:
-        NotImplementedError: if a derivative by `input` would be needed: there is none.
-    """
-    return writes(function)
-
-
-igamma = by_second("igamma", "The lower incomplete gamma function, over the whole; needs SciPy.")
-igammac = by_second("igammac", "The upper incomplete gamma function, over the whole; needs SciPy.")
+igamma = of_two(
+    "igamma",
+    "The lower incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy.",
+)
+igammac = of_two(
+    "igammac",
+    "The upper incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy.",
+)
 
 
 @writes
@@ -213,15 +193,18 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
     x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
+    dtype = result_dtype(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
     return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
 
 
 @writes
 def heaviside(input: Any, values: Any) -> Tensor:
-    """1 above 0, 0 below, and at 0 what `values` has, broadcast. There is no derivative.
+    """1 above 0, 0 below, and at 0 what `values` has, broadcast.
 
     Raises:
         RuntimeError: for complex numbers, or if the dtypes differ.
+        NotImplementedError: in the backward pass: there is no derivative.
     """
     x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)
     if x._metadata.is_complex or at_zero._metadata.is_complex:
@@ -231,8 +214,7 @@ def heaviside(input: Any, values: Any) -> Tensor:
             f"heaviside is not yet implemented for tensors with different dtypes: got "
             f"{x._metadata.dtype} and {at_zero._metadata.dtype}"
         )
-    x, at_zero = x.detach(), at_zero.detach()
-    return where(x == 0, at_zero, cast(x > 0, x._metadata.dtype))
+    return R.heaviside(x, at_zero)
 
 
 arccosh = acosh
