@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -921,6 +922,7 @@ def _attach_functions() -> None:
             setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
+ForkingPickler.register(Tensor, copies.sent)
 for _doors in (comparison_doors, doors, elementwise_doors, single_door):
     _doors.bind_face(Tensor)
 _attach_functions()
