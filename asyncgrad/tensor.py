@@ -281,6 +281,10 @@ class Tensor(Variable):
         # As PyTorch, whose method takes True for what was computed.
         self.requires_grad_(value and self.is_leaf)
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise AutogradError("requires_grad must be a bool. Set it to False, or detach the tensor.")
+
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for a gradient of this leaf, or no longer.
 
