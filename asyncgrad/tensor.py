@@ -306,7 +306,7 @@ class Tensor(Variable):
             )
         if requires_grad and category(self._metadata.dtype) < 2:
             raise AutogradError(
-                f"Only Tensors of floating point and complex dtype can require gradients, got "
+                f"only Tensors of floating point dtype can require gradients, got "
                 f"{self._metadata.dtype}. Convert it with .to(asyncgrad.float32) first."
             )
         if requires_grad and is_inference(self) and not current().inference:
@@ -643,10 +643,11 @@ class Tensor(Variable):
 
     def __bool__(self) -> bool:
         """Whether the one element is not zero."""
-        if self._metadata.size != 1:
+        size = self._metadata.size
+        if size != 1:
+            count = "more than one value" if size else "no values"
             raise AutogradError(
-                f"Boolean value of Tensor with {self._metadata.size} elements is ambiguous. Use "
-                f".any() or .all()."
+                f"Boolean value of Tensor with {count} is ambiguous. Use .any() or .all()."
             )
         return bool(on_host(self).item())
 

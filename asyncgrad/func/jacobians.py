@@ -21,6 +21,7 @@ from asyncgrad.func.gradients import (
     wrapped_argnums,
 )
 from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
+from asyncgrad.func.mapping import check_randomness
 from asyncgrad.ops.batching import Level, batch_of, held, lift, shown
 from asyncgrad.ops.functions.shape import cat
 from asyncgrad.ops.trees import flatten, tree_map, unflatten
@@ -145,9 +146,11 @@ def jacfwd(
 
     Raises:
         ValueError: if `chunk_size` is not positive.
+        RuntimeError: if `randomness` is none of the three.
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
+    check_randomness(randomness)
 
     async def program(*args: Any, **kwargs: Any) -> Any:
         return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
