@@ -68,7 +68,7 @@ def test_computed_tensors_are_not_sent_to_other_processes():
     """What would arrive is a leaf, whose gradient reaches nobody."""
     x = leaf()
     for given in (x * 2, x[0], [x.reshape(4)], {"loss": (x * x).sum()}):
-        with pytest.raises(RuntimeError, match="crossing process boundaries.*detach"):
+        with pytest.raises(RuntimeError, match=r"crossing process boundaries.*detach"):
             ForkingPickler.dumps(given)
     with ag.no_grad():
         unrecorded = x[0]

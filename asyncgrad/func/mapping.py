@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["debug_unwrap", "vmap"]
 
 
-
 def check_randomness(randomness: str) -> None:
     """Raise if it is not said in one of the three ways what random numbers are."""
     if randomness not in {"error", "different", "same"}:
