@@ -111,15 +111,21 @@ class dual_level(Mode):
 
 
 class nested_level(Mode):
-    """A level within whatever levels are open: tangents have tangents, for derivatives of them."""
+    """A level within whatever levels are open: tangents have tangents, for derivatives of them.
 
-    def __init__(self) -> None:
+    Args:
+        recorded: how tangents are computed is recorded in any grad mode.
+    """
+
+    def __init__(self, *, recorded: bool = False) -> None:
         """Open nothing before `__enter__`."""
         super().__init__()
+        self._recorded = recorded
 
     def __enter__(self) -> Self:
         """Open the level."""
-        self._put({"forward": True, "dual_level": Level(current().dual_level)})
+        level = Level(current().dual_level, recorded=self._recorded)
+        self._put({"forward": True, "dual_level": level})
         return self
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.forward import UNKNOWN, Level
+from asyncgrad.core.kept import keep_old_values
 from asyncgrad.core.modes import current, install
-from asyncgrad.core.variable import view_of, zeros_of
+from asyncgrad.core.variable import gradient_edge, view_of, zeros_of
 from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
 
@@ -35,7 +36,12 @@ def tangent_of(x: Any, level: Level) -> Any:
     whole = level.get(view.base._array)
     if whole is UNKNOWN or whole is None:
         return None
-    tangent = follow(whole, view.path)
+    modes = current()
+    install(level.around(modes))
+    try:
+        tangent = follow(whole, view.path)
+    finally:
+        install(modes)
     level.set(x._array, tangent)
     return tangent
 
@@ -64,7 +70,7 @@ def push_tangents(
         return  # As that input has it.
     for level in modes.dual_level.chain():
         # From the outside in: an inner push reads the outer tangents of what it computes with.
-        install(modes.replace(dual_level=level.outer))
+        install(level.around(modes))
         try:
             tangents = [tangent_of(x, level) for x in inputs]
             if all(t is None for t in tangents):
@@ -122,7 +128,7 @@ def _own(tangent: Any, others: list[Any]) -> Any:
     return tangent
 
 
-def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
+def change_tangent(tensor: Any, tangent: Any, level: Level, since: int | None = None) -> None:
     """Give a tensor that has been changed in place another tangent, in place.
 
     The views of a tensor have the same views of its tangent, so they change with it.
@@ -131,6 +137,8 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
         tensor: what has been changed.
         tangent: the tangent of its new values, or None.
         level: at which level.
+        since: nodes with greater sequence numbers belong to the operation: they may have saved
+            the tangent that the tensor had before.
     """
     held = tangent_of(tensor, level)
     if tangent is held:
@@ -146,21 +154,29 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
         if level.get(tensor._array) is None:
             held = follow(whole, view.path)
             level.set(tensor._array, held)
+    if since is not None and tangent is not None:
+        keep_old_values(gradient_edge(bottom(tangent)), bottom(held), since)
     if tangent is None:
         held.zero_()
     else:
         held.copy_(tangent)
 
 
-def carry(tensor: Any, result: Any) -> None:
-    """Give a tensor that takes the values of a result in place the result's tangents."""
+def carry(tensor: Any, result: Any, since: int | None) -> None:
+    """Give a tensor that takes the values of a result in place the result's tangents.
+
+    Args:
+        tensor: the tensor.
+        result: what has its new values.
+        since: see `change_tangent`.
+    """
     modes = current()
     if tensor._metadata.dtype.kind in "iub":
         return
     for level in modes.dual_level.chain():
-        install(modes.replace(dual_level=level.outer))
+        install(level.around(modes))
         try:
-            change_tangent(tensor, tangent_of(result, level), level)
+            change_tangent(tensor, tangent_of(result, level), level, since)
         finally:
             install(modes)
 

@@ -35,7 +35,7 @@ from asyncgrad.ops import batching
 from asyncgrad.ops.arguments import is_expandable
 from asyncgrad.ops.derivatives.in_place import Route
 from asyncgrad.ops.fitted import fitted
-from asyncgrad.ops.forward import carry, follow
+from asyncgrad.ops.forward import carry, follow, tangent_of
 from asyncgrad.ops.memory import unlocked
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.overlap import refuse_overlap
@@ -70,9 +70,10 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
     if args or kwargs:
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
-    since = next_sequence_nr() if modes.grad else None
+    # Tangents may be recorded where values are not.
+    since = next_sequence_nr() if modes.grad or modes.dual_level is not None else None
     given = tensor if modes.saved_hooks is None else _as_before(tensor)
-    if since is not None and given._edge is not None:
+    if modes.grad and given._edge is not None:
         given = _without_hooks(tensor, given)
     result = function(given, *args, **kwargs)
     if since is not None and _given_again(tensor, args, kwargs):
@@ -290,10 +291,16 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
         edge = gradient_edge(cast(result, tensor._metadata.dtype))
         if since is not None:
             keep_old_values(edge, tensor, since)
-    tensor._metadata.F.assign(unlocked(tensor._array), result._array)
     modes = current()
-    if modes.dual_level is not None and modes.forward:
-        carry(tensor, result)
+    levels = modes.dual_level.chain() if modes.dual_level is not None and modes.forward else ()
+    if since is not None:
+        for level in levels:
+            tangent = tangent_of(result, level)
+            if tangent is not None:
+                keep_old_values(gradient_edge(batching.bottom(tangent)), tensor, since)
+    tensor._metadata.F.assign(unlocked(tensor._array), result._array)
+    if levels:
+        carry(tensor, result, since)
     bump_version(tensor)
     if recorded:
         watch_result(edge, result, counter_of(tensor))
