@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.modes import Mode, current
 from asyncgrad.devices.cpu import CPU
 from asyncgrad.devices.discovery import accelerators, as_accelerator
 from asyncgrad.devices.discovery import find as _find
-from asyncgrad.devices.streams import Stream, current_device
+from asyncgrad.devices.streams import Scope, Stream, current_device
 from asyncgrad.devices.streams import current_stream as _current_stream
 from asyncgrad.devices.streams import set_stream as _set_stream
 
@@ -59,7 +60,7 @@ def set_device_index(device: Any) -> None:
     _set_stream(_device(device).default_stream)
 
 
-class device_index:
+class device_index(Mode):
     """Make another device of the accelerator the current one within a block.
 
     Args:
@@ -68,19 +69,17 @@ class device_index:
 
     def __init__(self, device: Any, /) -> None:
         """Look nothing up before the block is entered."""
+        super().__init__()
         self._index = device
-        self._stream: Stream | None = None
 
     def __enter__(self) -> None:
         """The device's current stream becomes the innermost one."""
-        if self._index is not None:
-            self._stream = current_stream(self._index)
-            self._stream.__enter__()
+        scope = current().streams
+        unchanged = self._index is None
+        self._put({} if unchanged else {"streams": Scope(current_stream(self._index), scope)})
 
-    def __exit__(self, *exception: object) -> None:
-        """Go back to what was current on entry."""
-        if self._stream is not None:
-            self._stream.__exit__(*exception)
+    def _again(self) -> device_index:
+        return device_index(self._index)
 
 
 def current_stream(device: Any = None) -> Stream:

@@ -90,7 +90,9 @@ def note_failure(error: BaseException, node: object) -> None:
         where = f"raised by {node.name()}, whose forward output was {node.output_metadata!r}"  # type: ignore[attr-defined]
         error.add_note(where)
         made_at = node.extras and node.extras.metadata.get("traceback_")  # type: ignore[attr-defined]
-        if made_at:
-            error.add_note("made by this forward call:\n" + "".join(made_at))
+        trace = "".join(made_at or ())
+        # Anomaly mode has told it already, where it was on in the pass, too.
+        if not any(trace in note for note in error.__notes__):
+            error.add_note(f"made by this forward call:\n{trace}")
     except Exception:
         pass

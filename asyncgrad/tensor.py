@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -280,6 +281,10 @@ class Tensor(Variable):
         # As PyTorch, whose method takes True for what was computed.
         self.requires_grad_(value and self.is_leaf)
 
+    @requires_grad.deleter
+    def requires_grad(self) -> None:
+        raise AutogradError("requires_grad must be a bool. Set it to False, or detach the tensor.")
+
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Ask for a gradient of this leaf, or no longer.
 
@@ -301,7 +306,7 @@ class Tensor(Variable):
             )
         if requires_grad and category(self._metadata.dtype) < 2:
             raise AutogradError(
-                f"Only Tensors of floating point and complex dtype can require gradients, got "
+                f"only Tensors of floating point dtype can require gradients, got "
                 f"{self._metadata.dtype}. Convert it with .to(asyncgrad.float32) first."
             )
         if requires_grad and is_inference(self) and not current().inference:
@@ -638,10 +643,11 @@ class Tensor(Variable):
 
     def __bool__(self) -> bool:
         """Whether the one element is not zero."""
-        if self._metadata.size != 1:
+        size = self._metadata.size
+        if size != 1:
+            count = "more than one value" if size else "no values"
             raise AutogradError(
-                f"Boolean value of Tensor with {self._metadata.size} elements is ambiguous. Use "
-                f".any() or .all()."
+                f"Boolean value of Tensor with {count} is ambiguous. Use .any() or .all()."
             )
         return bool(on_host(self).item())
 
@@ -921,6 +927,7 @@ def _attach_functions() -> None:
             setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
+ForkingPickler.register(Tensor, copies.sent)
 for _doors in (comparison_doors, doors, elementwise_doors, single_door):
     _doors.bind_face(Tensor)
 _attach_functions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -61,6 +62,22 @@ def test_deep_copies_of_computed_tensors_are_refused():
         with pytest.raises(RuntimeError, match="graph leaves"):
             copy.deepcopy(computed)
     assert copy.deepcopy((x * 2).detach()).tolist() == [[2.0, 4.0], [6.0, 8.0]]
+
+
+def test_computed_tensors_are_not_sent_to_other_processes():
+    """What would arrive is a leaf, whose gradient reaches nobody."""
+    x = leaf()
+    for given in (x * 2, x[0], [x.reshape(4)], {"loss": (x * x).sum()}):
+        with pytest.raises(RuntimeError, match=r"crossing process boundaries.*detach"):
+            ForkingPickler.dumps(given)
+    with ag.no_grad():
+        unrecorded = x[0]
+    for given in (x, unrecorded, (x * 2).detach(), ag.ones(2), ag.nn.Parameter(ag.ones(2))):
+        arrived = pickle.loads(ForkingPickler.dumps(given))
+        assert type(arrived) is type(given)
+        assert arrived.is_leaf
+        assert arrived.requires_grad == given.requires_grad
+        assert (arrived == given).all()
 
 
 def test_views_that_are_leaves_are_copied():

@@ -64,7 +64,7 @@ async def slopes(
                 if getattr(low, what) != getattr(high, what):
                     raise AssertionError(
                         f"Expected `func` to return outputs with the same {what} when inputs are "
-                        f"perturbed by {eps}, but got: {getattr(low, what)} and "
+                        f"perturbed by {eps}, but got: {what}s {getattr(low, what)} and "
                         f"{getattr(high, what)}."
                     )
         return [

@@ -49,11 +49,15 @@ def enter_dual_level() -> int:
     Raises:
         RuntimeError: if one is open; `asyncgrad.func.jvp` nests.
     """
-    modes = current()
-    if modes.dual_level is not None:
-        raise AutogradError("Nested forward mode AD is not supported at the moment")
-    install(modes.replace(dual_level=Level()))
+    install(current().replace(dual_level=_first_level()))
     return 0
+
+
+def _first_level() -> Level:
+    """A level, where none is open."""
+    if current().dual_level is not None:
+        raise AutogradError("Nested forward mode AD is not supported at the moment")
+    return Level()
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
@@ -94,14 +98,12 @@ class dual_level(Mode):
 
     def __init__(self) -> None:
         """Open nothing before `__enter__`."""
-        super().__init__(dual_level=None)
+        super().__init__()
 
     def __enter__(self) -> Any:
         """Open the level; returns its number."""
-        found = current()
-        number = enter_dual_level()
-        self._found.append((found, current()))
-        return number
+        self._put({"dual_level": _first_level()})
+        return 0
 
     def _again(self) -> Mode:
         """A level for each call."""
@@ -109,16 +111,22 @@ class dual_level(Mode):
 
 
 class nested_level(Mode):
-    """A level within whatever levels are open: tangents have tangents, for derivatives of them."""
+    """A level within whatever levels are open: tangents have tangents, for derivatives of them.
 
-    def __init__(self) -> None:
+    Args:
+        recorded: how tangents are computed is recorded in any grad mode.
+    """
+
+    def __init__(self, *, recorded: bool = False) -> None:
         """Open nothing before `__enter__`."""
-        super().__init__(forward=True)
+        super().__init__()
+        self._recorded = recorded
 
     def __enter__(self) -> Self:
         """Open the level."""
-        self._changes["dual_level"] = Level(current().dual_level)
-        return super().__enter__()
+        level = Level(current().dual_level, recorded=self._recorded)
+        self._put({"forward": True, "dual_level": level})
+        return self
 
 
 class set_fwd_grad_enabled(AtOnce):

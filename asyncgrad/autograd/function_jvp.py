@@ -36,7 +36,7 @@ def push_function(
             result._array = result._array.view()
     modes = current()
     for level in modes.dual_level.chain():
-        install(modes.replace(dual_level=level.outer, forward=level.outer is not None))
+        install(level.around(modes).replace(forward=level.outer is not None))
         try:
             held = [tangent_of(x, level) if isinstance(x, Variable) else None for x in args]
             if any(t is not None for t in held):

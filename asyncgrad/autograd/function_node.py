@@ -53,11 +53,31 @@ class FunctionCtx:
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say which inputs `forward` has changed in place; they have to be returned."""
+        """Say which inputs `forward` has changed in place; they have to be returned.
+
+        Raises:
+            RuntimeError: if one is no tensor.
+        """
+        for number, tensor in enumerate(tensors):
+            if not isinstance(tensor, Variable):
+                raise AutogradError(
+                    f"mark_dirty can only accept variables, but argument {number} is of type "
+                    f"{type(tensor).__name__}"
+                )
         self.dirty_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say which outputs have no gradient; `backward` receives zeros for them."""
+        """Say which outputs have no gradient; `backward` receives zeros for them.
+
+        Raises:
+            RuntimeError: if one is no tensor.
+        """
+        for tensor in tensors:
+            if not isinstance(tensor, Variable):
+                raise AutogradError(
+                    f"mark_non_differentiable only accepts variable arguments, but got "
+                    f"{type(tensor).__name__}"
+                )
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -235,7 +255,7 @@ class FunctionNode(FunctionCtx, Node):
             if not tensor:
                 if value is not None:
                     raise AutogradError(
-                        f"function {self.name()} returned a gradient different from None at "
+                        f"function {self.name()} returned a gradient different than None at "
                         f"position {place + 1}, but the corresponding forward input was not a "
                         f"Variable"
                     )

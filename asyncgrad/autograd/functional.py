@@ -124,7 +124,7 @@ def jacobian(
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError(
-                'jacobian: create_graph=True and strategy="forward-mode" are not supported '
+                'jacobian: `create_graph=True` and `strategy="forward-mode"` are not supported '
                 'together. Set create_graph=False or strategy="reverse-mode".'
             )
         check_forward(strict, vectorize)

@@ -91,8 +91,8 @@ async def jacobian_program(
         if vectorize:
             if strict:
                 raise AutogradError(
-                    "jacobian: strict=True and vectorize=True are not supported together. Set one "
-                    "of them to False."
+                    "jacobian: `strict=True` and `vectorized=True` are not supported together. "
+                    "Set strict=False or vectorize=False."
                 )
             rows = await _rows_at_once(outputs, tensors, create_graph)
         else:

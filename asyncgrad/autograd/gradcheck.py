@@ -30,6 +30,7 @@ from asyncgrad.autograd.gradcheck_parts import (
     check_inputs,
     check_linear,
     check_undefined,
+    check_undefined_tangents,
     differentiable,
     differentiable_places,
     part_of,
@@ -57,9 +58,9 @@ def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
         options: as in PyTorch, by name: `eps=1e-6` is the perturbation; `atol=1e-5`, `rtol=1e-3`
             the tolerances; `raise_exception=True` raises where a check fails instead of giving
             False; `nondet_tol=0.0` is how much two passes may differ;
-            `check_undefined_grad=True` leaves out gradients of outputs; `check_grad_dtypes=False`
-            compares dtypes; `check_batched_grad=False` compares with `is_grads_batched`;
-            `check_forward_ad=False`, `check_batched_forward_grad=False` and
+            `check_undefined_grad=True` leaves out gradients of outputs, and tangents of inputs;
+            `check_grad_dtypes=False` compares dtypes; `check_batched_grad=False` compares with
+            `is_grads_batched`; `check_forward_ad=False`, `check_batched_forward_grad=False` and
             `check_backward_ad=True` say which derivatives to check; `fast_mode=False` checks one
             random direction; `masked=None` forgives rounding where gradients have to vanish.
 
@@ -241,6 +242,8 @@ async def _check(
             await _compare(func, inputs, options, "", found)
     if options.check_forward_ad:
         await _compare_forward(func, inputs, options)
+        if options.check_undefined_grad:
+            await check_undefined_tangents(func, inputs)
     if batched_forward:
         await check_batched_forward(func, inputs)
     if not options.check_backward_ad:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.differences import as_tuple, close, placed, values_of
-from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
+from asyncgrad.autograd.forward_ad import UnpackedDualTensor, make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.function import Function
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode, current
@@ -69,18 +69,27 @@ def part_of(func: Any, part: str) -> Any:
     return seen
 
 
-async def pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
-    """The outputs' tangents for a tangent of one input."""
-    x = inputs[place]
-    tangent = placed(direction, x)
+async def tangents_of(
+    func: Any, inputs: tuple[Any, ...], directions: dict[int, Any]
+) -> list[UnpackedDualTensor]:
+    """The outputs and their tangents, for tangents of some inputs; none of these requires grad."""
+    wanted = differentiable_places(inputs)
     with nested_level():
-        duals = [
-            make_dual(given, tangent) if at == place else given for at, given in enumerate(inputs)
-        ]
-        found = [unpack_dual(out) for out in as_tuple(await call(func, *duals))]
-    return [
-        np.zeros(primal.shape) if pushed is None else values_of(pushed) for primal, pushed in found
-    ]
+        given = [x.detach() if at in wanted else x for at, x in enumerate(inputs)]
+        for place, direction in directions.items():
+            given[place] = make_dual(given[place], placed(direction, inputs[place]))
+        return [unpack_dual(out) for out in as_tuple(await call(func, *given))]
+
+
+async def pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
+    """The outputs' tangents for a tangent of one input; those of the others are zero."""
+    directions = {at: np.zeros(inputs[at].shape) for at in differentiable_places(inputs)}
+    directions[place] = direction
+    return [_values_or_zeros(*found) for found in await tangents_of(func, inputs, directions)]
+
+
+def _values_or_zeros(primal: Any, tangent: Any) -> Any:
+    return np.zeros(primal.shape) if tangent is None else values_of(tangent)
 
 
 async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
@@ -110,15 +119,20 @@ async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
 
 async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
     """A batch of tangents gives what they give one by one."""
-    for number, place in enumerate(differentiable_places(inputs)):
+    wanted = differentiable_places(inputs)
+    for number, place in enumerate(wanted):
         x = inputs[place]
         directions = np.stack([values_of(random_like(x, False)) for _ in range(2)])
-        one_by_one = [await pushed(func, inputs, place, direction) for direction in directions]
+        one_by_one = [
+            [_values_or_zeros(*out) for out in await tangents_of(func, inputs, {place: direction})]
+            for direction in directions
+        ]
         level = Level(2, "error", current().batch, tangents=True)
         try:
             with Mode(batch=level), nested_level():
-                dual = make_dual(x, lift(placed(directions, x), level))
-                found = await call(func, *inputs[:place], dual, *inputs[place + 1 :])
+                given = [x.detach() if at in wanted else x for at, x in enumerate(inputs)]
+                given[place] = make_dual(given[place], lift(placed(directions, x), level))
+                found = await call(func, *given)
                 tangents = [unpack_dual(out).tangent for out in as_tuple(found)]
                 together = [None if t is None else batch_of(t, level) for t in tangents]
         except RuntimeError as error:
@@ -147,6 +161,27 @@ async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) 
         for what, wrong in {"dtype": "type", "device": "device", "shape": "size"}.items():
             if getattr(gradient, what) != getattr(x, what):
                 raise GradcheckError(f"grad is incorrect {wrong}")
+
+
+async def check_undefined_tangents(func: Any, inputs: tuple[Any, ...]) -> None:
+    """An input without a tangent does what one with a tangent of zeros does."""
+    wanted = differentiable_places(inputs)
+    directions = {place: values_of(random_like(inputs[place], False)) for place in wanted}
+    for place in wanted:
+        x = inputs[place]
+        others = {at: direction for at, direction in directions.items() if at != place}
+        zeros = await tangents_of(func, inputs, {**others, place: np.zeros(x.shape)})
+        missing = await tangents_of(func, inputs, others)
+        for row, ((_, one), (_, other)) in enumerate(zip(zeros, missing, strict=True)):
+            if one is None or other is None:
+                continue
+            got, expected = values_of(one), values_of(other)
+            if not close(got, expected, 1e-5, 1e-8):
+                raise GradcheckError(
+                    f"Mismatch in tangent values for output with index: {row} when input: {x} has "
+                    f"an undefined tangent value. Got: {got} but expected: {expected}. Pass "
+                    f"check_undefined_grad=False if that never occurs."
+                )
 
 
 async def check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:

@@ -76,11 +76,6 @@ class saved_tensors_hooks(Mode):
         check_enabled()
         return super().__enter__()
 
-    def __exit__(self, *error: object) -> None:
-        """Use what was used before; a hook may have done so already."""
-        if self._found:
-            super().__exit__(*error)
-
     def _again(self) -> Mode:
         return saved_tensors_hooks(self.pack_hook, self.unpack_hook, prefetch=self.prefetch)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.node import Node, extras_of, first_metadata
@@ -13,15 +12,22 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError, add_note
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from asyncgrad.core.modes import Modes
 
 
 def users_stack() -> list[str]:
-    """The call that is going on, as far as it is the user's: the package's own part is left out."""
-    stack = traceback.extract_stack()
-    while stack and stack[-1].filename.startswith(PACKAGE):
-        stack.pop()
-    return traceback.format_list(stack)
+    """The call that is going on, as far as it is the user's: the package's own frames are left out.
+
+    They lie at its end, and also between a pass and what its nodes and hooks call.
+    """
+    stack = traceback.StackSummary.extract(
+        (frame, line)
+        for frame, line in traceback.walk_stack(None)
+        if not frame.f_code.co_filename.startswith(PACKAGE)
+    )
+    return traceback.format_list(reversed(stack))
 
 
 def remember(node: Node, modes: Modes) -> None:
@@ -50,35 +56,37 @@ def check_nan(node: Node, received: Any) -> None:
 
 
 def report(node: Node, error: BaseException) -> None:
-    """Warn, and note on the error, where a node that failed was made."""
-    text = "".join(_story(node))
-    add_note(error, text)
-    # Where warnings are errors the note says it all.
-    with suppress(UserWarning):
-        warnings.warn(text, UserWarning, stacklevel=2)
+    """Warn, and note on the error, where a node that failed was made, and who induced that."""
+    parts = list(_story(node))
+    add_note(error, "".join(parts))
+    for part in parts:
+        try:
+            warnings.warn(part, UserWarning, stacklevel=2)
+        except UserWarning as warning:
+            # Where warnings are errors it is the node's error that is raised.
+            traceback.print_exception(warning.with_traceback(None), chain=False)
 
 
-def _story(node: Node) -> list[str]:
-    """The forward calls that made a node, and the nodes whose gradients induced them."""
-    metadata = node.metadata
-    made_at = metadata.get("traceback_")
+def _story(node: Node) -> Iterator[str]:
+    """The forward call that made a node, then each that induced the one before it."""
+    made_at = node.metadata.get("traceback_")
     if made_at is None:
-        return [
+        yield (
             f"Error detected in {node.name()}. No forward pass information available. Enable "
             f"detect anomaly during forward pass for more information."
-        ]
-    parts = [f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"]
-    parts += made_at
-    parent = metadata.get("parent_")
+        )
+        return
+    start = f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
+    yield "".join((start, *made_at))
+    parent = node.metadata.get("parent_")
     seen = {node}
     while parent is not None and parent not in seen:
         seen.add(parent)
         made_at = parent.metadata.get("traceback_")
-        parts.append(f"\n\nPrevious calculation was induced by {parent.name()}. ")
+        start = f"\n\nPrevious calculation was induced by {parent.name()}. "
         if made_at is None:
-            parts.append("No forward pass information available.")
-            break
-        parts.append("Traceback of forward call that induced the previous calculation:\n")
-        parts += made_at
+            yield f"{start}No forward pass information available."
+            return
+        start += "Traceback of forward call that induced the previous calculation:\n"
+        yield "".join((start, *made_at))
         parent = parent.metadata.get("parent_")
-    return parts

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.modes import Modes
+
 #: What `Level.get` answers for an array that it knows nothing of.
 UNKNOWN = object()
 
@@ -27,14 +29,16 @@ class _Key(weakref.ref):  # type: ignore[type-arg]
 class Level:
     """The tangents of one level of forward mode."""
 
-    __slots__ = ("__weakref__", "_forget", "_tangents", "outer")
+    __slots__ = ("__weakref__", "_forget", "_tangents", "outer", "recorded")
 
-    def __init__(self, outer: Level | None = None) -> None:
+    def __init__(self, outer: Level | None = None, *, recorded: bool = False) -> None:
         """Open a level.
 
         Args:
             outer: the level that was open before, whose tangents go on.
+            recorded: how tangents are computed is recorded in any grad mode.
         """
+        self.recorded = recorded
         #: Tangents of this level have tangents of that one.
         self.outer = outer
         #: By the number of the array: the array, weakly, and its tangent or None.
@@ -58,6 +62,16 @@ class Level:
             tangent = level.get(array)
             if tangent is not UNKNOWN and tangent is not None:
                 level.set(copied, tangent.clone())
+
+    def around(self, modes: Modes) -> Modes:
+        """The record that tangents of this level are computed in.
+
+        Args:
+            modes: the record in force.
+        """
+        if self.recorded:
+            return modes.replace(dual_level=self.outer, grad=True, inference=False)
+        return modes.replace(dual_level=self.outer)
 
     @property
     def depth(self) -> int:

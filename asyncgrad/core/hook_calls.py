@@ -86,8 +86,9 @@ def post_accumulate_hooks(variable: Variable, hooks: Hooks) -> Generator[Any, An
             if not isinstance(result, Variable):
                 raise TypeError(f"expected Variable, but hook returned '{type(result).__name__}'")
             raise AutogradError(
-                f"hooks registered with register_post_accumulate_grad_hook should return None, "
-                f"but {_name(hook)!r} returned {type(result).__name__}"
+                f"Tensor post accumulate grad hooks should return None. But {_name(hook)!r}, "
+                f"registered with register_post_accumulate_grad_hook, returned "
+                f"{type(result).__name__}"
             )
 
 

@@ -4,7 +4,8 @@ Grad mode, anomaly mode, saved-tensor hooks and the rest follow the asyncio task
 tasks, `asyncio.to_thread` and anyio's threads inherit a copy, and nobody sees anybody else's.
 
 A mode is left by setting the record that was found on entry, never by resetting a token: a token
-belongs to one context, and the finaliser of an async generator runs in another.
+belongs to one context, and the finaliser of an async generator runs in another. What was found is
+kept in the context, and not in the manager, which any number of tasks and threads may enter.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asyncgrad.errors import AutogradError
 
@@ -140,6 +141,12 @@ current: Callable[[], Modes] = _variable.get
 #: Put another record in force in this context.
 install = _variable.set
 
+#: The modes that this context has entered, innermost first: each with its changes, the record that
+#: was found, the one that was put in force, and the entry around it.
+_entries: ContextVar[Any] = ContextVar("asyncgrad_entries", default=None)
+_entered = _entries.get
+_enter = _entries.set
+
 
 def refuse_in_transform(what: str) -> None:
     """Raise inside of a function that `asyncgrad.func` transforms."""
@@ -164,28 +171,53 @@ class Mode:
     def __init__(self, **changes: Any) -> None:
         """Keep the fields to change; nothing happens before `__enter__`."""
         self._changes = changes
-        #: What was in force on each entry, and what was put in force.
-        self._found: list[tuple[Modes, Modes]] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         """Put the changed record in force."""
+        # As `_put` does it, which saves a call of two each time.
         found = current()
         changed = found.replace(**self._changes)
         install(changed)
-        self._found.append((found, changed))
+        _enter((self, self._changes, found, changed, _entered()))
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Put back what was found on entry; other fields that were set since stay as they are."""
-        found, changed = self._found.pop()
-        if current() is changed:
-            install(found)
-        else:
-            self._put_back(found)
+    def _put(self, changes: dict[str, Any]) -> None:
+        """Put a record with these changes in force, until `__exit__` in this context."""
+        found = current()
+        changed = found.replace(**changes)
+        install(changed)
+        self._note(changes, found, changed)
 
-    def _put_back(self, found: Modes) -> None:
-        """Make the fields that this mode changes what they were."""
-        install(current().replace(**{name: getattr(found, name) for name in self._changes}))
+    def _note(self, changes: dict[str, Any], found: Modes, changed: Modes) -> None:
+        """Note for this context's `__exit__` what was found and what was put in force."""
+        _enter((self, changes, found, changed, _entered()))
+
+    def __exit__(self, *error: object) -> None:
+        """Put back what was found on entry; other fields that were set since stay as they are.
+
+        In a context that has not entered it the mode is not in force, and nothing changes: the
+        finaliser of an async generator leaves what another context has entered.
+        """
+        entry = _entered()
+        if entry is not None and entry[0] is self and entry[3] is current():
+            _enter(entry[4])
+            install(entry[2])
+            return
+        above = []
+        while entry is not None and entry[0] is not self:
+            above.append(entry)
+            entry = entry[4]
+        if entry is None:
+            return
+        _, changes, found, _, rest = entry
+        values = {name: getattr(found, name) for name in changes}
+        for mode, own, before, after, _ in reversed(above):
+            # It was entered later and stays: what it is to put back is what is put back here.
+            rest = (mode, own, before.replace(**values), after, rest)
+            values = {name: value for name, value in values.items() if name not in own}
+        _enter(rest)
+        if values:
+            install(current().replace(**values))
 
     def _again(self) -> Mode:
         """A fresh manager of the same change: calls of a decorated function may overlap."""

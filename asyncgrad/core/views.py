@@ -7,6 +7,7 @@ alive, takes their edges away, and whoever next asks for one gets it made anew f
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.errors import AutogradError
@@ -14,13 +15,14 @@ from asyncgrad.errors import AutogradError
 if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
 
+_CLARIFY = (
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
+    "code by moving both the view and the inplace either both inside the {} block (if you don't "
+    "want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
 _REMEDIES = {
-    "no_grad": (
-        "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
-        "your code by moving both the view and the inplace either both inside the no_grad block "
-        "(if you don't want the inplace to be tracked) or both outside (if you want the inplace "
-        "to be tracked)."
-    ),
+    "no_grad": _CLARIFY.format("no_grad"),
+    "inference": _CLARIFY.format("inference_mode"),
     "several": (
         "This view is the output of a function that returns multiple views. Such functions do not "
         "allow the output views to be modified inplace. You should replace the inplace operation "
@@ -36,16 +38,12 @@ _REMEDIES = {
         "The axes of its base have been changed in place since the view was taken, and the way to "
         "it is not known any more. Take the view after that, or use the form that is not in place."
     ),
-    "inference": (
-        "This view was created in inference mode. You can clarify your code by moving both the "
-        "view and the inplace either both inside the inference_mode block or both outside."
-    ),
 }
 #: How a view was made that only its mode forbids to change, and where it may not be changed.
 _MADE_IN = {
-    "no_grad": ("A view was created in no_grad mode", " with grad mode enabled"),
-    "inference": ("A view was created in inference mode", " in normal mode"),
-    "turned": ("A view was taken of other axes", ""),
+    "no_grad": ("was created in no_grad mode", " with grad mode enabled"),
+    "inference": ("was created in inference mode", " in normal mode"),
+    "turned": ("was taken of other axes", ""),
 }
 
 
@@ -117,10 +115,15 @@ def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
         indirect: it is the base, or another view of it, that has changed.
         edge: the view's stored edge, which says of what function it is an output.
     """
-    what, mode = _MADE_IN.get(view.creation or "", ("The output of a function is a view", ""))
-    if edge is not None and view.creation not in _MADE_IN:
+    made, mode = _MADE_IN.get(view.creation or "", ("", ""))
+    if edge is not None:
         node, number = edge if isinstance(edge, tuple) else (edge, 0)
-        what = f"Output {number} of {node.name()} is a view"
+        function = re.sub(r"Backward\d*$", "", node.name())
+        what = f"Output {number} of {function} is a view"
+        if made:
+            what += f" of a view which {made}"
+    else:
+        what = f"A view {made}" if made else "The output of a function is a view"
     how = (
         "its base or another view of its base has been modified inplace"
         if indirect

@@ -285,12 +285,13 @@ class Device(metaclass=_DeviceType):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Go back to what was on entry."""
+        """Go back to what was on entry; a context that has not entered it stays as it is."""
         get, install = _default
         place = get()
         while place is not None and place.device is not self:
             place = place.outer
-        install(None if place is None else place.outer)
+        if place is not None:
+            install(place.outer)
 
     def __str__(self) -> str:
         """The name, as `ag.device()` takes it."""

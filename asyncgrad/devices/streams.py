@@ -226,12 +226,13 @@ class Stream:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Go back to what was current on entry."""
+        """Go back to what was current on entry; a context that has not entered it stays."""
         get, install = _ambient
         scope = get()
         while scope is not None and scope.stream is not self:
             scope = scope.outer
-        install(None if scope is None else scope.outer)
+        if scope is not None:
+            install(scope.outer)
 
     @property
     def device_index(self) -> int:

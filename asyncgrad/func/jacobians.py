@@ -21,6 +21,7 @@ from asyncgrad.func.gradients import (
     wrapped_argnums,
 )
 from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
+from asyncgrad.func.mapping import check_randomness
 from asyncgrad.ops.batching import Level, batch_of, held, lift, shown
 from asyncgrad.ops.functions.shape import cat
 from asyncgrad.ops.trees import flatten, tree_map, unflatten
@@ -145,9 +146,11 @@ def jacfwd(
 
     Raises:
         ValueError: if `chunk_size` is not positive.
+        RuntimeError: if `randomness` is none of the three.
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
+    check_randomness(randomness)
 
     async def program(*args: Any, **kwargs: Any) -> Any:
         return await _jacfwd(func, argnums, has_aux, chunk_size, randomness, args, kwargs)
@@ -202,7 +205,13 @@ async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bo
 
 
 async def _pushed(
-    func: Any, structure: Any, given: Any, vectors: Any, strict: bool, has_aux: bool
+    func: Any,
+    structure: Any,
+    given: Any,
+    vectors: Any,
+    strict: bool,
+    has_aux: bool,
+    recorded: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
     """The outputs of a function, their tangents, which hold all batches, and what comes with them.
 
@@ -213,9 +222,10 @@ async def _pushed(
         vectors: their tangents, which hold all batches.
         strict: see `jvp`.
         has_aux: see `jvp`.
+        recorded: how tangents are computed is recorded in any grad mode.
     """
     batch = current().batch
-    with nested_level():
+    with nested_level(recorded=recorded):
         duals = [
             shown(make_dual(held(x, batch), vector), batch)
             for x, vector in zip(given, vectors, strict=True)
@@ -244,16 +254,26 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
 
 @outside_inference
 async def _linearize(func: Any, primals: Any) -> Any:
-    batch, wanted = current().batch, current().grad
-    with differentiated(func, primals, grad=True):
-        structure, arguments, given = renewed(primals, range(len(primals)), batch)
-        out = await call(func, *given)
-        outputs, out_structure = flatten(out)
-        check_tensors(outputs, "linearize(f, *primals)")
-        roots = [held(x, batch) for x in outputs]
+    batch = current().batch
+    given, structure = flatten(primals)
+    for leaf in given:
+        if not is_tensor(leaf):
+            raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
+    arguments = [held(x, batch) for x in given]
+    leaves = [as_leaf(zeros_like(x)) for x in arguments]
+    with enable_grad():
+        # The function may change its arguments in place, and so their tangents.
+        vectors = [leaf.clone() for leaf in leaves]
+    with differentiated(func, tuple(given)):
+        out_structure, values, slopes, _ = await _pushed(
+            func, structure, given, vectors, strict=False, has_aux=False, recorded=True
+        )
+    with enable_grad():
         # A pass is linear in what it starts with: its own derivative by that is the function.
-        dummies = [as_leaf(zeros_like(root)) for root in roots]
-        transposed = await pulled(roots, arguments, dummies, create_graph=True)
+        dummies = [as_leaf(zeros_like(slope)) for slope in slopes]
+        transposed = await pulled(slopes, leaves, dummies, create_graph=True)
+    # Transforms within the function have left leaves of their own, which nobody asks for.
+    differentiable = any(x.requires_grad for x in (*given, *values))
 
     @outside_inference
     async def push(*tangents: Any) -> Any:
@@ -276,13 +296,13 @@ async def _linearize(func: Any, primals: Any) -> Any:
         recording = current().grad
         with enable_grad():
             beyond = recording and (
-                leads_beyond(transposed, [*arguments, *dummies])
+                (differentiable and leads_beyond(transposed, [*leaves, *dummies]))
                 or any(vector.requires_grad for vector in vectors)
             )
         found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)
         return unflatten(out_structure, [shown(t, batch) if inner is batch else t for t in found])
 
-    return outward(out, arguments, batch, wanted), transform(push, push)
+    return unflatten(out_structure, values), transform(push, push)
 
 
 @outside_inference

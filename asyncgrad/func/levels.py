@@ -110,7 +110,7 @@ def as_leaf(x: Any) -> Any:
     """
     if category(x._metadata.dtype) < 2:
         raise AutogradError(
-            f"Only Tensors of floating point and complex dtype can require gradients, got "
+            f"only Tensors of floating point dtype can require gradients, got "
             f"{x._metadata.dtype}. Convert the argument first, or leave it out of argnums."
         )
     autograd_meta(x).requires_grad = True

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["debug_unwrap", "vmap"]
 
-_RANDOMNESS = ("error", "different", "same")
+
+def check_randomness(randomness: str) -> None:
+    """Raise if it is not said in one of the three ways what random numbers are."""
+    if randomness not in {"error", "different", "same"}:
+        raise RuntimeError(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got "
+            f"{randomness}"
+        )
 
 
 def vmap(
@@ -56,11 +63,7 @@ def vmap(
         >>> dot(ag.ones(3, 2), ag.tensor([1.0, 2.0])).tolist()
         [3.0, 3.0, 3.0]
     """
-    if randomness not in _RANDOMNESS:
-        raise RuntimeError(
-            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got "
-            f"{randomness}"
-        )
+    check_randomness(randomness)
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = _name_of(func)

@@ -32,7 +32,17 @@ class Parameters(dict[str, Any]):
         return parameter if weights is None else weights.get(parameter, parameter)
 
 
-class Snapshot:
+class _Weights(dict[Any, Any]):
+    """By parameter, what a snapshot holds of it."""
+
+    def __init__(self, outer: _Weights | None) -> None:
+        """Hold what an outer snapshot holds."""
+        super().__init__(outer or {})
+        #: What the snapshot's parameters lead to, which they themselves do not keep alive.
+        self.accumulators: list[Any] = []
+
+
+class Snapshot(Mode):
     """A context manager: while it is entered, the module's parameters stay what they are.
 
     It holds for the task that enters it and those started within. Snapshots can be nested: what an
@@ -41,10 +51,8 @@ class Snapshot:
 
     def __init__(self, module: Members) -> None:
         """Nothing is taken before `__enter__`."""
+        super().__init__()
         self._module = module
-        self._modes: list[Mode] = []
-        #: The snapshot's parameters lead to these, which they themselves do not keep alive.
-        self._accumulators: list[Any] = []
 
     def __enter__(self) -> Self:
         """Take the parameters' present values."""
@@ -52,22 +60,17 @@ class Snapshot:
             own = module.__dict__
             if type(own["_parameters"]) is dict:
                 own["_parameters"] = Parameters(own["_parameters"])
-        weights = dict(current().weights or {})
+        weights = _Weights(current().weights)
         with weights_lock:
             for parameter in self._module.parameters():
                 if parameter not in weights:
-                    self._accumulators.append(gradient_edge(parameter))
+                    weights.accumulators.append(gradient_edge(parameter))
                     weights[parameter] = _taken(parameter)
-        mode = Mode(weights=weights)
-        mode.__enter__()
-        self._modes.append(mode)
+        self._put({"weights": weights})
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Let the parameters go their way."""
-        self._modes.pop().__exit__(*error)
-        if not self._modes:
-            self._accumulators.clear()
+    def _again(self) -> Snapshot:
+        return Snapshot(self._module)
 
 
 def _taken(parameter: Parameter) -> Any:

@@ -66,6 +66,20 @@ def reduced(variable: Variable, protocol: Any) -> Any:
     return _rebuilt, (on_host(variable), requires_grad(variable), *where)
 
 
+def sent(variable: Variable) -> Any:
+    """What a tensor is for another process: the same, of leaves alone.
+
+    Raises:
+        RuntimeError: for a tensor that was computed and leads into a graph.
+    """
+    if _is_computed(variable):
+        raise AutogradError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
+            "does not support crossing process boundaries. Send its values: .detach()."
+        )
+    return variable.__reduce_ex__(4)
+
+
 def warn_of_hooks(variable: Variable) -> None:
     """Hooks are not pickled: say so."""
     meta = variable._autograd

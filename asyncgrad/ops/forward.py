@@ -36,7 +36,12 @@ def tangent_of(x: Any, level: Level) -> Any:
     whole = level.get(view.base._array)
     if whole is UNKNOWN or whole is None:
         return None
-    tangent = follow(whole, view.path)
+    modes = current()
+    install(level.around(modes))
+    try:
+        tangent = follow(whole, view.path)
+    finally:
+        install(modes)
     level.set(x._array, tangent)
     return tangent
 
@@ -65,7 +70,7 @@ def push_tangents(
         return  # As that input has it.
     for level in modes.dual_level.chain():
         # From the outside in: an inner push reads the outer tangents of what it computes with.
-        install(modes.replace(dual_level=level.outer))
+        install(level.around(modes))
         try:
             tangents = [tangent_of(x, level) for x in inputs]
             if all(t is None for t in tangents):
@@ -159,7 +164,7 @@ def carry(tensor: Any, result: Any) -> None:
     if tensor._metadata.dtype.kind in "iub":
         return
     for level in modes.dual_level.chain():
-        install(modes.replace(dual_level=level.outer))
+        install(level.around(modes))
         try:
             change_tangent(tensor, tangent_of(result, level), level)
         finally:
@@ -178,7 +183,7 @@ def keep_old_of_tangents(tensor: Any, result: Any, since: int) -> None:
     made, changed = [result], [tensor]
     # From the inside out: tangents have tangents at the levels around theirs.
     for level in reversed(modes.dual_level.chain()):
-        install(modes.replace(dual_level=level.outer))
+        install(level.around(modes))
         try:
             for tensors in (made, changed):
                 found = [tangent_of(x, level) for x in tensors]

@@ -294,9 +294,8 @@ class fork_rng(Mode):
 
     def __enter__(self) -> fork_rng:
         """Copy the generator that is in force."""
-        if self._enabled:
-            self._changes = {"generator": source_of().clone_state()}
-        return super().__enter__()
+        self._put({"generator": source_of().clone_state()} if self._enabled else {})
+        return self
 
     def _again(self) -> fork_rng:
         return fork_rng(enabled=self._enabled)

@@ -72,11 +72,12 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
     if args or kwargs:
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
-    since = next_sequence_nr() if modes.grad else None
+    # Tangents may be recorded where values are not.
+    since = next_sequence_nr() if modes.grad or modes.dual_level is not None else None
     # PyTorch copies what it saves of the changed operand, and of no other.
     again = since is not None and _given_again(tensor, args, kwargs)
     given = tensor if modes.saved_hooks is None and not again else _as_before(tensor)
-    if since is not None and given._edge is not None:
+    if modes.grad and given._edge is not None:
         given = _without_hooks(tensor, given)
     result = function(given, *args, **kwargs)
     return assign(tensor, result, name, None if again else since)

@@ -45,7 +45,8 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
 
     Args:
         obj: a state dict, for example. `torch.load(path)` reads it, too. A view is saved with all
-            of the memory that it looks into, so that what shares memory does so again.
+            of the memory that it looks into, so that what shares memory does so again. Of tensors
+            that lead into a graph the values alone are saved: they are leaves when they are loaded.
         f: a path, or a file open for writing.
 
     Raises:

@@ -194,8 +194,8 @@ class _Setting(Mode):
     def __enter__(self) -> Any:
         """Override the argument, beside others."""
         found = current().checkpoints or _UNSET
-        self._changes = {"checkpoints": found._replace(**self._setting)}
-        return super().__enter__()
+        self._put({"checkpoints": found._replace(**self._setting)})
+        return self
 
     def _again(self) -> Mode:
         return _Setting(**self._setting)

@@ -148,8 +148,8 @@ class _Again(Mode):
 
     def __enter__(self) -> Any:
         """Begin a run."""
-        self._changes = {"selection": _Replayer(self._store)}
-        return super().__enter__()
+        self._put({"selection": _Replayer(self._store)})
+        return self
 
     def _again(self) -> Mode:
         return _Again(self._store)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
+import os
+import re
 import warnings
 import weakref
 
@@ -225,6 +229,85 @@ async def test_the_error_says_it_itself():
     assert "SqrtBackward" in notes
     assert "float64" in notes
     assert x.grad is None
+
+
+def second_derivative(T):
+    """What fails in a pass over a node that another pass's node has made."""
+
+    class Outer(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return Inner.apply(gradient * ctx.saved_tensors[0])
+
+    class Inner(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * float("nan")
+
+    x = leaf(T, 1.0)
+    with T.autograd.set_detect_anomaly(True):
+        (g,) = yield T.autograd.grad(Outer.apply(x).sum(), x, create_graph=True)
+        yield g.sum().backward()
+
+
+@both
+def test_each_call_that_induced_another_has_its_warning(T, log):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield from second_derivative(T)
+        except RuntimeError as error:
+            log("InnerBackward" in str(error))
+    log([re.findall(r"(Error detected in|induced by) (\w+)", str(w.message)) for w in caught])
+
+
+@both
+def test_where_warnings_are_errors_they_are_printed(T, log):
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()) as printed:
+        warnings.simplefilter("error")
+        try:
+            yield from second_derivative(T)
+        except RuntimeError as error:
+            log("InnerBackward" in str(error))
+    text = printed.getvalue()
+    log(re.findall(r"UserWarning: \s*(Error detected in|Previous calculation) (\w+)", text))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("anomaly", [True, False])
+def test_a_trace_is_told_once(anomaly):
+    """By the pass in anomaly mode, or by the error alone where the mode was on for the forward."""
+    with ag.autograd.set_detect_anomaly(True):
+        y = nan_maker(ag, "raise").apply(ag.ones(10, requires_grad=True), 0)
+    with (
+        ag.autograd.set_detect_anomaly(anomaly),
+        pytest.raises(ValueError, match="in backward") as caught,
+    ):
+        y.backward()
+    notes = "\n".join(caught.value.__notes__)
+    assert notes.count('y = nan_maker(ag, "raise")') == 1
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_traces_hold_the_users_frames_alone():
+    """Also of a node that is made in a pass: between the pass's start and it lies the package."""
+    program = second_derivative(ag)
+    gradients = next(program)
+    with pytest.raises(RuntimeError) as caught:
+        program.send(gradients)
+    notes = "\n".join(caught.value.__notes__)
+    assert "return Inner.apply(" in notes
+    assert "Outer.apply(x)" in notes
+    assert os.path.dirname(ag.__file__) not in notes
 
 
 @pytest.mark.asyncio

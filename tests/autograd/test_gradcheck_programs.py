@@ -401,3 +401,63 @@ def test_gradbatched(T, log):
     z = numbers(T, 2, leaf=True)
     y = x * x
     log(g(y, [x, z], e, is_grads_batched=True, allow_unused=True, retain_graph=True))
+
+
+def summing(T, calls, undefined):
+    """The sum of two, whose `jvp` does what is wanted where a tangent is missing."""
+
+    class Sum(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.set_materialize_grads(False)
+            return x + y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, g
+
+        @staticmethod
+        def jvp(ctx, one, other):
+            calls.append((one is None, other is None))
+            if one is None or other is None:
+                return (other if one is None else one) * undefined
+            return one + other
+
+    return Sum.apply
+
+
+@plainly
+def test_missing_tangents_stand_for_zeros(T, log):
+    for undefined in (1, 3):
+        for fast in (False, True):
+            for checked in (False, True):
+                calls = []
+                attempted(
+                    log, "Mismatch in tangent values for output", GC(T),
+                    summing(T, calls, undefined),
+                    (numbers(T, 1, leaf=True), numbers(T, 1, leaf=True)),
+                    check_forward_ad=True, check_undefined_grad=checked, fast_mode=fast,
+                )  # fmt: skip
+                log(calls)
+
+
+@plainly
+def test_inputs_in_forward_mode_do_not_require_grad(T, log):
+    seen = []
+
+    def function(x, y):
+        seen.append((x.requires_grad, y.requires_grad))
+        return x * y
+
+    x, y = numbers(T, 1, leaf=True), numbers(T, 1)
+    for batched in (False, True):
+        attempted(
+            log, "", GC(T), function, (x, y), check_forward_ad=True, check_backward_ad=False,
+            check_batched_forward_grad=batched,
+        )  # fmt: skip
+        log(sorted(seen[-2:]))
+    attempted(
+        log, "Jacobian computed with forward mode mismatch", GC(T),
+        lambda x: x * 2 if x.requires_grad else x * 3, x,
+        check_forward_ad=True, check_backward_ad=False,
+    )  # fmt: skip

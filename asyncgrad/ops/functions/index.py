@@ -228,7 +228,9 @@ def _parsed(
                 "invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor "
                 "to a number."
             )
-        raise IndexError(f"too many indices: {consumed} axes are indexed")
+        raise IndexError(
+            f"too many indices for tensor of dimension {len(shape)}: {consumed} axes are indexed"
+        )
     basic: list[Any] = []
     arrays: list[Any] = []
     trivial = True

@@ -362,11 +362,31 @@ def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...
     lead = len(wanted) - len(shape)
     full = tuple([shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted)])
     if not is_expandable(shape, full) or any(n < 0 for n in full):
-        raise RuntimeError(
-            f"expand: the expanded size {list(wanted)} must match the existing size "
-            f"{list(shape)} at non-singleton dimensions"
-        )
+        raise RuntimeError(f"expand: {_mismatch(shape, wanted)}")
     return full
+
+
+def _mismatch(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Why one shape can't be expanded to another: the last axis that stands against it."""
+    lead = len(wanted) - len(shape)
+    if lead < 0:
+        return (
+            f"the number of sizes provided ({len(wanted)}) must be greater or equal to the number "
+            f"of dimensions in the tensor ({len(shape)})"
+        )
+    for axis in range(len(wanted) - 1, lead - 1, -1):
+        n, size = wanted[axis], shape[axis - lead]
+        if n != size and n != -1 and (size != 1 or n < 0):
+            return (
+                f"The expanded size of the tensor ({n}) must match the existing size ({size}) at "
+                f"non-singleton dimension {axis}. Target sizes: {list(wanted)}. Tensor sizes: "
+                f"{list(shape)}"
+            )
+    axis = max(axis for axis in range(lead) if wanted[axis] < 0)
+    return (
+        f"The expanded size of the tensor ({wanted[axis]}) isn't allowed in a leading, "
+        f"non-existing dimension {axis}"
+    )
 
 
 def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Tensor:
