@@ -50,6 +50,7 @@ _OPERATIONS = {
     b"\x93": ("STACK_GLOBAL", ""),
     b"Q": ("BINPERSID", ""),
     b"R": ("REDUCE", ""),
+    b"\x81": ("NEWOBJ", ""),
     b"b": ("BUILD", ""),
 }
 

@@ -134,6 +134,9 @@ class _Machine:
         elif name == "REDUCE":
             function, arguments = self._pop(2)
             stack.append(_call(function, _expect(arguments, tuple)))
+        elif name == "NEWOBJ":
+            # Nothing that is loaded is made so: it is read for the sake of the error alone.
+            raise _refused(_expect(self._pop(2)[0], _Name))
         elif name == "BUILD":
             state = stack.pop()
             _build(stack[-1], state)
@@ -178,9 +181,12 @@ class _Machine:
             target[key] = self._plain(value)
 
     def _persistent(
-        self, kind: Any, name: Any, key: Any, location: Any, count: Any, view: Any = None
+        self, kind: Any, name: Any, key: Any, location: Any, count: Any = None, view: Any = None
     ) -> Storage:
         """What a pickle refers to outside of itself: a tensor's memory."""
+        if kind == "module":
+            # Before 1.6 files held the source text of modules' classes.
+            raise _refused(_expect(name, _Name))
         if kind != "storage" or view is not None:
             raise UnpicklingError(f"load: unknown reference to {kind!r} outside the pickle")
         _expect(name, _Name)

@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from beside import X, assert_close, check
+from beside import X, assert_close, check, refusal
 
 import asyncgrad as ag
 
@@ -235,3 +235,72 @@ def test_what_does_not_fit_is_refused(do, error):
         if error is not RuntimeError:
             assert list(layer.state_dict()) == list(before)
             assert all((layer.state_dict()[name] == value).all() for name, value in before.items())
+
+
+BASE = "parametrizations.weight.0.base"
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4), (2, 4, 3)], ids=str)
+@pytest.mark.parametrize("way", [None, "householder", "matrix_exp", "cayley"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("trivial", [True, False])
+def test_orthogonal_matrices_are_pytorchs(shape, way, dtype, trivial):
+    """Where columns are missing, each library draws its own: the others are the same."""
+    random = np.random.default_rng(0)
+    weight, change, factor = random.standard_normal((3, *shape)).astype(dtype)
+    if dtype == "complex128":
+        weight = weight + 1j * change
+    layers = []
+    for library in (ag, torch):
+        layer = library.nn.ParameterDict({"weight": library.nn.Parameter(library.tensor(weight))})
+        orthogonal = library.nn.utils.parametrizations.orthogonal
+        if way == "householder" and dtype == "complex128":
+            with pytest.raises(ValueError, match="does not support complex"):
+                orthogonal(layer, orthogonal_map=way, use_trivialization=trivial)
+            continue
+        layers.append(orthogonal(layer, orthogonal_map=way, use_trivialization=trivial))
+    if not layers:
+        return
+    mine, other = layers
+    assert repr(mine.parametrizations) == repr(other.parametrizations)
+    assert [*mine.state_dict()] == [*other.state_dict()]
+    assert_close(mine.weight, other.weight)
+    if trivial:
+        own, base = mine.state_dict()[BASE].numpy(), other.state_dict()[BASE].numpy()
+        known = min(shape[-2:])
+        np.testing.assert_allclose(own[..., :known], base[..., :known], atol=1e-12)
+    mine.load_state_dict({k: ag.tensor(v.numpy()) for k, v in other.state_dict().items()})
+    for layer, library in ((mine, ag), (other, torch)):
+        with library.no_grad():
+            layer.parametrizations.weight.original += library.tensor(change * 0.1)
+        (layer.weight * library.tensor(factor)).sum().abs().backward()
+    assert_close(mine.weight, other.weight)
+    grads = [layer.parametrizations.weight.original.grad for layer in layers]
+    assert_close(*grads, 1e-9)
+    if trivial or way == "householder":
+        for layer in layers:
+            layer.weight = layer.weight.detach().clone()
+        assert_close(mine.weight, other.weight)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda nn, layer: nn.utils.parametrizations.orthogonal(layer, "absent"),
+        lambda nn, layer: nn.utils.parametrizations.orthogonal(layer, "bias"),
+        lambda nn, layer: nn.utils.parametrizations.orthogonal(layer, orthogonal_map="qr"),
+        lambda nn, layer: setattr(
+            nn.utils.parametrizations.orthogonal(layer), "weight", layer.weight[:1]
+        ),
+        lambda nn, layer: setattr(
+            nn.utils.parametrizations.orthogonal(
+                layer, orthogonal_map="cayley", use_trivialization=False
+            ),
+            "weight",
+            layer.weight.detach(),
+        ),
+    ],
+)
+def test_what_can_not_be_orthogonal_is_refused(call):
+    expected = refusal(lambda: call(torch.nn, torch.nn.Linear(3, 2)))
+    assert refusal(lambda: call(ag.nn, ag.nn.Linear(3, 2))) == expected

@@ -46,6 +46,7 @@ OPTIMIZERS = [
     "Rprop",
     "ASGD",
     "LBFGS",
+    "Adafactor",
 ]
 #: For each format, whether it is the one from before 1.6.
 FORMATS = pytest.mark.parametrize("old", [False, True], ids=["zip", "old"])
@@ -214,3 +215,14 @@ def test_damage_to_old_files_never_does_more_than_raise(seed):
             load(io.BytesIO(damaged))
         except (pickle.UnpicklingError, RuntimeError):
             continue
+
+
+@FORMATS
+def test_whole_modules_are_refused_by_name(old):
+    """They could only be made by code that the file names."""
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"asks for torch\.nn\..*Linear, .*Save a state dict"
+    ):
+        load(file_of(torch.nn.Linear(1, 1), old))
+    with pytest.raises(TypeError, match=r"object of type Linear: .*Save its state_dict\(\)"):
+        ag.save(ag.nn.Linear(1, 1), io.BytesIO())

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from asyncgrad import linalg
 from asyncgrad.autograd.modes import no_grad
+from asyncgrad.creation import eye, from_numpy, randn, zeros_like
 from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.utils.parametrize import register_parametrization
+from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.combined import vdot
+from asyncgrad.ops.functions.compared import allclose
 from asyncgrad.ops.functions.linalg import mv
 from asyncgrad.ops.functions.reduction import vector_norm
+from asyncgrad.ops.functions.shape import cat
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def norm_except_dim(v: Any, dim: int) -> Any:
@@ -183,3 +190,151 @@ def spectral_norm(
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     function = _SpectralNorm(weight, n_power_iterations, rows_axis(module, dim), eps)
     return register_parametrization(module, name, function)
+
+
+def _reflected(columns: Any, lengths: Any) -> Any:
+    """The first columns of a product of reflections, each along one of some vectors.
+
+    Args:
+        columns: the vectors, of shape (..., n, k); each has zeros above a one, which is not stored.
+        lengths: how far each reflects, of shape (..., k).
+    """
+    n, k = columns.shape[-2:]
+    vectors = columns.tril(-1) + eye(n, k, dtype=columns.dtype, device=columns.device)
+    out = eye(n, k, dtype=columns.dtype, device=columns.device)
+    for number in reversed(range(k)):
+        vector = vectors[..., number : number + 1]
+        out = out - lengths[..., number, None, None] * vector @ (vector.mT @ out)
+    return out
+
+
+def _orthogonal_part(matrix: Any) -> Any:
+    """The orthogonal factor of a matrix, whose other factor has a positive diagonal."""
+    q, r = linalg.qr(matrix)
+    return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
+
+
+def _vectors_of(matrix: Any) -> Any:
+    """What `_reflected` makes a matrix of, below the signs of its columns."""
+    array, lengths = np.linalg.qr(matrix.detach().cpu().numpy(), mode="raw")
+    packed = array.swapaxes(-1, -2).copy()
+    diagonal = np.arange(packed.shape[-1])
+    signs = np.sign(packed[..., diagonal, diagonal])
+    # A vector of no length is none for LAPACK, and one that flips a sign for `_reflected`.
+    packed[..., diagonal, diagonal] = np.where(lengths == 0, -signs, signs)
+    return from_numpy(packed).to(matrix.device)
+
+
+class _Orthogonal(Module):
+    """A matrix whose columns, or rows if these are longer, are orthonormal."""
+
+    base: Tensor | None
+
+    def __init__(self, weight: Any, orthogonal_map: str, use_trivialization: bool) -> None:
+        super().__init__()
+        if weight.is_complex() and orthogonal_map == "householder":
+            raise ValueError("The householder parametrization does not support complex tensors.")
+        self.shape = weight.shape
+        self.orthogonal_map = orthogonal_map
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def forward(self, x: Any) -> Any:
+        """The orthogonal matrix of any one."""
+        wide = x.shape[-2] < x.shape[-1]
+        x = x.mT if wide else x
+        n, k = x.shape[-2:]
+        if self.orthogonal_map == "householder":
+            lower = x.tril(-1)
+            q = _reflected(lower, 2.0 / (1.0 + (lower * lower).sum(-2)))
+            q = q * x.diagonal(dim1=-2, dim2=-1).to(np.int32).unsqueeze(-2)
+        else:
+            lower = F.pad(x.tril(), (0, n - k))
+            skew = lower - lower.mH
+            if self.orthogonal_map == "matrix_exp":
+                q = linalg.matrix_exp(skew)
+            else:
+                one = eye(n, dtype=skew.dtype, device=skew.device)
+                q = linalg.solve(one - skew / 2, one + skew / 2)
+            q = q[..., :k]
+        if "base" in self._buffers:
+            q = self.base @ q
+        return q.mT if wide else q
+
+    def right_inverse(self, matrix: Any) -> Any:
+        """A matrix whose orthogonal one this is, or is near to it."""
+        if matrix.shape != self.shape:
+            raise ValueError(
+                f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of "
+                f"shape {matrix.shape}."
+            )
+        with no_grad():
+            wide = matrix.shape[-2] < matrix.shape[-1]
+            q = matrix.mT if wide else matrix
+            n, k = q.shape[-2:]
+            if "base" not in self._buffers:
+                if self.orthogonal_map != "householder":
+                    raise NotImplementedError(
+                        "It is not possible to assign to the matrix exponential or the Cayley "
+                        "parametrizations when use_trivialization=False."
+                    )
+                packed = _vectors_of(q)
+                return packed.mT if wide else packed
+            extra = randn(*q.shape[:-1], n - k, dtype=q.dtype, device=q.device)
+            one = eye(k, dtype=q.dtype, device=q.device)
+            near = 10.0 * n * float(floating_info(np.dtype(q.dtype)).eps)
+            if n > k or not allclose(q.mH @ q, one, atol=near):
+                q = _orthogonal_part(cat([q, extra], -1))
+            self.base = q.clone()
+            return zeros_like(matrix) - eye(
+                *matrix.shape[-2:], dtype=matrix.dtype, device=matrix.device
+            )
+
+
+def orthogonal(
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
+    use_trivialization: bool = True,
+) -> Module:
+    """Learn a matrix whose columns, or rows if these are longer, stay orthonormal.
+
+    Args:
+        module: the module that has the matrix, or a batch of them.
+        name: its name.
+        orthogonal_map: how any matrix becomes such a one: "matrix_exp", "cayley", or for real ones
+            "householder". The first for square and for complex matrices, else the last if None.
+        use_trivialization: start from the matrix that is there, made orthogonal, and from each that
+            is assigned.
+
+    Returns:
+        The module.
+
+    Raises:
+        ValueError: if there is no such tensor or way, or it is no matrix.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> layer = orthogonal(ag.nn.Linear(2, 3).double())
+        >>> ag.allclose(layer.weight.mT @ layer.weight, ag.eye(2, dtype=ag.float64))
+        True
+    """
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if weight.ndim < 2:
+        raise ValueError(
+            f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions."
+        )
+    if orthogonal_map is None:
+        square = weight.shape[-2] == weight.shape[-1]
+        orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
+    if orthogonal_map not in {"matrix_exp", "cayley", "householder"}:
+        raise ValueError(
+            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: '
+            f"{orthogonal_map}"
+        )
+    chosen = _Orthogonal(weight, orthogonal_map, use_trivialization)
+    register_parametrization(module, name, chosen, unsafe=True)
+    return module
