@@ -12,7 +12,13 @@ import numpy as np
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
-from asyncgrad.ops.derivatives.pooling import Counts, Window, held_elements, peak_indices
+from asyncgrad.ops.derivatives.pooling import (
+    Counts,
+    Window,
+    held_elements,
+    peak_indices,
+    peak_places,
+)
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.index import check_range, gather
 from asyncgrad.ops.functions.reduction import mean
@@ -515,7 +521,7 @@ def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
     for bins in itertools.product(*lines):
         region = array[(..., *(slice(*ends) for _, ends in bins))].reshape(*lead, -1)
-        rest = region.argmax(axis=-1)
+        rest = peak_places(xp, region)
         place, step = 0, 1
         for n, (_, (start, end)) in zip(reversed(image), reversed(bins), strict=True):
             rest, along = xp.divmod(rest, end - start)
