@@ -393,9 +393,9 @@ _SAME = (
     "sgn", "reciprocal", "square", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2",
     "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
     "sigmoid", "erf", "relu", "sign", "floor", "ceil", "trunc", "round", "round_decimals", "clamp",
-    "zero", "step", "isnan", "isinf", "isfinite", "logical_not", "bitwise_not", "clone", "to",
+    "zero", "isnan", "isinf", "isfinite", "logical_not", "bitwise_not", "clone", "to",
     "tril", "triu", "leaky_relu", "leaky_slope", "elu",
-    "elu_slope", "silu", "softplus", "softplus_slope", "logsigmoid",
+    "elu_slope", "silu", "hardswish", "logit", "softplus", "softplus_slope", "logsigmoid",
     "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
     "imag", "view_as_real", "view_as_complex", "asinh", "acosh", "atanh", "erfc", "erfinv",
     "lgamma", "digamma", "polygamma", "entr", "ndtr", "ndtri", "log_ndtr", "erfcx", "i0", "i0e",
@@ -409,9 +409,9 @@ _BROADCAST = (
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits", "complex",
     "hypot", "copysign", "xlogy", "xlog1py", "nextafter", "zeta",
-    "gcd", "lcm", "igamma", "igammac", "gamma_slope",
+    "gcd", "lcm", "igamma", "igammac", "gamma_slope", "logaddexp",
 )  # fmt: skip
-_ALIKE = ("mask", "shared", "scale_gradient", "overwrite", "polar_tangent")
+_ALIKE = ("mask", "shared", "rectified", "scale_gradient", "overwrite", "polar_tangent")
 _REDUCTIONS = (
     "sum", "mean", "var", "std", "prod", "amax", "amin", "logsumexp", "vector_norm",
 )  # fmt: skip

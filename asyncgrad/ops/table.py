@@ -82,7 +82,7 @@ ENTRIES: dict[str, Entry] = {entry.name: entry for c in CHAPTERS for entry in c.
 
 #: Elementwise functions that keep integers as they are; all others make them floating.
 _ANY_DTYPE = frozenset({
-    "neg", "abs", "sgn", "conj", "real", "imag", "clone", "zeros_of", "square", "relu", "step",
+    "neg", "abs", "sgn", "conj", "real", "imag", "clone", "zeros_of", "square", "relu",
     "zero", "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "logical_not",
     "bitwise_not", "add", "sub", "mul", "pow", "fmod", "remainder", "div_floor", "div_trunc",
     "maximum", "minimum", "clamp_low", "clamp_high", "eq", "ne", "lt", "le", "gt", "ge",

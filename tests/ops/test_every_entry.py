@@ -27,7 +27,7 @@ HANDED_IN = {
     "mode", "standard_gamma",
 }  # fmt: skip
 #: Called where they jump, by relu: on its zeros.
-JUMPING = {"step"}
+JUMPING = {"rectified"}
 #: The gradient is not the derivative's: PyTorch's embedding scales it, and its tangents not.
 SCALED = {"scale_gradient"}
 #: Of Hermitian matrices: the gradients are Hermitian, the tangents need not be. What is compared is

@@ -94,11 +94,12 @@ def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
 
 @elementwise()
 def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
-    d = at_most(xp, out, x, 0)
+    # What is no number counts as positive, as in PyTorch.
+    d = xp.fmin(x, 0, out)
     xp.exp(d, d)
     if alpha != 1:
         xp.multiply(d, alpha, d)
-        xp.copyto(d, 1, where=x > 0)
+        xp.copyto(d, 1, where=~(x <= 0))
     return d
 
 
@@ -238,6 +239,19 @@ def _gelu_tanh_slope(F: Any, x: Any) -> Any:
     return (t + 1) * (inner * (1 - t) + 1) * 0.5
 
 
+@elementwise()
+def _hardswish(xp: Any, out: Any, x: Any) -> Any:
+    y = xp.add(x, 3, out)
+    at_least(xp, y, at_most(xp, y, y, 6), 0)
+    xp.multiply(y, x, y)
+    return xp.divide(y, 6, y)
+
+
+def _hardswish_pull(F: Any, g: Any, x: Any) -> Any:
+    slope = F.mask(x, (x > -3) & (x < 3)) / 3 + 0.5
+    return F.mask(F.where(x < 3, g * slope, g), ~(x <= -3))
+
+
 def line_total(xp: Any, x: Any, dim: int) -> Any:
     """The sums along an axis, which is kept; BLAS adds up the rows of a large matrix."""
     if x.ndim == 2 and dim == 1 and x.size >= _CLIP:
@@ -349,6 +363,12 @@ ENTRIES = (
     ),
     unary(
         "gelu_tanh", _gelu_tanh_slope, _gelu_tanh, kernel=_gelu_tanh_gradient, node="GeluBackward0"
+    ),
+    unary(
+        "hardswish",
+        forward=_hardswish,
+        pulls={"x": part(_hardswish_pull)},
+        pushes={"x": part(_hardswish_pull)},
     ),
     operation(
         "softmax",

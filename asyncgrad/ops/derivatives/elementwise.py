@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.quiet import hushes, unhush
-from asyncgrad.ops.entry import Entry, binary, linear, operation, part, unary
-from asyncgrad.ops.fused import elementwise
+from asyncgrad.ops.entry import (
+    Entry,
+    binary,
+    factor,
+    linear,
+    operation,
+    part,
+    tangent,
+    unary,
+)
+from asyncgrad.ops.fused import elementwise, masked
 from asyncgrad.ops.namespace import Quiet
 from asyncgrad.ops.special import erf
 
@@ -105,15 +114,19 @@ def _sigmoid(xp: Any, out: Any, x: Any) -> Any:
     return xp.reciprocal(e, e)
 
 
-@elementwise()
-def sgn(xp: Any, out: Any, x: Any) -> Any:
-    """NumPy's sign, but 0 for NaN."""
+def signs_of(xp: Any, out: Any, x: Any) -> Any:
+    """NumPy's sign, but 0 for real numbers that are NaN."""
     signs = xp.asarray(xp.sign(x, out=out))
-    undefined = xp.isnan(x)
+    if x.dtype.kind == "c":
+        return signs
+    undefined = xp.isnan(signs)
     # Nobody looks at what is on a device: that would be to wait for it.
     if signs.__class__ is not np.ndarray or np.count_nonzero(undefined):
         xp.copyto(signs, 0, where=undefined)
     return signs
+
+
+sgn = elementwise()(signs_of)
 
 
 def _sgn(xp: Any, x: Any) -> Any:
@@ -144,10 +157,10 @@ def _round(xp: Any, x: Any, decimals: int) -> Any:
 
 def _tanh_gradient(xp: Any, g: Any, out: Any) -> Any:
     if not out.ndim:
-        return g - g * out * out
-    d = xp.multiply(g, out)
-    xp.multiply(d, out, d)
-    return xp.subtract(g, d, d)
+        return g * (1 - out * out)
+    d = xp.multiply(out, out)
+    xp.subtract(1, d, d)
+    return xp.multiply(g, d, d)
 
 
 @elementwise(2)
@@ -157,6 +170,11 @@ def _sigmoid_gradient(xp: Any, out: Any, g: Any, y: Any) -> Any:
     d = xp.multiply(y, y, out)
     xp.subtract(y, d, d)
     return xp.multiply(g, d, d)
+
+
+def _rectified(xp: Any, g: Any, out: Any) -> Any:
+    """The gradient of relu, whose result is not 0 where the input is positive or NaN."""
+    return masked(xp, g, out != 0)
 
 
 def _conjugate(scalar: Any) -> Any:
@@ -241,14 +259,24 @@ def _pow_scalar(xp: Any, x: Any, scalar: Any) -> Any:
 
 
 def _power_derivative(F: Any, x: Any, scalar: Any) -> Any:
-    """0 where the exponent is 0, also at 0."""
-    if scalar == 0:
-        return F.zero(x)
     return 2 * x if scalar == 2 else scalar * F.pow_scalar(x, scalar - 1)
 
 
-def _base_derivative(F: Any, x: Any, y: Any) -> Any:
-    return F.mask(y * F.pow(x, y - 1), y != 0)
+def _power_pull(F: Any, g: Any, x: Any, scalar: Any) -> Any:
+    """0 where the exponent is 0, whatever the gradient is."""
+    return F.chain(g, _power_derivative(F, x, scalar)) if scalar else F.zero(x)
+
+
+def _power_push(F: Any, t: Any, x: Any, scalar: Any) -> Any:
+    return t * _power_derivative(F, x, scalar) if scalar else F.zero(x)
+
+
+def _by_base(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mask(F.chain(g, y * F.pow(x, y - 1)), y != 0)
+
+
+def _base_push(F: Any, t: Any, x: Any, y: Any) -> Any:
+    return F.mask(t * (y * F.pow(x, y - 1)), y != 0)
 
 
 def _exponent_derivative(F: Any, x: Any, y: Any, out: Any) -> Any:
@@ -400,8 +428,8 @@ ENTRIES = (
         _pow_scalar,
         "x",
         "scalar",
-        pulls={"x": lambda F, g, x, scalar: F.chain(g, _power_derivative(F, x, scalar))},
-        pushes={"x": lambda F, t, x, scalar: t * _power_derivative(F, x, scalar)},
+        pulls={"x": _power_pull},
+        pushes={"x": _power_push},
         node="PowBackward0",
     ),
     operation(
@@ -495,9 +523,10 @@ ENTRIES = (
     unary("erf", lambda F, x: F.exp(-(x * x)) * _TWO_OVER_ROOT_PI, erf),
     unary(
         "relu",
-        lambda F, out: F.step(out),
-        lambda xp, x: xp.maximum(x, 0),
-        kernel=lambda xp, g, out: g * (out > 0),
+        forward=lambda xp, x: xp.maximum(x, 0),
+        pulls={"x": part(lambda F, g, out: F.rectified(g, out))},
+        pushes={"x": part(lambda F, t, out: F.rectified(t, out))},
+        kernel=_rectified,
     ),
     _constant("sign", _sign),
     _constant("floor", _only("iuf", "floor")),
@@ -544,7 +573,13 @@ ENTRIES = (
         lambda F, x, y: F.div(F.div(-x, y), y),
         Quiet("divide"),
     ),
-    binary("pow", _base_derivative, _exponent_derivative, _pow, node="PowBackward1"),
+    binary(
+        "pow",
+        forward=_pow,
+        pulls={"x": part(_by_base), "y": factor(_exponent_derivative)},
+        pushes={"x": part(_base_push), "y": tangent(_exponent_derivative)},
+        node="PowBackward1",
+    ),
     _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
     _constant_quotient("div_trunc", _truncated),
     binary(
@@ -675,7 +710,7 @@ ENTRIES = (
     # What rules need beside these.
     operation(
         "mask",
-        lambda xp, x, condition: xp.where(condition, x, 0.0),
+        masked,
         "x condition",
         pulls={"x": lambda F, g, condition: F.mask(g, condition)},
         pushes={"x": lambda F, t, condition: F.mask(t, condition)},
@@ -687,9 +722,22 @@ ENTRIES = (
         pulls={"x": lambda F, g, worse, tie: F.shared(g, worse, tie)},
         pushes={"x": lambda F, t, worse, tie: F.shared(t, worse, tie)},
     ),
+    operation(
+        "rectified",
+        _rectified,
+        "x out",
+        pulls={
+            "x": lambda F, g, out: F.rectified(g, out),
+            "out": lambda F, g: F.zero(g),
+        },
+        pushes={
+            "x": lambda F, t, out: F.rectified(t, out),
+            "out": lambda F, t: F.zero(t),
+        },
+        node="ThresholdBackwardBackward0",
+    ),
     # Without a derivative.
     unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
-    _constant("step", lambda xp, x: (x > 0).astype(x.dtype)),
     unary("isnan", forward="isnan"),
     unary("isinf", forward="isinf"),
     unary("isfinite", forward="isfinite"),

@@ -10,9 +10,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops.derivatives.activation import at_least, at_most, line_total, sigmoid
+from asyncgrad.ops.derivatives.elementwise import signs_of
 from asyncgrad.ops.derivatives.shape import kept_shape
 from asyncgrad.ops.entry import Entry, operation
-from asyncgrad.ops.fused import along, elementwise, fused, summed
+from asyncgrad.ops.fused import along, elementwise, fused, masked, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,12 +143,11 @@ def _bounded(xp: Any, d: Any, delta: float) -> Any:
 
 
 def _divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
-    """y * (log(y) - x), and 0 where y is."""
+    """y * log(y), 0 where y is, less x * y."""
     d = xp.log(y, out)
-    xp.subtract(d, x, d)
     xp.multiply(d, y, d)
     xp.copyto(d, 0, where=y == 0)
-    return d
+    return xp.subtract(d, x * y, d)
 
 
 def _divergence_by_target(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
@@ -210,13 +210,13 @@ def _binary_by_target_rule(F: Any, x: Any, y: Any, parameter: Any) -> Any:
 
 
 def _binary_logits(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
-    """max(x, 0) - x * y + log(1 + exp(-|x|))."""
+    """(1 - y) * x - min(x, 0) + log(1 + exp(-|x|))."""
     d = xp.abs(x, out)
     xp.negative(d, d)
     xp.exp(d, d)
     xp.log1p(d, d)
-    xp.add(d, at_least(xp, None, x, 0), d)
-    return xp.subtract(d, x * y, d)
+    xp.subtract(d, at_most(xp, None, x, 0), d)
+    return xp.add(d, (1 - y) * x, d)
 
 
 def _binary_logits_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
@@ -251,7 +251,15 @@ def _log_sums(xp: Any, out: Any, x: Any, dim: int) -> Any:
 
 
 def _class_loss(
-    xp: Any, x: Any, sums: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
+    xp: Any,
+    x: Any,
+    sums: Any,
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    smooth: Any,
+    weight: Any,
 ) -> Any:
     """What each line along `dim` contributes, without the axis: see `cross_entropy`."""
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
@@ -260,7 +268,12 @@ def _class_loss(
         weighted = x if weight is None else x * weight
         total = x.shape[dim] if weight is None else weight.sum()
         losses += (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
-    return losses.squeeze(dim)
+    return _chosen(xp, losses, kept).squeeze(dim)
+
+
+def _chosen(xp: Any, values: Any, kept: Any) -> Any:
+    """Values of lines, and 0 where a line is ignored, whatever it holds."""
+    return values if kept is None else masked(xp, values, kept)
 
 
 def _cross_entropy(
@@ -270,11 +283,12 @@ def _cross_entropy(
     dim: int,
     target: Any,
     counts: Any,
+    kept: Any,
     smooth: Any,
     weight: Any,
     each: bool,
 ) -> Any:
-    losses = _class_loss(xp, x, sums, dim, target, counts, smooth, weight)
+    losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
     return losses if each else losses.sum()
 
 
@@ -310,6 +324,7 @@ def _cross_entropy_pull(
     dim: int,
     target: Any,
     counts: Any,
+    kept: Any,
     smooth: Any,
     weight: Any,
     each: bool,
@@ -325,6 +340,7 @@ def _cross_entropy_push(
     dim: int,
     target: Any,
     counts: Any,
+    kept: Any,
     smooth: Any,
     weight: Any,
     each: bool,
@@ -356,6 +372,7 @@ def _cross_entropy_gradient(
     dim: int,
     target: Any,
     counts: Any,
+    kept: Any,
     smooth: Any,
     weight: Any,
     each: bool,
@@ -363,10 +380,10 @@ def _cross_entropy_gradient(
     """The softmax, each line times what it counts, less that at the target's place."""
     if each:
         g = g.reshape(sums.shape)
-    counts = counts * g
+    counts = _chosen(xp, counts * g, kept)
     full = counts
     if smooth is not None:
-        smooth = smooth * g
+        smooth = _chosen(xp, smooth * g, kept)
         full = counts + smooth * (x.shape[dim] if weight is None else weight.sum())
     several = full.size > 1
     out = _factors(xp, x, sums, full, dim) if several else _one_factor(xp, x, sums, dim, full)
@@ -378,23 +395,32 @@ def _cross_entropy_gradient(
     return flat.reshape(x.shape)
 
 
-def _nll(xp: Any, x: Any, dim: int, target: Any, counts: Any, each: bool) -> Any:
+def _nll(xp: Any, x: Any, dim: int, target: Any, counts: Any, kept: Any, each: bool) -> Any:
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
-    losses = (picked.reshape(kept_shape(x.shape, (dim,))) * -counts).squeeze(dim)
+    losses = picked.reshape(kept_shape(x.shape, (dim,))) * -counts
+    losses = _chosen(xp, losses, kept).squeeze(dim)
     return losses if each else losses.sum()
 
 
-def _nll_pull(F: Any, g: Any, x_shape: Any, dim: int, target: Any, counts: Any, each: bool) -> Any:
-    return F.nll_spread(g, x_shape, dim, target, counts, each)
+def _nll_pull(
+    F: Any, g: Any, x_shape: Any, dim: int, target: Any, counts: Any, kept: Any, each: bool
+) -> Any:
+    return F.nll_spread(g, x_shape, dim, target, counts, kept, each)
 
 
 def _nll_spread(
-    xp: Any, g: Any, shape: tuple[int, ...], dim: int, target: Any, counts: Any, each: bool
+    xp: Any,
+    g: Any,
+    shape: tuple[int, ...],
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    each: bool,
 ) -> Any:
     """The adjoint of the negative log likelihood."""
     out = xp.zeros(shape, g.dtype)
-    kept = g.reshape(kept_shape(shape, (dim,))) if each else g
-    values = -counts * kept
+    values = _chosen(xp, -counts * (g.reshape(kept_shape(shape, (dim,))) if each else g), kept)
     out.reshape(-1)[_places(xp, shape, dim, target)] = (
         values if values.size == 1 else values.reshape(-1)
     )
@@ -456,7 +482,7 @@ ENTRIES = (
     _of_difference(
         "absolute_loss",
         lambda xp, d, parameter: xp.abs(d, d),
-        lambda xp, d, parameter: xp.sign(d, d),
+        lambda xp, d, parameter: signs_of(xp, d, d),
         lambda F, d, parameter: F.sgn(d),
         "L1LossBackward0",
     ),
@@ -516,7 +542,7 @@ ENTRIES = (
         "cross_entropy",
         _cross_entropy,
         "x",
-        "sums dim target counts smooth weight each",
+        "sums dim target counts kept smooth weight each",
         pulls={"x": fused(_cross_entropy_gradient, _cross_entropy_pull)},
         pushes={"x": _cross_entropy_push},
         node="NllLossBackward0",
@@ -528,25 +554,29 @@ ENTRIES = (
         "nll_loss",
         _nll,
         "x",
-        "dim target counts each",
+        "dim target counts kept each",
         pulls={"x": _nll_pull},
         pushes={
-            "x": lambda F, t, dim, target, counts, each: F.nll_loss(t, dim, target, counts, each)
+            "x": lambda F, t, dim, target, counts, kept, each: F.nll_loss(
+                t, dim, target, counts, kept, each
+            )
         },
         node="NllLossBackward0",
-        frees=("target", "counts"),
+        frees=("target", "counts", "kept"),
     ),
     operation(
         "nll_spread",
         _nll_spread,
         "x",
-        "shape dim target counts each",
+        "shape dim target counts kept each",
         pulls={
-            "x": lambda F, g, dim, target, counts, each: F.nll_loss(g, dim, target, counts, each)
+            "x": lambda F, g, dim, target, counts, kept, each: F.nll_loss(
+                g, dim, target, counts, kept, each
+            )
         },
         pushes={
-            "x": lambda F, t, shape, dim, target, counts, each: F.nll_spread(
-                t, shape, dim, target, counts, each
+            "x": lambda F, t, shape, dim, target, counts, kept, each: F.nll_spread(
+                t, shape, dim, target, counts, kept, each
             )
         },
         node="NllLossBackwardBackward0",

@@ -1,7 +1,8 @@
 """Pooling.
 
 A window is looked at one place at a time, in all windows at once. The greatest element of a window
-gets all of the gradient; of several the first, as in PyTorch.
+gets all of the gradient; of several the first, and of several NaN the last, as in PyTorch. What is
+added at the sides is none of them, even where all elements are minus infinity.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from asyncgrad.ops.derivatives.convolution import padded
 from asyncgrad.ops.entry import linear, operation
-from asyncgrad.ops.fused import blocks_of
+from asyncgrad.ops.fused import blocks_of, masked
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -138,41 +139,64 @@ def _greatest(xp: Any, x: Any, places: list[Any]) -> Any:
 
 def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any]]:
     """For each place of a window, where it is in all, and which windows have their peak there."""
+    sides, lowest = window.sides(), _lowest(xp, x.dtype)
     free = xp.ones(peak.shape, bool)
-    nan = peak != peak
     # Nobody looks at what is on a device.
-    has_nan = not isinstance(nan, np.ndarray) or bool(nan.any())
+    looks = isinstance(peak, np.ndarray)
+    inside, ahead = None, None
+    if any(map(any, sides)) and not (looks and (peak > lowest).all()):
+        inside = padded(xp, xp.ones(x.shape, bool), sides)
+    x = padded(xp, x, sides, lowest)
+    if not looks or (peak != peak).any():
+        ahead = xp.zeros(peak.shape, int)
+        for place in window.places():
+            ahead += x[place] != x[place]
     for place in window.places():
         part = x[place]
         hit = part == peak
-        if has_nan:
-            hit |= nan & (part != part)
+        if inside is not None:
+            hit &= inside[place]
+        if ahead is not None:
+            nan = part != part
+            ahead -= nan
+            hit |= nan & (ahead == 0)
         hit &= free
         free ^= hit
         yield place, hit
+
+
+def peak_places(xp: Any, lines: Any) -> Any:
+    """Where the greatest elements of lines along the last axis are."""
+    first = lines.argmax(axis=-1)
+    nan = lines != lines
+    if isinstance(nan, np.ndarray) and not nan.any():
+        return first
+    last = lines.shape[-1] - 1 - nan[..., ::-1].argmax(axis=-1)
+    return xp.where(nan.any(axis=-1), last, first)
 
 
 def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
     """The adjoint of picking the peaks: each element of `y` where its window's peak is."""
     shape = x.shape
     x, y, peak = _planes(x), _planes(y), _planes(peak)
-    if _is_small(x) and _is_small(y):
+    lowest = _lowest(xp, x.dtype)
+    # The least of the peaks is NaN if one is.
+    if _is_small(x) and _is_small(y) and np.minimum.reduce(peak, None) > lowest:
         numbers = _numbered(len(x), window)
-        first = _windows(x, window, _lowest(xp, x.dtype)).argmax(axis=1)
+        first = _windows(x, window, lowest).argmax(axis=1)
         return _collected(shape, numbers[np.arange(len(first)), first], y)
     out = xp.zeros((len(x), *window.image), y.dtype)
-    sides, lowest = window.sides(), _lowest(xp, x.dtype)
+    sides = window.sides()
     inner = _inner(window)
     exact = not any(map(any, sides))
     for block in blocks_of(x):
-        part = padded(xp, x[block], sides, lowest)
-        total = out[block] if exact else xp.zeros(part.shape, y.dtype)
+        total = out[block] if exact else padded(xp, out[block], sides)
         value = y[block]
-        for place, hit in _hits(xp, part, peak[block], window):
+        for place, hit in _hits(xp, x[block], peak[block], window):
             if window.overlap:
-                total[place] += value * hit
+                total[place] += masked(xp, value, hit)
             else:
-                xp.multiply(value, hit, total[place])
+                total[place] = masked(xp, value, hit)
         if not exact:
             cut = total[inner]
             out[(block, *(slice(0, n) for n in cut.shape[1:]))] = cut
@@ -192,12 +216,10 @@ def _max_pick(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
     shape = peak.shape
     x, y, peak = _planes(x), _planes(y), _planes(peak)
     out = xp.zeros(peak.shape, y.dtype)
-    sides, lowest = window.sides(), _lowest(xp, x.dtype)
     for block in blocks_of(x):
-        values = padded(xp, y[block], sides)
-        part = padded(xp, x[block], sides, lowest)
-        for place, hit in _hits(xp, part, peak[block], window):
-            out[block] += values[place] * hit
+        values = padded(xp, y[block], window.sides())
+        for place, hit in _hits(xp, x[block], peak[block], window):
+            out[block] += masked(xp, values[place], hit)
     return out.reshape(shape)
 
 
@@ -212,8 +234,7 @@ def peak_indices(xp: Any, x: Any, peak: Any, window: Window) -> Any:
     width = window.image[1]
     first = rows[:, None] * width + columns
     out = xp.zeros(peak.shape, "int64")
-    part = padded(xp, x, window.sides(), _lowest(xp, x.dtype))
-    for place, hit in _hits(xp, part, peak, window):
+    for place, hit in _hits(xp, x, peak, window):
         offset = place[1].start * width + place[2].start
         out += (first + offset) * hit
     return out.reshape(shape)

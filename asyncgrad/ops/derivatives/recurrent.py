@@ -17,7 +17,7 @@ import numpy as np
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.derivatives.linalg import product_cost
 from asyncgrad.ops.entry import Entry, operation
-from asyncgrad.ops.fused import silent
+from asyncgrad.ops.fused import masked, silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,8 +116,8 @@ def _plain(activation: str) -> Entry:
     """The entry of the plain layer with an activation."""
     is_tanh = activation == "tanh"
 
-    def slope(F: Any, out: Any) -> Any:
-        return 1 - out * out if is_tanh else F.step(out)
+    def through_activation(F: Any, g: Any, out: Any) -> Any:
+        return g * (1 - out * out) if is_tanh else F.rectified(g, out)
 
     @silent
     def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
@@ -137,13 +137,16 @@ def _plain(activation: str) -> Entry:
 
     @silent
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
-        through = 1 - out * out if is_tanh else (out > 0).astype(out.dtype)
+        through = 1 - out * out if is_tanh else xp.empty_like(out)
         back = xp.zeros(h.shape, h.dtype)
         times, weight, product = _times(xp, w, back)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
             back += g[t]
-            through[t] *= back
+            if is_tanh:
+                through[t] *= back
+            else:
+                through[t] = masked(xp, back, out[t] != 0)
             times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:
@@ -158,7 +161,7 @@ def _plain(activation: str) -> Entry:
         back = None
         for t in range(len(states) - 2, -1, -1):
             back = g[t] if back is None else back + g[t]
-            part = back * slope(F, states[t + 1])
+            part = through_activation(F, back, states[t + 1])
             back = part @ w
             parts.append(part)
             weights.append(F.adjoint(part) @ states[t])
@@ -183,7 +186,7 @@ def _plain(activation: str) -> Entry:
             elif key == "w":
                 part = part + h @ F.adjoint(tangent)
             h = getattr(F, activation)(z[t] + h @ turned)
-            moved = part * slope(F, h)
+            moved = through_activation(F, part, h)
             found.append(moved)
         return _stacked(F, found)
 

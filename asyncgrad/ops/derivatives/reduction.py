@@ -14,7 +14,7 @@ from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.ops.derivatives.elementwise import refuse, sgn
 from asyncgrad.ops.derivatives.shape import kept_shape
 from asyncgrad.ops.entry import Entry, linear, operation
-from asyncgrad.ops.fused import fused
+from asyncgrad.ops.fused import fused, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,22 +258,12 @@ def _shifted(F: Any, x: Any, dim: int, by: int, length: int) -> Any:
 
 
 def _prod_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+    """On the host by division, where nothing is 0."""
+    if F.fused and x.__class__ is np.ndarray and np.count_nonzero(x) == x.size:
+        kept = kept_shape(x.shape, dims)
+        return F.div(F.reshape(g, kept) * F.reshape(out, kept), x)
     others = _others(F, x, dims) if x.shape and math.prod(x.shape) else F.zero(x) + 1
     return F.chain(F.reshape(g, kept_shape(x.shape, dims)), others)
-
-
-def _prod_gradient(xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """By division, where nothing is 0."""
-    kept = kept_shape(x.shape, dims)
-    g = g.reshape(kept)
-    if x.__class__ is np.ndarray and xp.count_nonzero(x) == x.size:
-        return xp.divide(g * out.reshape(kept), x)
-    zeros = xp.add.reduce(x == 0, dims, None, None, True)
-    filled = xp.where(x == 0, x.dtype.type(1), x)
-    product = xp.multiply.reduce(filled, dims, None, None, True)
-    # The only 0 of a line has the product of the others as its derivative, all else has 0.
-    single = xp.where((x == 0) & (zeros == 1), product, x.dtype.type(0))
-    return g * xp.where(zeros == 0, product / filled, single)
 
 
 def _prod_push(F: Any, t: Any, x: Any, dims: Any, keepdim: Any) -> Any:
@@ -334,16 +324,17 @@ def _extreme(name: str, method: str) -> Entry:
 def _whole_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
     """The same for all of a tensor, where NaN counts as an extreme."""
     hits = F.hits_or_nan(x, out)
-    return F.mul(F.div(g, F.sum(hits, tuple(range(len(x.shape))), False)), hits)
+    share = F.div(g, F.sum(hits, tuple(range(len(x.shape))), False))
+    return F.mask(F.expand(share, x.shape), hits != 0)
 
 
 def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
     if x.__class__ is not np.ndarray:
         # Nobody looks at what is on a device.
         hits = xp.logical_or(xp.equal(x, out), xp.logical_and(xp.isnan(x), xp.isnan(out)))
-        return xp.multiply(xp.divide(g, xp.count_nonzero(hits)).astype(g.dtype), hits)
+        return masked(xp, xp.divide(g, xp.count_nonzero(hits)).astype(g.dtype), hits)
     hits = xp.isnan(x) if out != out else xp.equal(x, out)
-    return xp.multiply(g / int(xp.count_nonzero(hits)), hits)
+    return masked(xp, g / int(xp.count_nonzero(hits)), hits)
 
 
 def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
@@ -540,6 +531,11 @@ def _vector_norm(xp: Any, x: Any, ord: float, dims: tuple[int, ...], keepdim: bo
     return result
 
 
+def _quotient(F: Any, g: Any, out: Any) -> Any:
+    """A quotient, and 0 where it is one by 0, with all its derivatives."""
+    return F.mask(F.div(g, F.where(out != 0, out, F.zero(out) + 1)), out != 0)
+
+
 def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
     """PyTorch's choice of a subgradient: 0 where the norm is 0, shared among extremes."""
     if ord == 0:
@@ -550,7 +546,7 @@ def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, kee
         return F.mul(F.sgn(x), g)
     norm = F.reshape(out, kept)
     if ord == 2:
-        return F.mul(x, F.mask(F.div(g, norm), norm != 0))
+        return F.mul(x, _quotient(F, g, norm))
     size = F.abs(x)
     if math.isinf(ord):
         hits = F.hits_or_nan(size, norm)
@@ -558,7 +554,7 @@ def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, kee
     if ord < 1:
         steep = F.mask(F.pow_scalar(size, ord - 1), x != 0)
         return F.mul(F.mul(F.sgn(x), steep), F.mul(g, F.pow_scalar(norm, 1 - ord)))
-    scale = F.mask(F.div(g, F.pow_scalar(norm, ord - 1)), norm != 0)
+    scale = _quotient(F, g, F.pow_scalar(norm, ord - 1))
     if ord < 2:
         return F.mul(F.mul(F.sgn(x), F.pow_scalar(size, ord - 1)), scale)
     return F.mul(F.mul(x, F.pow_scalar(size, ord - 2)), scale)
@@ -731,7 +727,7 @@ ENTRIES = (
         lambda xp, x, dims, keepdim: xp.multiply.reduce(x, dims, x.dtype, None, keepdim),
         "x",
         "dims keepdim",
-        pulls={"x": fused(_prod_gradient, _prod_pull)},
+        pulls={"x": _prod_pull},
         pushes={"x": _prod_push},
         variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
     ),

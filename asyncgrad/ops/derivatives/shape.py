@@ -90,6 +90,9 @@ def _stack_pull(F: Any, g: Any, place: int, dim: int) -> Any:
 
 def _to(xp: Any, x: Any, dtype: Any) -> Any:
     kind, wanted = x.dtype.kind, dtype.kind
+    if kind == "c" and wanted == "b":
+        # Not NumPy's conversion, to which some NaN are false.
+        return x != 0
     if kind == "c" and wanted != "c":
         x = x.real
     if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):

@@ -39,6 +39,13 @@ def _polygamma(xp: Any, x: Any, n: int) -> Any:
     return _computed(xp, "polygamma", "polygamma", x, n)
 
 
+@quiet
+def _lgamma(xp: Any, x: Any) -> Any:
+    """SciPy's, but with PyTorch's value at minus infinity."""
+    out = _computed(xp, "lgamma", "gammaln", x)
+    return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
+
+
 def _real(name: str, function: str) -> Callable[..., Any]:
     """A library's function that refuses complex numbers."""
 
@@ -65,7 +72,7 @@ def _xlogy(xp: Any, x: Any, y: Any) -> Any:
 
 
 def _xlogy_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mask(F.mul(g, F.log(y)), ~((x == 0) & (y <= 0)))
+    return F.mask(F.xlogy(g, y), ~((x == 0) & (y <= 0)))
 
 
 def _xlogy_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
@@ -81,7 +88,7 @@ def _xlog1py(xp: Any, x: Any, y: Any) -> Any:
 
 
 def _xlog1py_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.mask(F.mul(g, F.log1p(y)), ~((x == 0) & (y <= -1)))
+    return F.mask(F.xlog1py(g, y), ~((x == 0) & (y <= -1)))
 
 
 def _xlog1py_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
@@ -115,13 +122,14 @@ def _over_itself(F: Any, x: Any, out: Any) -> Any:
     return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
 
 
-def _apart(F: Any, g: Any, x: Any, y: Any) -> Any:
-    return F.where(F.eq(x, y), F.zeros_of(g), g)
+def _logit_pull(F: Any, g: Any, x: Any) -> Any:
+    slope = F.div(g, x * (1 - x))
+    return F.where((x < 0) | (x > 1), F.zero(slope) + math.nan, slope)
 
 
 def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
-    """Forwards or backwards, depending on whether the sign was changed."""
-    return F.mul(g, F.mul(F.sgn(x), F.sgn(out)))
+    """Forwards or backwards, depending on whether the sign was changed; at 0 neither."""
+    return F.mul(g, F.mask(F.div(out, x), x != 0))
 
 
 ENTRIES = (
@@ -130,7 +138,13 @@ ENTRIES = (
     unary("atanh", lambda F, x: F.reciprocal(1 - x * x), Quiet("arctanh")),
     unary("erfc", lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI, _special("erfc")),
     unary("erfinv", lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI, _special("erfinv")),
-    unary("lgamma", lambda F, x: F.digamma(x), _special("lgamma", "gammaln")),
+    unary(
+        "logit",
+        forward=quiet(lambda xp, x: xp.log(x / (1 - x))),
+        pulls={"x": part(_logit_pull)},
+        pushes={"x": part(_logit_pull)},
+    ),
+    unary("lgamma", lambda F, x: F.digamma(x), _lgamma),
     unary("digamma", lambda F, x: F.polygamma(x, 1), _special("digamma")),
     operation(
         "polygamma",
@@ -231,6 +245,12 @@ ENTRIES = (
         _real("hypot", "hypot"),
     ),
     binary(
+        "logaddexp",
+        lambda F, x, y: F.reciprocal(F.exp(y - x) + 1),
+        lambda F, x, y: F.reciprocal(F.exp(x - y) + 1),
+        _real("logaddexp", "logaddexp"),
+    ),
+    binary(
         "copysign",
         forward=_real("copysign", "copysign"),
         pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
@@ -245,8 +265,13 @@ ENTRIES = (
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
-        # As PyTorch: where both are equal, nothing moves.
-        pulls={"x": part(_apart), "y": part(lambda F, g: F.zeros_of(g))},
-        pushes={"x": part(_apart), "y": part(lambda F, t: F.zeros_of(t))},
+        pulls={
+            "x": part(lambda F, g, x, y: F.mask(g, x != y)),
+            "y": part(lambda F, g: F.zeros_of(g)),
+        },
+        pushes={
+            "x": part(lambda F, t, x, y: F.mask(t, x != y)),
+            "y": part(lambda F, t: F.zeros_of(t)),
+        },
     ),
 )

@@ -221,8 +221,8 @@ def angle(input: Any) -> Tensor:
         return R.atan2(R.imag(x), R.real(x))
     if category(x._metadata.dtype) < 2:
         x = cast(x, np.dtype("float32"))
-    # Without a gradient but for NaN, which stays.
-    return where(isnan(x), x, where(x < 0, math.pi, R.mul(R.zeros_of(x), 1.0)))
+    # All but NaN are constants; that of a sign is a zero with a gradient, which is 0.
+    return where(isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
 
 
 def resolve_conj(input: Any) -> Tensor:
@@ -316,11 +316,10 @@ def logaddexp(input: Any, other: Any) -> Tensor:
     if category(dtype) < 2:
         raise NotImplementedError('"logaddexp" not implemented for integers. Convert them.')
     x, y = cast(x, dtype), cast(y, dtype)
+    if not x._metadata.is_complex:
+        return R.logaddexp(x, y)
     first, second = x.detach(), y.detach()
-    if x._metadata.is_complex:
-        greater = where(real(first) >= real(second), first, second)
-    else:
-        greater = R.maximum(first, second)
+    greater = where(real(first) >= real(second), first, second)
     shift = where(R.abs(greater) < math.inf, greater, greater.new_zeros(()))
     return R.add(R.log(R.add(R.exp(R.sub(x, shift)), R.exp(R.sub(y, shift)))), shift)
 

@@ -58,7 +58,8 @@ def hardtanh(
     x = as_tensor_operand(input, "hardtanh", 1)
     if category(x._metadata.dtype) in {0, 3}:
         raise NotImplementedError(f'"hardtanh" not implemented for {x._metadata.dtype}')
-    within = (x > min_val) & (x < max_val)
+    # What is no number counts as inside, as in PyTorch.
+    within = ~((x <= min_val) | (x >= max_val))
     bounded = x.detach().clamp(min_val, max_val).to(x.dtype)
     return _done(input, where(within, _held(x, inplace), bounded), "hardtanh", inplace)
 
@@ -72,14 +73,14 @@ def relu6(input: Any, inplace: bool = False) -> Tensor:
 def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
     """A line from 0 at -3 to 1 at 3."""
     x = _held(_floating("hardsigmoid", input), inplace)
-    return _done(input, hardtanh(x + 3, 0.0, 6.0) / 6, "hardsigmoid", inplace)
+    bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
+    return _done(input, bounded / 6, "hardsigmoid", inplace)
 
 
-@one_node("HardswishBackward0")
 def hardswish(input: Any, inplace: bool = False) -> Tensor:
     """The elements times their `hardsigmoid`."""
     x = _held(_floating("hardswish", input), inplace)
-    return _done(input, x * hardtanh(x + 3, 0.0, 6.0) / 6, "hardswish", inplace)
+    return _done(input, R.hardswish(x), "hardswish", inplace)
 
 
 @one_node("MishBackward0")
@@ -106,9 +107,9 @@ def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     x = _held(_floating("celu", input), inplace)
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    negative = where(x > 0, x.new_zeros(()), x)
-    curve = R.expm1(negative / alpha) * alpha
-    return _done(input, where(x > 0, x, curve), "celu", inplace)
+    below = x < 0
+    curve = R.expm1(where(below, x, x.new_zeros(())) / alpha) * alpha
+    return _done(input, where(below, curve, x), "celu", inplace)
 
 
 def softsign(input: Any) -> Tensor:
@@ -147,8 +148,8 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
             f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
         )
     moved = where(x > lambd, x - lambd, x + lambd)
-    # What is no number stays one.
-    return where((x >= -lambd) & (x <= lambd), x * 0, moved)
+    # What is no number stays one, and zeros keep their sign.
+    return where((x >= -lambd) & (x <= lambd), x.detach() * 0, moved)
 
 
 @one_node("ThresholdBackward0")
@@ -191,7 +192,9 @@ def prelu(input: Any, weight: Any) -> Tensor:
     shape = [1] * x.ndim
     if x.ndim:
         shape[min(1, x.ndim - 1)] = slopes.numel()
-    return where(x > 0, x, reshape(slopes, tuple(shape)) * x)
+    above = x > 0
+    # What is above counts as 0 in the product: a slope's gradient would be NaN for infinities.
+    return where(above, x, reshape(slopes, tuple(shape)) * R.mask(x, ~above))
 
 
 @one_node("GluBackward0")

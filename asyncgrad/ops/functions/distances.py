@@ -57,13 +57,15 @@ def _lengths(x: Any, p: Any) -> Any:
         return R.sum(x, axis, False)
     if not p:
         # A sum whose gradient is 0; that of a norm is none at all.
-        return R.sum(R.abs(R.sign(x)), axis, False)
+        return R.sum(where(R.isnan(x), x.detach(), R.abs(R.sign(x))), axis, False)
     if p != math.inf:
         return R.vector_norm(x, p, axis, False)
     sizes = R.abs(x)
     known = sizes.detach()
     peak = R.amax(known, axis, True)
-    moved = where(R.eq(known, peak), R.sub(sizes, known), 0.0)
+    # Infinities have no difference.
+    reached = R.logical_and(R.eq(known, peak), R.lt(peak, math.inf))
+    moved = where(reached, R.sub(sizes, known), 0.0)
     return R.add(R.reshape(peak, tuple(lead)), R.sum(moved, axis, False))
 
 

@@ -542,25 +542,26 @@ def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
 
 def _counts(
     x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any]:
     """What each element of the target counts in the sum.
 
     Returns:
-        The counts with and without the weights of classes, and what is to be added to the sum:
-        NaN for the mean of nothing, as a tensor on a device, else None.
+        The counts with and without the weights of classes, which elements are not ignored (None
+        if none is), and what is to be added to the sum: NaN for the mean of nothing, as a tensor
+        on a device, else None.
     """
-    count: Callable[..., tuple[Any, Any, Any]] = x._metadata.device.launching(_counted)
+    count: Callable[..., tuple[Any, Any, Any, Any]] = x._metadata.device.launching(_counted)
     return count(x, dim, target, counted, weight, reduction)
 
 
 def _counted(
     x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any]:
     extra: Any = None
     if counted is None and weight is None:
         share = _share(target.size) if reduction == "mean" else 1.0
         empty = reduction == "mean" and not target.size
-        return share, share, float("nan") if empty else None
+        return share, share, None, float("nan") if empty else None
     F, dtype = x._metadata.F, x._metadata.dtype
     ones = F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
     weighted = ones if weight is None else weight[target] * ones
@@ -576,8 +577,9 @@ def _counted(
             total, extra = dtype.type("inf"), float("nan")
         ones, weighted = ones / total, weighted / total
     shape = x._metadata.shape
-    kept = (*shape[:dim], 1, *shape[dim + 1 :])
-    return weighted.reshape(kept), ones.reshape(kept), extra
+    lines = (*shape[:dim], 1, *shape[dim + 1 :])
+    kept = None if counted is None else (counted != 0).reshape(lines)
+    return weighted.reshape(lines), ones.reshape(lines), kept, extra
 
 
 def nll_loss(
@@ -616,8 +618,8 @@ def nll_loss(
         return _of_examples(nll_loss, x, t, weight, ignore_index, reduction)
     dim, classes, counted = _class_target("nll_loss", x, t, ignore_index)
     weights = _class_weight("nll_loss", weight, x, dim)
-    counts, _, extra = _counts(x, dim, classes, counted, weights, reduction)
-    out = R.nll_loss(x, dim, classes, counts, reduction == "none")
+    counts, _, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
+    out = R.nll_loss(x, dim, classes, counts, kept, reduction == "none")
     watch(out._edge, (t,))
     return _plus(_of_images(x, out), extra)
 
@@ -693,7 +695,7 @@ def cross_entropy(
         )
     dim, classes, counted = _class_target("cross_entropy", x, t, ignore_index)
     weights = _class_weight("cross_entropy", weight, x, dim)
-    counts, smooth, extra = _counts(x, dim, classes, counted, weights, reduction)
+    counts, smooth, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
     if label_smoothing:
         times = metadata.device.launching(operator.mul)
         counts = times(counts, 1 - label_smoothing)
@@ -703,7 +705,7 @@ def cross_entropy(
     else:
         smooth = weights = None
     sums = metadata.kernels["log_sums"](x._array, dim)
-    out = R.cross_entropy(x, sums, dim, classes, counts, smooth, weights, reduction == "none")
+    out = R.cross_entropy(x, sums, dim, classes, counts, kept, smooth, weights, reduction == "none")
     watch(out._edge, (t,) if weights is None else (t, weight))
     return _plus(_of_images(x, out), extra)
 

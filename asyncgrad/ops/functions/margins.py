@@ -322,7 +322,7 @@ def gaussian_nll_loss(
     reduction = chosen_reduction(reduction)
     if not v._metadata.device.streamed and bool((v < 0).any()):
         raise ValueError("var has negative entry/entries")
-    v = v + (v.detach().clamp(min=eps) - v.detach())
+    v = v + where(v < eps, eps - v.detach(), v.new_zeros(()))
     losses = 0.5 * (v.log() + (x - y).square() / v)
     return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
@@ -373,7 +373,7 @@ def multi_margin_loss(
     if weight is not None and weight.shape != (classes,):
         raise RuntimeError(f"{name}: inconsistent weight size: {weight.shape}, not ({classes},)")
     picks = reshape(y, (-1, 1))
-    losses = _at_least_0(margin - gather(rows, 1, picks) + rows)
+    losses = R.relu(margin - gather(rows, 1, picks) + rows)
     losses = losses if p == 1 else losses * losses
     if weight is not None:
         losses = losses * reshape(weight[reshape(y, (-1,))], (-1, 1))
@@ -426,7 +426,7 @@ def multilabel_margin_loss(
     lists = lists.masked_fill(listed.logical_not(), 0)
     hits = (unsqueeze(lists, 2) == _numbers(y, classes)) & unsqueeze(listed, 2)
     counted = unsqueeze(listed, 2) & unsqueeze(hits.any(1).logical_not(), 1)
-    losses = _at_least_0(1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1))
+    losses = R.relu(1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1))
     each = losses.masked_fill(counted.logical_not(), 0).sum((1, 2)) / classes
     return reduced(each if x.ndim == 2 else reshape(each, ()), reduction)
 

@@ -12,7 +12,13 @@ import numpy as np
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.batching import by_parts, mapped
-from asyncgrad.ops.derivatives.pooling import Counts, Window, held_elements, peak_indices
+from asyncgrad.ops.derivatives.pooling import (
+    Counts,
+    Window,
+    held_elements,
+    peak_indices,
+    peak_places,
+)
 from asyncgrad.ops.functions.convolution import for_each
 from asyncgrad.ops.functions.index import check_range, gather
 from asyncgrad.ops.functions.random import rand
@@ -519,7 +525,7 @@ def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     for bins in itertools.product(*lines):
         region = array[(..., *(slice(*ends) for _, ends in bins))]
         region = region.reshape(*lead, prod(region.shape[-ndim:]))
-        rest = region.argmax(axis=-1)
+        rest = peak_places(xp, region)
         place, step = 0, 1
         for n, (_, (start, end)) in zip(reversed(image), reversed(bins), strict=True):
             rest, along = xp.divmod(rest, end - start)

@@ -146,7 +146,6 @@ def sinc(input: Any) -> Tensor:
 
 
 @writes
-@one_node("LogitBackward0")
 def logit(input: Any, eps: float | None = None) -> Tensor:
     """The logarithm of the odds, `log(x / (1 - x))`.
 
@@ -157,9 +156,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
     x = _floating(input, "logit")
     if x._metadata.is_complex:
         raise NotImplementedError(f'"logit" not implemented for {x._metadata.dtype}')
-    outside = (x < 0) | (x > 1)
-    x = where(outside, math.nan, x) if eps is None else R.clamp(x, eps, 1 - eps)
-    return R.log(R.div(x, R.rsub_scalar(x, 1)))
+    return R.logit(x if eps is None else R.clamp(x, eps, 1 - eps))
 
 
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:

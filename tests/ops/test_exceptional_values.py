@@ -1,0 +1,370 @@
+"""Values and derivatives where numbers are not finite, at kinks and at the edges of domains."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import oracle
+import pytest
+
+import asyncgrad as ag
+from asyncgrad.ops.derivatives import activation, elementwise, transcendental
+from asyncgrad.ops.fused import masked
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+INF, NAN = math.inf, math.nan
+#: What is no number, infinities, zeros, kinks, and both sides of the edges of domains.
+POINTS = [
+    NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 6.0, -6.0, -0.1, 1.1,
+    0.25, 0.75, 4.0, 21.0,
+]  # fmt: skip
+FEW = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0]
+PAIRS = [*itertools.product(FEW, FEW)]
+TRIPLES = [*itertools.product(FEW[:7], FEW[:6], FEW[:6])]
+LINES = [*itertools.product([NAN, INF, -INF, 0.0, -0.0, 1.0, -2.0], repeat=3)]
+ROWS = [*itertools.product([NAN, INF, -INF, 0.0, 1.0], repeat=2)][:24]
+
+
+def N(T):
+    return T.nn.functional
+
+
+def _named(name):
+    """The public function of an entry of the table."""
+    for path in (name, f"special.{name}", f"nn.functional.{name}"):
+        target = torch
+        for part in path.split("."):
+            target = getattr(target, part, None)
+        if callable(target):
+            return lambda T, *xs: getattr({0: T, 1: T.special}.get(path.count("."), N(T)), name)(
+                *xs
+            )
+    return None
+
+
+#: Every elementwise function of the table that takes nothing but tensors.
+ENTRIES = {
+    entry.name: (function, arity)
+    for chapter in (activation, elementwise, transcendental)
+    for entry in chapter.ENTRIES
+    if entry.pulls and not entry.attributes and (arity := len(entry.inputs)) < 3
+    if (function := _named(entry.name))
+    and entry.name not in {"complex", "masked_fill", "imag", "zeta"}
+}
+OF_ONE = {
+    **{name: function for name, (function, arity) in ENTRIES.items() if arity == 1},
+    "relu6": lambda T, x: N(T).relu6(x),
+    "hardtanh": lambda T, x: N(T).hardtanh(x, -2, 0.5),
+    "hardsigmoid": lambda T, x: N(T).hardsigmoid(x),
+    "hardshrink": lambda T, x: N(T).hardshrink(x),
+    "softshrink": lambda T, x: N(T).softshrink(x),
+    "softsign": lambda T, x: N(T).softsign(x),
+    "tanhshrink": lambda T, x: N(T).tanhshrink(x),
+    "threshold": lambda T, x: N(T).threshold(x, 0.5, 7.0),
+    "leaky_relu": lambda T, x: N(T).leaky_relu(x),
+    "leaky_relu, 2": lambda T, x: N(T).leaky_relu(x, 2.0),
+    "leaky_relu, -0.5": lambda T, x: N(T).leaky_relu(x, -0.5),
+    "elu": lambda T, x: N(T).elu(x),
+    "elu, 2": lambda T, x: N(T).elu(x, 2.0),
+    "celu": lambda T, x: N(T).celu(x, 2.0),
+    "selu": lambda T, x: N(T).selu(x),
+    "mish": lambda T, x: N(T).mish(x),
+    "softplus": lambda T, x: N(T).softplus(x),
+    "sinc": lambda T, x: T.sinc(x),
+    "logit, 0.25": lambda T, x: T.logit(x, 0.25),
+    "clamp": lambda T, x: T.clamp(x, -1, 0.5),
+    "clamp reversed": lambda T, x: T.clamp(x, 2, 1),
+    "clamp from below": lambda T, x: T.clamp(x, 0.5),
+    "polygamma": lambda T, x: T.polygamma(1, x),
+    "nan_to_num": lambda T, x: T.nan_to_num(x),
+    "angle": lambda T, x: T.angle(x),
+    "fmod": lambda T, x: T.fmod(x, 2),
+    "remainder": lambda T, x: T.remainder(x, 2),
+    "sqrt of relu": lambda T, x: T.sqrt(T.relu(x)),
+    "log of relu": lambda T, x: T.log(T.relu(x)),
+    "sqrt of relu_": lambda T, x: T.sqrt((x * 1).relu_()),
+    "where": lambda T, x: T.where(x > 0.5, x, T.sqrt(x)),
+    **{f"pow {e}": lambda T, x, e=e: T.pow(x, e) for e in (0, 1, 2, 3, 0.5, -1, 1.5, INF)},
+    **{f"{b} to the power": lambda T, x, b=b: T.pow(b, x) for b in (0, 1, -2, 0.5, INF)},
+}
+OF_TWO = {
+    **{name: function for name, (function, arity) in ENTRIES.items() if arity == 2},
+    "clamp from below": lambda T, x, y: T.clamp(x, y),
+    "clamp from above": lambda T, x, y: T.clamp(x, max=y),
+    "prelu": lambda T, x, y: N(T).prelu(x, T.tensor([0.25], dtype=x.dtype)) * y.detach(),
+    "huber_loss": lambda T, x, y: N(T).huber_loss(x, y, reduction="none"),
+    "smooth_l1_loss": lambda T, x, y: N(T).smooth_l1_loss(x, y, reduction="none"),
+    "l1_loss": lambda T, x, y: N(T).l1_loss(x, y, reduction="none"),
+    "mse_loss": lambda T, x, y: N(T).mse_loss(x, y, reduction="none"),
+    "kl_div": lambda T, x, y: N(T).kl_div(x, y.detach(), reduction="none"),
+    "binary_cross_entropy_with_logits": lambda T, x, y: N(T).binary_cross_entropy_with_logits(
+        x, y.detach(), reduction="none"
+    ),
+    "binary_cross_entropy": lambda T, x, y: N(T).binary_cross_entropy(
+        x.nan_to_num(0.5).clamp(0, 1), y.detach().nan_to_num(0.5).clamp(0, 1), reduction="none"
+    ),
+    "poisson_nll_loss": lambda T, x, y: N(T).poisson_nll_loss(x, y, reduction="none"),
+    "gaussian_nll_loss": lambda T, x, y: N(T).gaussian_nll_loss(
+        x, T.zeros_like(x), T.abs(y), reduction="none"
+    ),
+}  # fmt: skip
+OF_THREE = {
+    "clamp": lambda T, x, low, high: T.clamp(x, low, high),
+    "where": lambda T, x, y, z: T.where(x > 0, y, z),
+    "addcmul": lambda T, x, y, z: T.addcmul(x, y, z),
+}
+#: Of lines with three elements, each by itself.
+OF_LINES = {
+    **{
+        name: lambda T, x, name=name: getattr(T, name)(x, 1)
+        for name in (
+            "sum", "mean", "prod", "amax", "amin", "logsumexp", "var", "std", "cumsum", "softmax",
+            "log_softmax", "nansum", "nanmean",
+        )
+    },
+    **{
+        f"{name} along": lambda T, x, name=name: getattr(T, name)(x, 1)[0]
+        for name in ("max", "min", "median", "nanmedian", "sort", "cummax", "cummin")
+    },
+    **{
+        name: lambda T, x, name=name: T.stack([getattr(T, name)(line) for line in x[::9]])
+        for name in ("max", "min", "median", "nanmedian")
+    },
+    **{
+        f"vector_norm {p}": lambda T, x, p=p: T.linalg.vector_norm(x, p, 1)
+        for p in (0, 0.5, 1, 1.5, 2, 3, INF, -INF)
+    },
+    **{f"normalize {p}": lambda T, x, p=p: N(T).normalize(x, p) for p in (1, 2, 3)},
+    **{f"cdist {p}": lambda T, x, p=p: T.cdist(x[::9], x[::9].detach(), p) for p in (0, 1, 2, INF)},
+    "pairwise_distance": lambda T, x: N(T).pairwise_distance(x, x.detach() * 1, eps=0.0),
+    "cosine_similarity": lambda T, x: N(T).cosine_similarity(x, T.zeros_like(x)),
+    "lp_pool1d": lambda T, x: N(T).lp_pool1d(x[None], 2.0, 2),
+    "max_pool1d": lambda T, x: N(T).max_pool1d(x[None], 2, 1, 1),
+    "max_pool2d": lambda T, x: N(T).max_pool2d(x.reshape(1, 21, 49), 3, 2, 1, 2, True),
+    "max_pool3d": lambda T, x: N(T).max_pool3d(x.reshape(1, 21, 7, 7), (2, 3, 3), 2, 1),
+    "adaptive_max_pool2d": lambda T, x: N(T).adaptive_max_pool2d(x.reshape(1, 21, 49), (4, 9)),
+    "max_pool2d of planes": lambda T, x: N(T).max_pool2d(x.repeat(6, 4)[None], 3, 2, 1),
+}  # fmt: skip
+#: Of rows of two classes, of which a third is ignored.
+CLASSES = [place % 2 if place % 3 else -100 for place in range(len(ROWS))]
+
+
+def _classes(T, shape=(-1,)):
+    return T.tensor(CLASSES).reshape(shape)
+
+
+def _of_classes(name, weight, images, **more):
+    def call(T, x):
+        if images:
+            x = x.reshape(2, 2, *[1] * (images - 2), 3, 4)
+        target = _classes(T)[:12].repeat(2) if images else _classes(T)
+        target = target.reshape((2, *x.shape[2:])) if images else target
+        weights = None if weight is None else T.tensor(weight, dtype=x.dtype)
+        return getattr(N(T), name)(x, target, weights, **more)
+
+    return call
+
+
+#: All that can be combined with one another, in a few axes and with smooth labels.
+OF_CLASSES = {
+    f"{name}, {reduction}, {weight}, {images}d, {smooth}": _of_classes(
+        name, weight, images, reduction=reduction, **({"label_smoothing": 0.1} if smooth else {})
+    )
+    for name, reduction, weight, images, smooth in itertools.product(
+        ("cross_entropy", "nll_loss"), ("mean", "sum", "none"), (None, [0.0, 0.7]), (0, 2, 3),
+        (False, True),
+    )
+    if not (name == "nll_loss" and smooth) and not (images and (weight or reduction == "sum"))
+}  # fmt: skip
+CASES = [
+    pytest.param(f"{key} of {kind}", function, inputs, dtype, id=f"{key} of {kind}, {dtype}")
+    for kind, functions, inputs, dtypes in (
+        ("one", OF_ONE, [POINTS], ("float64", "float32")),
+        ("two", OF_TWO, [*zip(*PAIRS, strict=True)], ("float64",)),
+        ("three", OF_THREE, [*zip(*TRIPLES, strict=True)], ("float64",)),
+        ("lines", OF_LINES, [LINES], ("float64",)),
+        ("classes", OF_CLASSES, [ROWS], ("float64",)),
+    )
+    for key, function in functions.items()
+    for dtype in dtypes
+]
+_ALL = "gradient infinite recorded second"
+_POLES = "SciPy's are infinite at poles, where PyTorch's are large, or NaN at infinities"
+_CHOSEN = "PyTorch multiplies by a mask, which spreads what is not finite; here it is chosen"
+_BESSEL = "PyTorch's is half where NaN was"
+_PARTS = "the gradient is a sum of parts, which infinities of both signs make NaN"
+_DIVIDED = "PyTorch's second derivatives divide by what is 0 or infinite"
+_NORMS = "PyTorch's second derivatives of norms are NaN at 0, and here 0 as the first"
+_DISTANCES = "NaN has a sign of 0 here, as for norms"
+#: What differs, by kinds, and why; by the case, or the case and the dtype.
+EXCEPT = {
+    "lgamma of one": ("second", _POLES),
+    "digamma of one": (_ALL, _POLES),
+    "polygamma of one": ("gradient recorded second value", _POLES),
+    "log_ndtr of one": (_ALL, _POLES),
+    "i0 of one": ("second", _BESSEL),
+    "i1 of one": (_ALL, _BESSEL),
+    "i1e of one": (_ALL, _BESSEL),
+    "mish of one": ("infinite", _PARTS),
+    "sinc of one": ("infinite second", _PARTS),
+    "logit of one, float32": ("gradient infinite", "PyTorch loses the sign of -0 in vectors"),
+    "logit, 0.25 of one, float64": ("second", _DIVIDED),
+    "logit, 0.25 of one, float32": ("gradient infinite second", "PyTorch loses NaN in vectors"),
+    "hardsigmoid of one, float64": ("gradient recorded", "PyTorch's sixth is in float32"),
+    "nan_to_num of one": ("infinite", _CHOSEN),
+    "prelu of two": ("second", "at 0 PyTorch's second derivative is not that of its first"),
+    "binary_cross_entropy of two": (_ALL, "PyTorch's least divisor is in float32"),
+    "prod of lines": ("second", _DIVIDED),
+    "nansum of lines": ("infinite", _CHOSEN),
+    "nanmean of lines": ("gradient infinite recorded", _CHOSEN),
+    "vector_norm 2 of lines": ("infinite second", _NORMS),
+    "pairwise_distance of lines": ("infinite second", _NORMS),
+    **{f"vector_norm {p} of lines": ("second", _NORMS) for p in (0.5, 1.5, 3)},
+    "normalize 2 of lines": ("second", _NORMS),
+    "cdist 1 of lines": ("gradient recorded", _DISTANCES),
+    "cdist 2 of lines": ("second", _NORMS),
+    "cdist inf of lines": ("gradient infinite recorded value", "PyTorch loses NaN in a maximum"),
+    **{
+        f"{name} of classes": ("second", "the softmax of what is ignored may be NaN")
+        for name in OF_CLASSES
+        if name.startswith("cross_entropy, none")
+    },
+}
+
+
+def _leaf(T, values, dtype, spread):
+    x = T.tensor(values, dtype=getattr(T, dtype))
+    if spread:
+        # PyTorch's loops over what has gaps do without its vectors, which see NaN otherwise.
+        x = x.repeat_interleave(2, -1)[..., ::2]
+    return x.requires_grad_()
+
+
+def _derivatives(T, function, inputs, dtype, *, spread=False):
+    """What is compared, by kind."""
+    grad = torch.autograd.grad if T is torch else ag.sync.grad
+    xs = [_leaf(T, values, dtype, spread) for values in inputs]
+    y = function(T, *xs)
+    found = {"value": [y]}
+    if not y.requires_grad:
+        return {kind: [oracle.array_of(x) for x in values] for kind, values in found.items()}
+    options = {"allow_unused": True, "retain_graph": True}
+    for kind, upstream in (("gradient", (1.0, 0.0)), ("infinite", (INF, NAN))):
+        found[kind] = [
+            g
+            for value in upstream
+            for g in grad(y, xs, T.full(tuple(y.shape), value, dtype=y.dtype), **options)
+        ]
+    ones = T.ones_like(y).requires_grad_()
+    try:
+        first = grad(y, xs, ones, create_graph=True, allow_unused=True)
+        live = [g for g in first if g is not None and g.requires_grad]
+        found["recorded"] = list(first)
+        found["second"] = (
+            list(grad(live, [*xs, ones], [T.ones_like(g) for g in live], allow_unused=True))
+            if live
+            else [None] * (len(xs) + 1)
+        )
+    except RuntimeError:
+        pass  # There is none in PyTorch.
+    shapes = [*xs, ones] * 2
+    return {
+        kind: [
+            np.zeros(tuple(like.shape)) if value is None else oracle.array_of(value)
+            for value, like in zip(
+                values,
+                values if kind == "value" else (xs * 2 if kind != "second" else shapes),
+                strict=False,
+            )
+        ]
+        for kind, values in found.items()
+    }
+
+
+def _alike(found, expected, dtype):
+    near = oracle.TOLERANCES[dtype]
+    with np.errstate(all="ignore"):
+        return np.isclose(found, expected, rtol=near, atol=near, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "function", "inputs", "dtype"), CASES)
+def test_what_is_not_finite_is_as_in_pytorch(name, function, inputs, dtype):
+    """Values, gradients of ordinary and of infinite gradients, second derivatives.
+
+    Where PyTorch's own loops differ either will do. What differs has to be declared.
+    """
+    found = _derivatives(ag, function, inputs, dtype)
+    both = [_derivatives(torch, function, inputs, dtype, spread=s) for s in (False, True)]
+    differ = {
+        kind
+        for kind, arrays in both[0].items()
+        for place, expected in enumerate(arrays)
+        if not np.all(
+            _alike(found[kind][place], expected, dtype)
+            | _alike(found[kind][place], both[1][kind][place], dtype)
+        )
+    }
+    none = ("", "nothing is declared")
+    kinds, reason = EXCEPT.get(name) or EXCEPT.get(f"{name}, {dtype}", none)
+    assert differ == set(kinds.split()), f"{sorted(differ)}: {reason}"
+
+
+@pytest.mark.parametrize("pool", ["max_pool1d", "max_pool2d", "max_pool3d"])
+@pytest.mark.parametrize("size", [2, 40])
+def test_the_sides_of_an_image_are_no_peaks(pool, size):
+    """Not even where all is minus infinity, which is also what windows reach beyond the sides."""
+    shape = (1, 1, *[size] * int(pool[-2]))
+    found = []
+    for T in (torch, ag):
+        x = T.full(shape, -INF, requires_grad=True)
+        y, indices = getattr(N(T), pool)(x, 2, 2, 1, return_indices=True)
+        y.sum().backward()
+        found.append((indices.tolist(), x.grad.tolist()))
+    assert found[0] == found[1]
+
+
+def test_an_ignored_row_does_not_reach_the_loss():
+    x = ag.tensor([[1.0, 2.0], [-INF, 0.5]], requires_grad=True)
+    loss = N(ag).cross_entropy(x, ag.tensor([0, -100]))
+    assert loss.item() == pytest.approx(math.log(1 + math.e))
+    loss.backward()
+    assert x.grad[1].tolist() == [0.0, 0.0]
+
+
+def test_a_slope_has_a_gradient_beside_infinities():
+    for T in (torch, ag):
+        weight = T.tensor([0.25], requires_grad=True)
+        N(T).prelu(T.tensor([INF, -1.0]), weight).sum().backward()
+        assert weight.grad.tolist() == [-1.0]
+
+
+def test_what_is_no_number_is_true():
+    values = [complex(NAN, 0), complex(0, NAN), 1j, 0j]
+    assert ag.tensor(values).bool().tolist() == torch.tensor(values).bool().tolist()
+
+
+@pytest.mark.parametrize("name", ["multi_margin_loss", "multilabel_margin_loss"])
+def test_a_margin_that_is_just_kept_has_no_gradient(name):
+    for T in (torch, ag):
+        x = T.tensor([[1.0, 0.0, -1.0]], requires_grad=True)
+        target = T.tensor([0] if name == "multi_margin_loss" else [[0, -1, -1]])
+        getattr(N(T), name)(x, target).backward()
+        assert x.grad.tolist() == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("size", [3, 500])
+def test_a_mask_chooses_whatever_is_masked(size):
+    """Few elements are chosen, the bits of many are multiplied."""
+    x = np.tile([NAN, INF, -0.0, 2.0], size)
+    keep = np.tile([False, False, True, True], size)
+    for dtype in (np.float16, np.float32, np.float64):
+        found = masked(np, x.astype(dtype), keep)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.tile([0.0, 0.0, -0.0, 2.0], size))
+        assert np.signbit(found).tolist() == np.tile([False, False, True, False], size).tolist()
