@@ -1,5 +1,8 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+from functools import wraps as _wraps
+from os import PathLike as _PathLike
+
 from asyncgrad.collector import paused as _paused
 
 with _paused():
@@ -112,7 +115,7 @@ from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.serialization import load, save
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
-from asyncgrad.trace import trace
+from asyncgrad.tracing import trace_passes
 
 float16, float32, float64 = map(_np.dtype, ("float16", "float32", "float64"))
 complex64, complex128 = map(_np.dtype, ("complex64", "complex128"))
@@ -151,6 +154,14 @@ def get_device_module(device: object = None) -> object:
     if kind not in devices.kinds():
         _find_device(kind)  # Says which there are.
     return {"cpu": cpu, "cuda": cuda}.get(kind, accelerator)
+
+
+@_wraps(_arranged.trace)
+def trace(input: object) -> object:
+    """The sum of a matrix's diagonal; with a path, `trace_passes` by its older name."""
+    if isinstance(input, str | _PathLike):
+        return trace_passes(input)
+    return _arranged.trace(input)
 
 
 def __getattr__(name: str) -> object:
@@ -243,6 +254,7 @@ __all__ = [
     "strided",
     "sync",
     "trace",
+    "trace_passes",
     "uint8",
     "uint16",
     "uint32",

@@ -53,7 +53,6 @@ def _twice(sample):
 SKIP = {"index_fill": {"PyTorch counts a place as often as it is named": _twice}}
 #: PyTorch multiplies with a sixth in single precision.
 TOLERANCES = {"nn.functional.hardsigmoid": 1e-7}
-METHODS = {"trace": ag.Tensor.trace}
 
 
 @pytest.mark.filterwarnings(
@@ -63,7 +62,6 @@ METHODS = {"trace": ag.Tensor.trace}
 def test_values_and_derivatives_are_pytorchs(name):
     oracle.check(
         name,
-        METHODS.get(name),
         skip=SKIP.get(name),
         tolerance=TOLERANCES.get(name),
         dtypes=("float64", "complex128", "int64"),
@@ -79,7 +77,7 @@ def test_answers_are_pytorchs(name):
 
 @pytest.mark.parametrize("name", [n for n in ALL if oracle.has_errors(n)])
 def test_what_pytorch_refuses_is_refused(name):
-    oracle.check_errors(name, METHODS.get(name))
+    oracle.check_errors(name)
 
 
 @pytest.mark.parametrize("dtypes", list(itertools.product(("int64", "float64"), repeat=3)))

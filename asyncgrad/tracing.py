@@ -112,7 +112,7 @@ def _bytes_of(metadata: Any) -> int:
 
 
 @contextmanager
-def trace(path: str | Path) -> Iterator[Recorder]:
+def trace_passes(path: str | Path) -> Iterator[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
 
     On a running loop, leave the context where a short stop does no harm: writing the file is one.
