@@ -40,6 +40,7 @@ from asyncgrad.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from asyncgrad.core.size import Size
 from asyncgrad.devices import Device as device
 from asyncgrad.devices import Event, Stream, set_default_device
 from asyncgrad.devices.discovery import find as _find_device
@@ -47,6 +48,7 @@ from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.func import vmap
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
+from asyncgrad.ops.dtype import DType as dtype
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
 from asyncgrad.ops.functions import arranged as _arranged
 from asyncgrad.ops.functions import chosen as _chosen
@@ -100,7 +102,6 @@ from asyncgrad.ops.functions.windows import *  # noqa: F403  the chapters say wh
 from asyncgrad.ops.leaves import place_of as _place_of
 from asyncgrad.ops.places import layout, memory_format
 from asyncgrad.ops.printing import set_printoptions
-from asyncgrad.ops.promotion import default_dtype as get_default_dtype
 from asyncgrad.ops.promotion import set_default_dtype
 from asyncgrad.random import (
     Generator,
@@ -117,11 +118,11 @@ from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
 from asyncgrad.tracing import trace_passes
 
-float16, float32, float64 = map(_np.dtype, ("float16", "float32", "float64"))
-complex64, complex128 = map(_np.dtype, ("complex64", "complex128"))
-int8, int16, int32, int64 = map(_np.dtype, ("int8", "int16", "int32", "int64"))
-uint8, uint16, uint32, uint64 = map(_np.dtype, ("uint8", "uint16", "uint32", "uint64"))
-bool = _np.dtype("bool")
+float16, float32, float64 = map(dtype, ("float16", "float32", "float64"))
+complex64, complex128 = map(dtype, ("complex64", "complex128"))
+int8, int16, int32, int64 = map(dtype, ("int8", "int16", "int32", "int64"))
+uint8, uint16, uint32, uint64 = map(dtype, ("uint8", "uint16", "uint32", "uint64"))
+bool = dtype("bool")
 half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
 short, int, long = int16, int32, int64
 strided = layout.strided
@@ -167,7 +168,7 @@ def trace(input: object) -> object:
 def __getattr__(name: str) -> object:
     """The dtype that only an extra has."""
     if name == "bfloat16":
-        return _needs_bfloat16("asyncgrad.bfloat16")
+        return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
     raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
 
 
@@ -178,6 +179,7 @@ __all__ = [
     "Event",
     "Generator",
     "OutOfMemoryError",
+    "Size",
     "Stream",
     "Tensor",
     "accelerator",
@@ -198,6 +200,7 @@ __all__ = [
     "device",
     "devices",
     "double",
+    "dtype",
     "enable_grad",
     "engine",
     "errors",
@@ -207,7 +210,6 @@ __all__ = [
     "float64",
     "func",
     "get_default_device",
-    "get_default_dtype",
     "get_device_module",
     "get_rng_state",
     "grad",

@@ -32,12 +32,13 @@ from asyncgrad.core.variable import (
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import comparison_doors, copies, doors, elementwise_doors, in_place, single_door
 from asyncgrad.ops.arguments import check_bool, one_dim
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
 from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.places import as_memory_format, layout, memory_format
+from asyncgrad.ops.places import as_dtype, as_memory_format, layout, memory_format
 from asyncgrad.ops.printing import text_of
 from asyncgrad.ops.promotion import as_number, category
 from asyncgrad.ops.rows import Rows
@@ -47,6 +48,8 @@ from asyncgrad.ops.transfer import on_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
     from typing import Protocol
+
+    from asyncgrad.core.size import Size
 
     #: What one element is; complex numbers are left out, as in PyTorch's annotations.
     Number = int | float | bool
@@ -128,14 +131,14 @@ class Tensor(Variable):
     # -- facts ------------------------------------------------------------------------------------
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Size:
         """The length of each axis."""
-        return self._metadata.shape
+        return self._metadata.user_shape
 
     @property
     def dtype(self) -> Any:
-        """The NumPy dtype of the elements."""
-        return self._metadata.dtype
+        """What the elements are."""
+        return self._metadata.user_dtype
 
     @property
     def device(self) -> Any:
@@ -160,7 +163,7 @@ class Tensor(Variable):
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        shape = self._metadata.shape
+        shape = self._metadata.user_shape
         return shape if dim is None else shape[one_dim("size", dim, len(shape))]
 
     def stride(self, dim: int | None = None) -> Any:
@@ -380,16 +383,19 @@ class Tensor(Variable):
         """
         if not self.is_leaf:
             raise AutogradError("grad_dtype can only be accessed on leaf tensors.")
-        return grad_dtype(self)
+        dtype = grad_dtype(self)
+        return None if dtype is None else DType(dtype)
 
     @grad_dtype.setter
     def grad_dtype(self, dtype: Any) -> None:
         if not self.is_leaf:
             raise AutogradError("grad_dtype can only be set on leaf tensors.")
-        if dtype is not None and not isinstance(dtype, np.dtype):
-            raise AutogradError(
-                f"grad_dtype must be a dtype or None, but got {type(dtype).__name__}"
-            )
+        if dtype is not None:
+            if not isinstance(dtype, (DType, np.dtype)):
+                raise AutogradError(
+                    f"grad_dtype must be a dtype or None, but got {type(dtype).__name__}"
+                )
+            dtype = as_dtype("grad_dtype", dtype)
         meta = autograd_meta(self)
         if dtype is not None and meta.grad is not None and meta.grad._metadata.dtype != dtype:
             raise AutogradError(

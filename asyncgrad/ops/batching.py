@@ -94,6 +94,7 @@ def _example(batch: Metadata) -> Metadata:
             batch.dtype,
             batch.device,
             batch.F,
+            user_dtype=batch.user_dtype,
             size=size,
             cost=batch.cost,
             is_complex=batch.is_complex,

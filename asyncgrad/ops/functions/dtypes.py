@@ -8,6 +8,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.places import as_dtype
 from asyncgrad.ops.promotion import (
     as_number,
@@ -21,6 +22,7 @@ from asyncgrad.ops.promotion import (
 __all__ = [
     "can_cast",
     "finfo",
+    "get_default_dtype",
     "iinfo",
     "is_complex",
     "is_floating_point",
@@ -106,12 +108,19 @@ def can_cast(from_: Any, to: Any) -> bool:
     return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
 
 
-def promote_types(type1: Any, type2: Any) -> Any:
+def get_default_dtype() -> DType:
+    """The dtype that Python floats become; `set_default_dtype` sets it."""
+    return DType(default_dtype())
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
     """The smallest dtype that both dtypes can be turned into."""
-    return promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2))
+    return DType(
+        promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2))
+    )
 
 
-def result_type(tensor1: Any, tensor2: Any) -> Any:
+def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The dtype of an operation on two operands: tensors or numbers.
 
     Raises:
@@ -123,7 +132,7 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
                 f"result_type() received an invalid combination of arguments: "
                 f"{type(operand).__name__} is neither a Tensor nor a number"
             )
-    return result_dtype(tensor1, tensor2)
+    return DType(result_dtype(tensor1, tensor2))
 
 
 def is_tensor(obj: Any) -> bool:
