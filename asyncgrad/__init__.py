@@ -25,6 +25,7 @@ with _paused():
         sync,
         utils,
     )
+from asyncgrad import tensor_types as _tensor_types
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -116,6 +117,7 @@ from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.serialization import load, save
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
+from asyncgrad.tensor_types import *  # noqa: F403  the chapters say what is public
 from asyncgrad.tracing import trace_passes
 
 float16, float32, float64 = map(dtype, ("float16", "float32", "float64"))
@@ -290,3 +292,4 @@ __all__ += reduction.__all__
 __all__ += shape.__all__
 __all__ += _ordered.__all__
 __all__ += _sorting.__all__
+__all__ += _tensor_types.__all__

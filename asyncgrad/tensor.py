@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -37,10 +38,12 @@ from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
 from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
+from asyncgrad.ops.functions.data import by_size_or_data
+from asyncgrad.ops.leaves import place_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.places import as_dtype, as_memory_format, layout, memory_format
 from asyncgrad.ops.printing import text_of
-from asyncgrad.ops.promotion import as_number, category
+from asyncgrad.ops.promotion import as_number, category, default_dtype
 from asyncgrad.ops.rows import Rows
 from asyncgrad.ops.table import OPERATORS, REFLECTED
 from asyncgrad.ops.transfer import on_host
@@ -63,13 +66,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Tensor"]
 
+_T = TypeVar("_T")
+
 contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
 
 
 class Tensor(Variable):
     """An array that remembers how it was computed.
 
-    Made by `asyncgrad.tensor`, `zeros` and their kin, and by operations on other tensors.
+    Made by `asyncgrad.tensor`, `zeros` and their kin, and by operations on other tensors. Called
+    itself it does what PyTorch's does: see `__new__`.
     """
 
     __slots__ = ()
@@ -127,6 +133,44 @@ class Tensor(Variable):
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]:
             """Any other of them."""
+
+    def __new__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Self:
+        """A tensor of the default dtype; `tensor` and `empty` say better what is meant.
+
+        Args:
+            args: a shape, as numbers or as one `Size`, whose values may be any; or data: a sequence
+                of numbers, an array, or a tensor, whose memory is shared.
+            device: where it is made; the default device if None.
+            kwargs: one of these by its name: `size`, `data` or `other`.
+
+        Raises:
+            TypeError: if the arguments fit no form.
+            RuntimeError: for a negative size.
+        """
+        place = place_of("new", device)
+        made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
+        return made if cls is Tensor else made.as_subclass(cls)
+
+    def as_subclass(self, cls: type[_T]) -> _T:
+        """The tensor as one of a subclass, with its memory and history; results are plain tensors.
+
+        Raises:
+            TypeError: for what is no such class.
+        """
+        if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+            raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
+        seen = shaping.view(self, self._metadata.shape)
+        made: Any = object.__new__(cls)
+        for name in Variable.__slots__:
+            if name != "__weakref__":
+                setattr(made, name, getattr(seen, name))
+        return made
+
+    @staticmethod
+    def _make_subclass(cls: type[_T], data: Tensor, require_grad: bool = False) -> _T:
+        """A leaf of a subclass that shares a tensor's memory."""
+        made: Any = data.detach().as_subclass(cls)
+        return made.requires_grad_(require_grad)
 
     # -- facts ------------------------------------------------------------------------------------
 
@@ -928,5 +972,6 @@ def _attach_functions() -> None:
 
 
 for _doors in (comparison_doors, doors, elementwise_doors, single_door):
-    _doors.bind_face(Tensor)
+    # Not the class itself, which would look at arguments that there are not.
+    _doors.bind_face(partial(object.__new__, Tensor))
 _attach_functions()

@@ -129,7 +129,8 @@ def test_its_older_name_is_the_trace_of_what_it_is_given(tmp_path: Path) -> None
     matrix = ag.eye(3, requires_grad=True)
     total = ag.trace(matrix)
     total.backward()
-    assert total.grad_fn.name() == "TraceBackward0" and total.item() == 3
+    assert total.grad_fn.name() == "TraceBackward0"
+    assert total.item() == 3
     assert ag.equal(matrix.grad, ag.eye(3))
     with pytest.raises(TypeError):
         ag.trace(3.0)

@@ -45,8 +45,8 @@ class Size(tuple[int, ...]):
     def __getitem__(self, key: slice) -> Size: ...
     def __getitem__(self, key: Any) -> Any:
         """One length; the lengths of a slice are a size, too."""
-        found = _item(self, key)
-        return _new(Size, found) if found.__class__ is tuple else found
+        # The length of one axis, which is what is mostly asked for, comes without another call.
+        return _item(self, key) if key.__class__ is not slice else _new(Size, _item(self, key))
 
     def __add__(self, other: Any) -> Size:  # type: ignore[override]
         """This size followed by another."""

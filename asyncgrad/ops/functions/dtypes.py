@@ -115,9 +115,7 @@ def get_default_dtype() -> DType:
 
 def promote_types(type1: Any, type2: Any) -> DType:
     """The smallest dtype that both dtypes can be turned into."""
-    return DType(
-        promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2))
-    )
+    return DType(promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2)))
 
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
