@@ -2,6 +2,7 @@
 
 from functools import wraps as _wraps
 from os import PathLike as _PathLike
+from typing import Any as _Any
 
 from asyncgrad.collector import paused as _paused
 
@@ -25,6 +26,7 @@ with _paused():
         sync,
         utils,
     )
+from asyncgrad import native as _native
 from asyncgrad import tensor_types as _tensor_types
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
@@ -47,6 +49,7 @@ from asyncgrad.devices import Event, Stream, set_default_device
 from asyncgrad.devices.discovery import find as _find_device
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.func import vmap
+from asyncgrad.native import *  # noqa: F403  the module says what is public
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.dtype import DType as dtype
@@ -167,7 +170,7 @@ def trace(input: object) -> object:
     return _arranged.trace(input)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _Any:
     """The dtype that only an extra has."""
     if name == "bfloat16":
         return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
@@ -293,3 +296,4 @@ __all__ += shape.__all__
 __all__ += _ordered.__all__
 __all__ += _sorting.__all__
 __all__ += _tensor_types.__all__
+__all__ += _native.__all__

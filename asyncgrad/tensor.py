@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Tensor"]
-
-_T = TypeVar("_T")
 
 contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
 
@@ -151,7 +149,7 @@ class Tensor(Variable):
         made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
         return made if cls is Tensor else made.as_subclass(cls)
 
-    def as_subclass(self, cls: type[_T]) -> _T:
+    def as_subclass(self, cls: Any) -> Any:
         """The tensor as one of a subclass, with its memory and history; results are plain tensors.
 
         Raises:
@@ -167,7 +165,7 @@ class Tensor(Variable):
         return made
 
     @staticmethod
-    def _make_subclass(cls: type[_T], data: Tensor, require_grad: bool = False) -> _T:
+    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:
         """A leaf of a subclass that shares a tensor's memory."""
         made: Any = data.detach().as_subclass(cls)
         return made.requires_grad_(require_grad)

@@ -48,7 +48,7 @@ class Size(tuple[int, ...]):
         # The length of one axis, which is what is mostly asked for, comes without another call.
         return _item(self, key) if key.__class__ is not slice else _new(Size, _item(self, key))
 
-    def __add__(self, other: Any) -> Size:  # type: ignore[override]
+    def __add__(self, other: Any) -> Size:
         """This size followed by another."""
         joined = _joined(self, other)
         return joined if joined is NotImplemented else _new(Size, joined)
