@@ -11,7 +11,9 @@ with _paused():
 
     from asyncgrad import (
         accelerator,
+        amp,
         autograd,
+        backends,
         cpu,
         cuda,
         devices,
@@ -27,7 +29,15 @@ with _paused():
         utils,
     )
 from asyncgrad import native as _native
+from asyncgrad import settings as _settings
 from asyncgrad import tensor_types as _tensor_types
+from asyncgrad.amp import (
+    GradScaler,
+    autocast,
+    get_autocast_dtype,
+    is_autocast_available,
+    is_autocast_enabled,
+)
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -118,6 +128,7 @@ from asyncgrad.random import (
 )
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.serialization import load, save
+from asyncgrad.settings import *  # noqa: F403  the module says what is public
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
 from asyncgrad.tensor_types import *  # noqa: F403  the chapters say what is public
@@ -183,12 +194,16 @@ __all__ = [
     "BackwardFuture",
     "Event",
     "Generator",
+    "GradScaler",
     "OutOfMemoryError",
     "Size",
     "Stream",
     "Tensor",
     "accelerator",
+    "amp",
+    "autocast",
     "autograd",
+    "backends",
     "blocking",
     "bool",
     "cdouble",
@@ -214,6 +229,7 @@ __all__ = [
     "float32",
     "float64",
     "func",
+    "get_autocast_dtype",
     "get_default_device",
     "get_device_module",
     "get_rng_state",
@@ -228,6 +244,8 @@ __all__ = [
     "int64",
     "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled",
+    "is_autocast_available",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "is_inference",
     "is_inference_mode_enabled",
@@ -297,3 +315,4 @@ __all__ += _ordered.__all__
 __all__ += _sorting.__all__
 __all__ += _tensor_types.__all__
 __all__ += _native.__all__
+__all__ += _settings.__all__
