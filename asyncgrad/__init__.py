@@ -26,6 +26,7 @@ with _paused():
         random,
         special,
         sync,
+        testing,
         utils,
     )
 from asyncgrad import native as _native
@@ -278,6 +279,7 @@ __all__ = [
     "special",
     "strided",
     "sync",
+    "testing",
     "trace",
     "trace_passes",
     "uint8",
