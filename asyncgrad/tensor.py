@@ -17,6 +17,7 @@ from asyncgrad.core.variable import (
     AutogradMeta,
     Variable,
     autograd_meta,
+    bump_version,
     counter_of,
     cut_off,
     grad_dtype,
@@ -30,6 +31,7 @@ from asyncgrad.core.variable import (
     view_of,
     wrap,
 )
+from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import comparison_doors, copies, doors, elementwise_doors, in_place, single_door
 from asyncgrad.ops.arguments import check_bool, one_dim
@@ -41,10 +43,12 @@ from asyncgrad.ops.functions import shape as shaping
 from asyncgrad.ops.functions.data import by_size_or_data
 from asyncgrad.ops.leaves import place_of
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.places import as_dtype, as_memory_format, layout, memory_format
 from asyncgrad.ops.printing import text_of
 from asyncgrad.ops.promotion import as_number, category, default_dtype
 from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.storage import Storage, address, part_of, storage_of
 from asyncgrad.ops.table import OPERATORS, REFLECTED
 from asyncgrad.ops.transfer import on_host
 
@@ -219,7 +223,7 @@ class Tensor(Variable):
         view = view_of(self)
         if view is None:
             return 0
-        return (self.data_ptr() - _address(view.base._array)) // self.element_size()
+        return (self.data_ptr() - address(view.base._array)) // self.element_size()
 
     def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
         """Whether the elements lie in memory one after the other, the last axis first.
@@ -268,9 +272,44 @@ class Tensor(Variable):
         """Whether the elements are on a CUDA device."""
         return bool(self._metadata.device.type == "cuda")
 
+    #: There are no such tensors.
+    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
+    is_sparse_csr = is_vulkan = is_xla = is_xpu = False
+
+    def is_shared(self) -> bool:
+        """False: no tensor is in memory that processes share."""
+        return False
+
+    def to_sparse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: of sparse tensors there are gradients made of rows alone.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "to_sparse: COO and CSR tensors are left out. Keep the tensor dense, or use "
+            "nn.functional.embedding(sparse=True), whose gradients are made of rows."
+        )
+
+    def untyped_storage(self) -> Storage:
+        """The memory that the tensor looks into, as bytes."""
+        return storage_of(self, None)
+
+    def storage(self) -> Storage:
+        """The memory that the tensor looks into, as elements of its dtype."""
+        return storage_of(self, self.dtype)
+
+    def is_set_to(self, tensor: Tensor) -> bool:
+        """Whether another tensor has the same memory, shape and strides."""
+        return bool(
+            self.data_ptr() == tensor.data_ptr()
+            and self.shape == tensor.shape
+            and self.stride() == tensor.stride()
+        )
+
     def data_ptr(self) -> int:
         """The address of the first element."""
-        return _address(self._array)
+        return address(self._array)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a real floating one."""
@@ -547,6 +586,57 @@ class Tensor(Variable):
     @data.deleter
     def data(self) -> None:
         raise AutogradError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    def set_(
+        self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+    ) -> Tensor:
+        """Look into other memory from here on, with the shape that is there or asked for.
+
+        Args:
+            source: a tensor of the same dtype, or a storage on the host; no memory if None.
+            storage_offset: how many elements of a storage come before the first one.
+            size: the shape; the whole storage in a row if None.
+            stride: the strides; those of elements in a row if None.
+
+        Raises:
+            RuntimeError: for another dtype or device, a tensor that leads into a graph or is a
+                view, or a storage that is too small.
+            TypeError: for another source.
+        """
+        metadata = self._metadata
+        if requires_grad(self) and current().grad:
+            raise AutogradError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+                if self.is_leaf
+                else "set_ of a computed tensor would lose its history. Use the source instead."
+            )
+        if view_of(self) is not None:
+            raise AutogradError("set_ of a view is not supported. Make a clone first.")
+        if source is None:
+            source = self.new()
+        if isinstance(source, Variable) and size is not None:
+            source = storage_of(source, source._metadata.user_dtype)
+        if isinstance(source, Storage) and source.device is CPU is metadata.device:
+            array = part_of(source, metadata.dtype, storage_offset, size, stride)
+            found = metadata_of(array, CPU)
+        elif isinstance(source, Variable) and source._metadata.device is metadata.device:
+            array, found = source._array, source._metadata
+        elif isinstance(source, (Variable, Storage)):
+            raise AutogradError(
+                f"set_: expected memory on {metadata.device}, got {source.device}. Move it first."  # type: ignore[union-attr]
+            )
+        else:
+            raise TypeError(
+                f"set_() received an invalid combination of arguments: a Tensor or a storage is "
+                f"needed, not {type(source).__name__}"
+            )
+        if found.dtype != metadata.dtype:
+            raise AutogradError(
+                f"Could not set tensor of type {found.dtype} to a tensor of type {metadata.dtype}"
+            )
+        self._array, self._metadata = array, found
+        bump_version(self)
+        return self
 
     @property
     def retains_grad(self) -> bool:
@@ -948,13 +1038,6 @@ class Tensor(Variable):
             )
             return self
         return shaping.transpose(self, -2, -1)
-
-
-def _address(array: Any) -> int:
-    """Where the first element lies."""
-    if isinstance(array, np.ndarray):
-        return int(array.__array_interface__["data"][0])
-    return int(array.data.ptr)
 
 
 def _attach_functions() -> None:
