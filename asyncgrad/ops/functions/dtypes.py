@@ -9,6 +9,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.functions.conversion import type as type_of
 from asyncgrad.ops.places import as_dtype
 from asyncgrad.ops.promotion import (
     as_number,
@@ -18,6 +19,7 @@ from asyncgrad.ops.promotion import (
     promote_dtypes,
     result_dtype,
 )
+from asyncgrad.ops.storage import Storage
 
 __all__ = [
     "can_cast",
@@ -27,10 +29,13 @@ __all__ = [
     "is_complex",
     "is_floating_point",
     "is_nonzero",
+    "is_signed",
+    "is_storage",
     "is_tensor",
     "numel",
     "promote_types",
     "result_type",
+    "typename",
 ]
 METHODS = ("is_nonzero",)
 IN_PLACE = ()
@@ -136,6 +141,25 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 def is_tensor(obj: Any) -> bool:
     """Whether an object is a tensor."""
     return isinstance(obj, Variable)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is the memory of tensors."""
+    return isinstance(obj, Storage)
+
+
+def is_signed(input: Any) -> bool:
+    """Whether a tensor's dtype has negative numbers."""
+    return as_tensor_operand(input, "is_signed", 1)._metadata.user_dtype.is_signed
+
+
+def typename(obj: Any) -> str:
+    """The name of an object's type; of a tensor such as "asyncgrad.FloatTensor"."""
+    if isinstance(obj, Variable):
+        return str(type_of(obj))
+    kind = obj if isinstance(obj, type) else type(obj)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
 
 
 def is_floating_point(input: Any) -> bool:
