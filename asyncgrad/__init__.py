@@ -280,7 +280,6 @@ __all__ = [
     "strided",
     "sync",
     "testing",
-    "trace",
     "trace_passes",
     "uint8",
     "uint16",

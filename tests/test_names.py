@@ -32,8 +32,8 @@ REASONS = {
         r"cond", r"while_loop", r"compile[dr]\w*", r"cpp", r"export", r"fx", r"library", r"package",
         r"has_\w+", r"get_file_path", r"init_num_threads", r"overrides", r"functional", r"windows",
         r"prepare_multiprocessing_environment", r"profiler\w*", r"monitor", r"hub", r"version",
-        r"torch(_version)?", r"classproperty", r"set_num_interop_threads", r"is_warn_always_enabled",
-        r"set_warn_always", r"thread_safe_generator", r"hash_tensor",
+        r"torch(_version)?", r"classproperty", r"set_num_interop_threads",
+        r"(is|set)_warn_always\w*", r"thread_safe_generator", r"hash_tensor",
     ),
     "libraries and devices that asyncgrad does not use": (
         r"cudnn_\w+", r"miopen_\w+", r"mkldnn_\w+", r"fbgemm_\w+", r"mps", r"mtia", r"xpu",
@@ -74,7 +74,6 @@ REASONS = {
         r"frombuffer", r"[gl]cd_?", r"lcm_?", r"ldexp_?", r"geqrf", r"orgqr", r"ormqr", r"gradient",
         r"hist\w+", r"igammac?", r"i?stft", r"lobpcg", r"pca_lowrank", r"svd_lowrank", r"renorm",
         r"segment_reduce", r"nonzero_static", r"unravel_index", r"vander", r"signal",
-        r"split_with_sizes",
     ),
 }  # fmt: skip
 
