@@ -21,6 +21,7 @@ from asyncgrad.core.variable import Variable
 from asyncgrad.devices.discovery import available
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DType
+from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,6 +221,7 @@ class GradScaler:
         self._seen[optimizer] = _Stage.UNSCALED, self._unscale(optimizer)
 
     def _check_used(self, name: str) -> None:
+        check_awaited(f"GradScaler.{name}")
         if not self._used:
             raise AssertionError(
                 f"Attempted {name} but _scale is None. This may indicate your script did not use "

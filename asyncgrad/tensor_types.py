@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.devices import CPU
-from asyncgrad.ops.bfloat16 import BFLOAT16
+from asyncgrad.ops.bfloat16 import BFLOAT16, needs_bfloat16
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.functions.conversion import type_named
 from asyncgrad.ops.functions.data import by_size_or_data
@@ -26,8 +26,9 @@ class _TypeOfTensors(type):
 
     def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         """A tensor of the dtype; the arguments are those of `Tensor`."""
-        place = place_of(cls.__name__, device)
-        return by_size_or_data(cls.__name__, cls.dtype.dtype, place, args, **kwargs)
+        name, place = cls.__name__, place_of(cls.__name__, device)
+        dtype = needs_bfloat16(name) if cls is BFloat16Tensor else cls.dtype.dtype
+        return by_size_or_data(name, dtype, place, args, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         """Whether it is a tensor of the dtype."""

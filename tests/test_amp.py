@@ -179,3 +179,18 @@ def test_gradients_of_rows_are_unscaled():
     scaler.scale(found.sum()).backward()
     scaler.step(optimizer)
     assert table[:, 0].tolist() == [1, -1, 1, 1]
+
+
+@pytest.mark.asyncio
+async def test_a_pass_that_is_not_awaited_has_no_gradients_to_scale():
+    """The error says so, and not that there are none."""
+    w = ag.ones(2, requires_grad=True)
+    optimizer, scaler = ag.optim.SGD([w], lr=1.0), ag.amp.GradScaler("cpu")
+    pending = scaler.scale((w * w).sum()).backward()
+    for use in (scaler.unscale_, scaler.step):
+        with pytest.raises(ag.errors.PendingBackwardError, match="has not awaited"):
+            use(optimizer)
+    await pending
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == [-1, -1]
