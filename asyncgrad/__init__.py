@@ -174,7 +174,7 @@ def get_device_module(device: object = None) -> object:
     return {"cpu": cpu, "cuda": cuda}.get(kind, accelerator)
 
 
-@_wraps(_arranged.trace)
+@_wraps(_arranged.trace)  # type: ignore[no-redef]
 def trace(input: object) -> object:
     """The sum of a matrix's diagonal; with a path, `trace_passes` by its older name."""
     if isinstance(input, str | _PathLike):
