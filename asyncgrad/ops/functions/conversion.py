@@ -142,8 +142,13 @@ def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
     """
     x = as_tensor_operand(input, "type", 1)
     if dtype is None:
-        return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
+        return name_of_type(x)
     return to(x, type_named(dtype))
+
+
+def name_of_type(x: Any) -> str:
+    """The name of a tensor's type."""
+    return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
 
 
 def type_named(dtype: Any) -> Any:

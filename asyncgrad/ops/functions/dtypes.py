@@ -9,7 +9,7 @@ import numpy as np
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.functions.conversion import type as type_of
+from asyncgrad.ops.functions.conversion import name_of_type
 from asyncgrad.ops.places import as_dtype
 from asyncgrad.ops.promotion import (
     as_number,
@@ -156,7 +156,7 @@ def is_signed(input: Any) -> bool:
 def typename(obj: Any) -> str:
     """The name of an object's type; of a tensor such as "asyncgrad.FloatTensor"."""
     if isinstance(obj, Variable):
-        return str(type_of(obj))
+        return name_of_type(obj)
     kind = obj if isinstance(obj, type) else type(obj)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return f"{module}{kind.__qualname__}"
