@@ -1,6 +1,9 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+from functools import wraps as _wraps
 from importlib import import_module as _import_module
+from os import PathLike as _PathLike
+from typing import Any as _Any
 
 from asyncgrad.collector import paused as _paused
 
@@ -9,7 +12,9 @@ with _paused():
 
     from asyncgrad import (
         accelerator,
+        amp,
         autograd,
+        backends,
         cpu,
         cuda,
         devices,
@@ -22,8 +27,19 @@ with _paused():
         random,
         special,
         sync,
+        testing,
         utils,
     )
+from asyncgrad import native as _native
+from asyncgrad import settings as _settings
+from asyncgrad import tensor_types as _tensor_types
+from asyncgrad.amp import (
+    GradScaler,
+    autocast,
+    get_autocast_dtype,
+    is_autocast_available,
+    is_autocast_enabled,
+)
 from asyncgrad.autograd import grad, request
 from asyncgrad.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled,
@@ -39,13 +55,16 @@ from asyncgrad.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from asyncgrad.core.size import Size
 from asyncgrad.devices import Device as device
 from asyncgrad.devices import Event, Stream, set_default_device
 from asyncgrad.devices.discovery import find as _find_device
 from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.func import vmap
+from asyncgrad.native import *  # noqa: F403  the module says what is public
 from asyncgrad.ops import return_types
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
+from asyncgrad.ops.dtype import DType as dtype
 from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
 from asyncgrad.ops.functions import arranged as _arranged
 from asyncgrad.ops.functions import chosen as _chosen
@@ -105,7 +124,6 @@ from asyncgrad.ops.functions.windows import *  # noqa: F403  the chapters say wh
 from asyncgrad.ops.leaves import place_of as _place_of
 from asyncgrad.ops.places import layout, memory_format
 from asyncgrad.ops.printing import set_printoptions
-from asyncgrad.ops.promotion import default_dtype as get_default_dtype
 from asyncgrad.ops.promotion import set_default_dtype
 from asyncgrad.random import (
     Generator,
@@ -118,15 +136,17 @@ from asyncgrad.random import (
 )
 from asyncgrad.scheduler import BackwardFuture, cooperate, engine, offload
 from asyncgrad.serialization import load, save
+from asyncgrad.settings import *  # noqa: F403  the module says what is public
 from asyncgrad.sync import blocking
 from asyncgrad.tensor import Tensor
-from asyncgrad.trace import trace
+from asyncgrad.tensor_types import *  # noqa: F403  the chapters say what is public
+from asyncgrad.tracing import trace_passes
 
-float16, float32, float64 = map(_np.dtype, ("float16", "float32", "float64"))
-complex64, complex128 = map(_np.dtype, ("complex64", "complex128"))
-int8, int16, int32, int64 = map(_np.dtype, ("int8", "int16", "int32", "int64"))
-uint8, uint16, uint32, uint64 = map(_np.dtype, ("uint8", "uint16", "uint32", "uint64"))
-bool = _np.dtype("bool")
+float16, float32, float64 = map(dtype, ("float16", "float32", "float64"))
+complex64, complex128 = map(dtype, ("complex64", "complex128"))
+int8, int16, int32, int64 = map(dtype, ("int8", "int16", "int32", "int64"))
+uint8, uint16, uint32, uint64 = map(dtype, ("uint8", "uint16", "uint32", "uint64"))
+bool = dtype("bool")
 half, float, double, cfloat, cdouble = float16, float32, float64, complex64, complex128
 short, int, long = int16, int32, int64
 strided = layout.strided
@@ -161,12 +181,20 @@ def get_device_module(device: object = None) -> object:
     return {"cpu": cpu, "cuda": cuda}.get(kind, accelerator)
 
 
-def __getattr__(name: str) -> object:
+@_wraps(_arranged.trace)  # type: ignore[no-redef]
+def trace(input: object) -> object:
+    """The sum of a matrix's diagonal; with a path, `trace_passes` by its older name."""
+    if isinstance(input, str | _PathLike):
+        return trace_passes(input)
+    return _arranged.trace(input)
+
+
+def __getattr__(name: str) -> _Any:
     """The dtype that only an extra has, and what few programs need."""
     if name == "distributions":
         return _import_module("asyncgrad.distributions")
     if name == "bfloat16":
-        return _needs_bfloat16("asyncgrad.bfloat16")
+        return dtype(_needs_bfloat16("asyncgrad.bfloat16"))
     raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")
 
 
@@ -176,11 +204,16 @@ __all__ = [
     "BackwardFuture",
     "Event",
     "Generator",
+    "GradScaler",
     "OutOfMemoryError",
+    "Size",
     "Stream",
     "Tensor",
     "accelerator",
+    "amp",
+    "autocast",
     "autograd",
+    "backends",
     "blocking",
     "bool",
     "cdouble",
@@ -197,6 +230,7 @@ __all__ = [
     "device",
     "devices",
     "double",
+    "dtype",
     "enable_grad",
     "engine",
     "errors",
@@ -205,8 +239,8 @@ __all__ = [
     "float32",
     "float64",
     "func",
+    "get_autocast_dtype",
     "get_default_device",
-    "get_default_dtype",
     "get_device_module",
     "get_rng_state",
     "grad",
@@ -220,6 +254,8 @@ __all__ = [
     "int64",
     "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled",
+    "is_autocast_available",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "is_inference",
     "is_inference_mode_enabled",
@@ -252,7 +288,8 @@ __all__ = [
     "special",
     "strided",
     "sync",
-    "trace",
+    "testing",
+    "trace_passes",
     "uint8",
     "uint16",
     "uint32",
@@ -289,3 +326,6 @@ __all__ += shape.__all__
 __all__ += _ordered.__all__
 __all__ += _sorting.__all__
 __all__ += _signals.__all__
+__all__ += _tensor_types.__all__
+__all__ += _native.__all__
+__all__ += _settings.__all__

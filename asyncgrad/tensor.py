@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from asyncgrad.core.variable import (
     AutogradMeta,
     Variable,
     autograd_meta,
+    bump_version,
     counter_of,
     cut_off,
     grad_dtype,
@@ -30,24 +32,32 @@ from asyncgrad.core.variable import (
     view_of,
     wrap,
 )
+from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops import comparison_doors, copies, doors, elementwise_doors, in_place, single_door
 from asyncgrad.ops.arguments import check_bool, one_dim
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.forward import tangent_of
 from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
 from asyncgrad.ops.functions import index as indexing
 from asyncgrad.ops.functions import shape as shaping
+from asyncgrad.ops.functions.data import by_size_or_data
+from asyncgrad.ops.leaves import place_of
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.places import as_memory_format, layout, memory_format
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.places import as_dtype, as_memory_format, layout, memory_format
 from asyncgrad.ops.printing import text_of
-from asyncgrad.ops.promotion import as_number, category
+from asyncgrad.ops.promotion import as_number, category, default_dtype
 from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.storage import Storage, address, part_of, storage_of
 from asyncgrad.ops.table import OPERATORS, REFLECTED
 from asyncgrad.ops.transfer import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
     from typing import Protocol
+
+    from asyncgrad.core.size import Size
 
     #: What one element is; complex numbers are left out, as in PyTorch's annotations.
     Number = int | float | bool
@@ -67,7 +77,8 @@ contiguous_format, preserve_format = memory_format.contiguous_format, memory_for
 class Tensor(Variable):
     """An array that remembers how it was computed.
 
-    Made by `asyncgrad.tensor`, `zeros` and their kin, and by operations on other tensors.
+    Made by `asyncgrad.tensor`, `zeros` and their kin, and by operations on other tensors. Called
+    itself it does what PyTorch's does: see `__new__`.
     """
 
     __slots__ = ()
@@ -126,17 +137,55 @@ class Tensor(Variable):
         def __getattr__(self, name: str) -> Callable[..., Tensor]:
             """Any other of them."""
 
+    def __new__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Self:
+        """A tensor of the default dtype; `tensor` and `empty` say better what is meant.
+
+        Args:
+            args: a shape, as numbers or as one `Size`, whose values may be any; or data: a sequence
+                of numbers, an array, or a tensor, whose memory is shared.
+            device: where it is made; the default device if None.
+            kwargs: one of these by its name: `size`, `data` or `other`.
+
+        Raises:
+            TypeError: if the arguments fit no form.
+            RuntimeError: for a negative size.
+        """
+        place = place_of("new", device)
+        made = by_size_or_data("new", default_dtype(), place, args, any_dtype=True, **kwargs)
+        return made if cls is Tensor else made.as_subclass(cls)
+
+    def as_subclass(self, cls: Any) -> Any:
+        """The tensor as one of a subclass, with its memory and history; results are plain tensors.
+
+        Raises:
+            TypeError: for what is no such class.
+        """
+        if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+            raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
+        seen = shaping.view(self, self._metadata.shape)
+        made: Any = object.__new__(cls)
+        for name in Variable.__slots__:
+            if name != "__weakref__":
+                setattr(made, name, getattr(seen, name))
+        return made
+
+    @staticmethod
+    def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Any:
+        """A leaf of a subclass that shares a tensor's memory."""
+        made: Any = data.detach().as_subclass(cls)
+        return made.requires_grad_(require_grad)
+
     # -- facts ------------------------------------------------------------------------------------
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Size:
         """The length of each axis."""
-        return self._metadata.shape
+        return self._metadata.user_shape
 
     @property
     def dtype(self) -> Any:
-        """The NumPy dtype of the elements."""
-        return self._metadata.dtype
+        """What the elements are."""
+        return self._metadata.user_dtype
 
     @property
     def device(self) -> Any:
@@ -161,7 +210,7 @@ class Tensor(Variable):
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        shape = self._metadata.shape
+        shape = self._metadata.user_shape
         return shape if dim is None else shape[one_dim("size", dim, len(shape))]
 
     def stride(self, dim: int | None = None) -> Any:
@@ -175,7 +224,7 @@ class Tensor(Variable):
         view = view_of(self)
         if view is None:
             return 0
-        return (self.data_ptr() - _address(view.base._array)) // self.element_size()
+        return (self.data_ptr() - address(view.base._array)) // self.element_size()
 
     def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
         """Whether the elements lie in memory one after the other, the last axis first.
@@ -224,9 +273,44 @@ class Tensor(Variable):
         """Whether the elements are on a CUDA device."""
         return bool(self._metadata.device.type == "cuda")
 
+    #: There are no such tensors.
+    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
+    is_sparse_csr = is_vulkan = is_xla = is_xpu = False
+
+    def is_shared(self) -> bool:
+        """False: no tensor is in memory that processes share."""
+        return False
+
+    def to_sparse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: of sparse tensors there are gradients made of rows alone.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "to_sparse: COO and CSR tensors are left out. Keep the tensor dense, or use "
+            "nn.functional.embedding(sparse=True), whose gradients are made of rows."
+        )
+
+    def untyped_storage(self) -> Storage:
+        """The memory that the tensor looks into, as bytes."""
+        return storage_of(self, None)
+
+    def storage(self) -> Storage:
+        """The memory that the tensor looks into, as elements of its dtype."""
+        return storage_of(self, self.dtype)
+
+    def is_set_to(self, tensor: Tensor) -> bool:
+        """Whether another tensor has the same memory, shape and strides."""
+        return bool(
+            self.data_ptr() == tensor.data_ptr()
+            and self.shape == tensor.shape
+            and self.stride() == tensor.stride()
+        )
+
     def data_ptr(self) -> int:
         """The address of the first element."""
-        return _address(self._array)
+        return address(self._array)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a real floating one."""
@@ -385,16 +469,19 @@ class Tensor(Variable):
         """
         if not self.is_leaf:
             raise AutogradError("grad_dtype can only be accessed on leaf tensors.")
-        return grad_dtype(self)
+        dtype = grad_dtype(self)
+        return None if dtype is None else DType(dtype)
 
     @grad_dtype.setter
     def grad_dtype(self, dtype: Any) -> None:
         if not self.is_leaf:
             raise AutogradError("grad_dtype can only be set on leaf tensors.")
-        if dtype is not None and not isinstance(dtype, np.dtype):
-            raise AutogradError(
-                f"grad_dtype must be a dtype or None, but got {type(dtype).__name__}"
-            )
+        if dtype is not None:
+            if not isinstance(dtype, (DType, np.dtype)):
+                raise AutogradError(
+                    f"grad_dtype must be a dtype or None, but got {type(dtype).__name__}"
+                )
+            dtype = as_dtype("grad_dtype", dtype)
         meta = autograd_meta(self)
         if dtype is not None and meta.grad is not None and meta.grad._metadata.dtype != dtype:
             raise AutogradError(
@@ -504,6 +591,57 @@ class Tensor(Variable):
     @data.deleter
     def data(self) -> None:
         raise AutogradError("Deleting tensor data is not allowed. Delete tensor instead!")
+
+    def set_(
+        self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+    ) -> Tensor:
+        """Look into other memory from here on, with the shape that is there or asked for.
+
+        Args:
+            source: a tensor of the same dtype, or a storage on the host; no memory if None.
+            storage_offset: how many elements of a storage come before the first one.
+            size: the shape; the whole storage in a row if None.
+            stride: the strides; those of elements in a row if None.
+
+        Raises:
+            RuntimeError: for another dtype or device, a tensor that leads into a graph or is a
+                view, or a storage that is too small.
+            TypeError: for another source.
+        """
+        metadata = self._metadata
+        if requires_grad(self) and current().grad:
+            raise AutogradError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+                if self.is_leaf
+                else "set_ of a computed tensor would lose its history. Use the source instead."
+            )
+        if view_of(self) is not None:
+            raise AutogradError("set_ of a view is not supported. Make a clone first.")
+        if source is None:
+            source = self.new()
+        if isinstance(source, Variable) and size is not None:
+            source = storage_of(source, source._metadata.user_dtype)
+        if isinstance(source, Storage) and source.device is CPU is metadata.device:
+            array = part_of(source, metadata.dtype, storage_offset, size, stride)
+            found = metadata_of(array, CPU)
+        elif isinstance(source, Variable) and source._metadata.device is metadata.device:
+            array, found = source._array, source._metadata
+        elif isinstance(source, (Variable, Storage)):
+            raise AutogradError(
+                f"set_: expected memory on {metadata.device}, got {source.device}. Move it first."  # type: ignore[union-attr]
+            )
+        else:
+            raise TypeError(
+                f"set_() received an invalid combination of arguments: a Tensor or a storage is "
+                f"needed, not {type(source).__name__}"
+            )
+        if found.dtype != metadata.dtype:
+            raise AutogradError(
+                f"Could not set tensor of type {found.dtype} to a tensor of type {metadata.dtype}"
+            )
+        self._array, self._metadata = array, found
+        bump_version(self)
+        return self
 
     @property
     def retains_grad(self) -> bool:
@@ -908,13 +1046,6 @@ class Tensor(Variable):
         return shaping.transpose(self, -2, -1)
 
 
-def _address(array: Any) -> int:
-    """Where the first element lies."""
-    if isinstance(array, np.ndarray):
-        return int(array.__array_interface__["data"][0])
-    return int(array.data.ptr)
-
-
 def _attach_functions() -> None:
     """Make the functions that are methods methods, and their forms in place."""
     for chapter in CHAPTERS:
@@ -929,5 +1060,6 @@ def _attach_functions() -> None:
 
 ForkingPickler.register(Tensor, copies.sent)
 for _doors in (comparison_doors, doors, elementwise_doors, single_door):
-    _doors.bind_face(Tensor)
+    # Not the class itself, which would look at arguments that there are not.
+    _doors.bind_face(partial(object.__new__, Tensor))
 _attach_functions()

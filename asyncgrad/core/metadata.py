@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from asyncgrad.core.size import Size
+
 
 class Metadata:
     """Immutable and shared: arrays of one shape, dtype and device have the same record."""
@@ -19,6 +21,8 @@ class Metadata:
         "shape",
         "size",
         "special",
+        "user_dtype",
+        "user_shape",
     )
 
     def __init__(
@@ -28,6 +32,7 @@ class Metadata:
         device: Any,
         F: Any,
         *,
+        user_dtype: Any = None,
         size: int,
         cost: int,
         is_complex: bool,
@@ -36,6 +41,9 @@ class Metadata:
         """Keep the facts; `ops.namespace.metadata_of` is where records come from."""
         self.shape = shape
         self.dtype = dtype
+        #: The same two as users see them, made once for all tensors of the record.
+        self.user_shape = Size(shape)
+        self.user_dtype = user_dtype
         self.device = device
         #: The raw namespace of the device for this kind of dtype, and the same as a dictionary.
         self.F = F

@@ -87,12 +87,12 @@ class Variable:
 
 #: Creating an accumulator: two threads never make two.
 _accumulators = lasting_lock()
-#: Makes the tensor that users see from an array and its metadata; bound by `tensor`.
-_face: list[type[Variable]] = [Variable]
+#: Makes a tensor of the class that users see, empty as yet; bound by `tensor`.
+_face: list[Callable[[], Variable]] = [Variable]
 
 
-def bind_face(face: type[Variable]) -> None:
-    """Say which class users see."""
+def bind_face(face: Callable[[], Variable]) -> None:
+    """Say what makes a tensor of the class that users see."""
     _face[0] = face
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from asyncgrad.core.modes import refuse_in_transform
@@ -112,4 +113,4 @@ class BatchedTensor(Tensor):
         return f"BatchedTensor(lvl={self._level.depth}, bdim=0, value={self._value!r})"
 
 
-batching.bind_face(BatchedTensor)
+batching.bind_face(partial(object.__new__, BatchedTensor))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +123,8 @@ from asyncgrad.ops.in_place import assign, change
 from asyncgrad.ops.namespace import RECORDED as R
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.tensor import Tensor
 
 __all__ = [
@@ -140,6 +144,7 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "celu_",
     "channel_shuffle",
     "conv1d",
     "conv2d",
@@ -173,6 +178,7 @@ __all__ = [
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "hardtanh_",
     "hinge_embedding_loss",
     "huber_loss",
     "instance_norm",
@@ -220,6 +226,7 @@ __all__ = [
     "rrelu_",
     "scaled_dot_product_attention",
     "selu",
+    "selu_",
     "sigmoid",
     "silu",
     "smooth_l1_loss",
@@ -232,6 +239,7 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "threshold_",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
     "unfold",
@@ -248,11 +256,6 @@ def relu(input: Any, inplace: bool = False) -> Tensor:
     return change(input, "relu_", elementwise.relu)
 
 
-def relu_(input: Any) -> Tensor:
-    """`relu`, in place."""
-    return relu(input, inplace=True)
-
-
 def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
     if not inplace:
@@ -260,21 +263,11 @@ def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) 
     return assign(input, activation.leaky_relu(_kept(input), negative_slope), "leaky_relu_")
 
 
-def leaky_relu_(input: Any, negative_slope: float = 0.01) -> Tensor:
-    """`leaky_relu`, in place."""
-    return leaky_relu(input, negative_slope, inplace=True)
-
-
 def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
     if not inplace:
         return activation.elu(input, alpha)
     return assign(input, activation.elu(_kept(input), alpha), "elu_")
-
-
-def elu_(input: Any, alpha: float = 1.0) -> Tensor:
-    """`elu`, in place."""
-    return elu(input, alpha, inplace=True)
 
 
 def silu(input: Any, inplace: bool = False) -> Tensor:
@@ -321,11 +314,29 @@ def rrelu(
     return assign(input, dropping.rrelu(_kept(input), lower, upper, training), "rrelu_")
 
 
-def rrelu_(
-    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
-) -> Tensor:
-    """`rrelu`, in place."""
-    return rrelu(input, lower, upper, training, inplace=True)
+def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The form of a function that overwrites its input."""
+    signature = inspect.signature(function)
+    known = [p for name, p in signature.parameters.items() if name != "inplace"]
+
+    @functools.wraps(function)
+    def changing(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs, inplace=True)
+
+    changing.__name__ = changing.__qualname__ = f"{function.__name__}_"
+    changing.__doc__ = f"`{function.__name__}`, in place."
+    changing.__signature__ = signature.replace(parameters=known)  # type: ignore[attr-defined]
+    return changing
+
+
+celu_ = _in_place(celu)
+elu_ = _in_place(elu)
+hardtanh_ = _in_place(hardtanh)
+leaky_relu_ = _in_place(leaky_relu)
+relu_ = _in_place(relu)
+rrelu_ = _in_place(rrelu)
+selu_ = _in_place(selu)
+threshold_ = _in_place(threshold)
 
 
 def _kept(input: Any) -> Any:

@@ -15,6 +15,7 @@ from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
 from asyncgrad.ops.bfloat16 import needs_bfloat16
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.functions.creation import empty_like
 from asyncgrad.ops.functions.transfer import cuda_device
 from asyncgrad.ops.promotion import category
@@ -384,7 +385,7 @@ def _target(
             device, dtype = argument._metadata.device, argument._metadata.dtype
         elif argument is None or isinstance(argument, bool):
             continue
-        elif isinstance(argument, (np.dtype, type)):
+        elif isinstance(argument, (DType, np.dtype, type)):
             dtype = argument
         else:
             device = argument

@@ -50,7 +50,7 @@ class Parameter(Tensor):
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
                 "allowed. Make a clone to get a normal tensor."
             )
-        self = super().__new__(cls)
+        self: Parameter = object.__new__(cls)
         self._array = data._array
         self._metadata = data._metadata
         self._edge = None

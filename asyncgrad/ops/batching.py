@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
     from asyncgrad.ops.entry import Entry
 
-#: The class of batched tensors; bound by `func.batched`.
+#: Makes a batched tensor, empty as yet; bound by `func.batched`.
 _face: list[Any] = []
 #: Records of examples by those of batches; the oldest go first.
 _examples: dict[Metadata, Metadata] = {}
@@ -63,7 +63,7 @@ class Level:
 
 
 def bind_face(face: Any) -> None:
-    """Say which class users see."""
+    """Say what makes a batched tensor."""
     _face[:] = [face]
 
 
@@ -94,6 +94,7 @@ def _example(batch: Metadata) -> Metadata:
             batch.dtype,
             batch.device,
             batch.F,
+            user_dtype=batch.user_dtype,
             size=size,
             cost=batch.cost,
             is_complex=batch.is_complex,

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 _FIRST = (0,)
 #: Pairs of shapes that a product remembers.
 _CACHE_LIMIT = 1024
-#: The class of results; bound by `bind_face`.
-_Tensor: type[Variable] = Variable
+#: Makes the tensor of a result, empty as yet; bound by `bind_face`.
+_Tensor: Callable[[], Any] = Variable
 
 
-def bind_face(face: type[Variable]) -> None:
-    """Say which class users see."""
+def bind_face(face: Callable[[], Any]) -> None:
+    """Say what makes a tensor of the class that users see."""
     global _Tensor
     _Tensor = face
     _variable.bind_face(face)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from asyncgrad.ops.entry import Entry
     from asyncgrad.ops.plan import Plan
 
-#: The class of results; bound by `bind_face`.
-_Tensor: type[Variable] = Variable
+#: Makes the tensor of a result, empty as yet; bound by `bind_face`.
+_Tensor: Callable[[], Any] = Variable
 
 #: What a door saves: nothing, one of the operands, a number, the first operand and a number, or
 #: what the plan says.
@@ -39,8 +39,8 @@ _KEPT = {
 }
 
 
-def bind_face(face: type[Variable]) -> None:
-    """Say which class users see."""
+def bind_face(face: Callable[[], Any]) -> None:
+    """Say what makes a tensor of the class that users see."""
     global _Tensor
     _Tensor = face
 

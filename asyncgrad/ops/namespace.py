@@ -19,6 +19,7 @@ from asyncgrad.core.metadata import Metadata
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
 from asyncgrad.ops.one_place import in_one_place, know
@@ -320,12 +321,14 @@ def metadata_of(array: Any, device: Device) -> Metadata:
         else:
             space = "small" if array.nbytes < device.large else "large"
         size = int(array.size)
+        # Copies of NumPy's dtypes are equal to them; tensors have the very same.
+        dtype = np.dtype(array.dtype.type)
         record = _records[key] = Metadata(
             array.shape,
-            # Copies of NumPy's dtypes are equal to them; tensors have the very same.
-            np.dtype(array.dtype.type),
+            dtype,
             device,
             _space(device, space),
+            user_dtype=DType(dtype),
             size=size,
             cost=1_350 + int(size * device.element_cost),
             is_complex=is_complex,

@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncgrad.devices import CPU, Device
 from asyncgrad.devices.discovery import find
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.namespace import is_known
 from asyncgrad.ops.table import add_device
 
@@ -31,6 +32,8 @@ def as_dtype(name: str, dtype: Any) -> Any:
     Raises:
         TypeError: if it is none.
     """
+    if dtype.__class__ is DType:
+        return dtype.dtype
     try:
         # A copy of one, or one that a pickle has held, is equal and not the same.
         found = np.dtype(dtype.type if isinstance(dtype, np.dtype) else dtype)

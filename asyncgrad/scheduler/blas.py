@@ -52,6 +52,25 @@ def give_back() -> None:
             _restore()
 
 
+def get_threads() -> int:
+    """How many threads the user lets the library have."""
+    libraries = _CONTROLLER.select(user_api="blas").lib_controllers
+    numbers = [number for _, number in _before] or [each.num_threads for each in libraries]
+    return max(numbers, default=1)
+
+
+def set_threads(number: int) -> None:
+    """Let the library have so many, at most as many as its limit while a core is left."""
+    global _threads
+    with _lock:
+        limited = bool(_before)
+        if limited:
+            _threads = min(number, max(1, CORES - 1))
+            _before[:] = [(library, number) for library, _ in _before]
+        for library in _CONTROLLER.select(user_api="blas").lib_controllers:
+            library.set_num_threads(_threads if limited else number)
+
+
 def single() -> bool:
     """Whether the library is limited to one thread for a product."""
     return _threads == 1

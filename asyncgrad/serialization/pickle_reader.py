@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import autograd_meta
 from asyncgrad.creation import from_numpy
 from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.promotion import category
 from asyncgrad.records import NamedTuple
@@ -305,8 +307,8 @@ def _tensor_of_bytes(
 ) -> Any:
     """A tensor over a part of a storage that has no dtype."""
     memory, device = _expect(storage, Storage)
-    whole = memory.size - memory.size % _expect(dtype, np.dtype).itemsize
-    typed = Storage(memory[:whole].view(dtype), device)
+    whole = memory.size - memory.size % _expect(dtype, DType).itemsize
+    typed = Storage(memory[:whole].view(dtype.dtype), device)
     return _tensor(typed, offset, shape, strides, requires_grad, hooks, metadata)
 
 
@@ -339,7 +341,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils._rebuild_parameter": _parameter,
-    "torch.Size": lambda sizes: tuple(map(_size, sizes)),
+    "torch.Size": lambda sizes: Size(map(_size, sizes)),
     "_codecs.encode": _bytes,
     # Pickles of protocol 2 name these as they were before Python 3.
     **{

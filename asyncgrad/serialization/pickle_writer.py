@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
+from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.transfer import on_host
 from asyncgrad.serialization.storages import name_of
 
@@ -49,7 +51,7 @@ class PickleWriter:
             out += b"\x88" if value else b"\x89"
         elif isinstance(value, Variable):
             self._write_tensor(value)
-        elif isinstance(value, np.dtype):
+        elif isinstance(value, (DType, np.dtype)):
             name_of(value)
             self._name("torch", value.name)
         elif isinstance(value, (int, np.integer)):
@@ -59,6 +61,10 @@ class PickleWriter:
         elif isinstance(value, str):
             text = value.encode("utf-8", "surrogatepass")
             out += b"X" + struct.pack("<I", len(text)) + text
+        elif isinstance(value, Size):
+            self._name("torch", "Size")
+            self._write_container(tuple(value))
+            out += b"\x85R"
         elif isinstance(value, (list, tuple, dict)):
             self._write_container(value)
         else:

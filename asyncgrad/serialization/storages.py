@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncgrad.ops.dtype import DType
+
 _DTYPES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",
@@ -71,6 +73,6 @@ def name_of(dtype: Any) -> str:
 def dtype_named(name: str) -> Any:
     """The dtype that PyTorch calls `torch.<name>`, None if we have none of that name."""
     if name == "bfloat16":
-        return dtype_of(_BFLOAT16)
+        return DType(dtype_of(_BFLOAT16))
     known = {np.dtype(dtype).name: dtype for dtype in (*_DTYPES.values(), *_OTHERS)}
-    return np.dtype(known[name]) if name in known else None
+    return DType(known[name]) if name in known else None

@@ -1,7 +1,12 @@
-"""For tests of programs that use asyncgrad: a simulated accelerator, memory that is NaN."""
+"""For tests of programs that use asyncgrad: comparisons, tensors, a simulated accelerator, poison."""
 
 from asyncgrad.devices.simulated import Machine, Operation, SimArray, simulate
 from asyncgrad.errors import RaceError
+from asyncgrad.testing.comparison import assert_close
 from asyncgrad.testing.poison import poisoned_memory
+from asyncgrad.testing.tensors import make_tensor
 
-__all__ = ["Machine", "Operation", "RaceError", "SimArray", "poisoned_memory", "simulate"]
+__all__ = [
+    "Machine", "Operation", "RaceError", "SimArray", "assert_close", "make_tensor",
+    "poisoned_memory", "simulate",
+]  # fmt: skip

@@ -130,7 +130,7 @@ def _plain(value):
             if kind.__module__ in {"builtins", "warnings"} or kind.__name__ == "GradcheckError"
         )
     if isinstance(value, (torch.Tensor, ag.Tensor)):
-        dtype = str(value.dtype).removeprefix("torch.")
+        dtype = str(value.dtype).rpartition(".")[2]
         data = value.detach()
         if isinstance(value, torch.Tensor):
             data = data.resolve_conj().resolve_neg()

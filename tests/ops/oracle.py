@@ -72,7 +72,7 @@ def resolve(name: str) -> Callable[..., Any]:
 
 def dtype_name(dtype: Any) -> str:
     """A dtype of either library as a word."""
-    return str(dtype).removeprefix("torch.")
+    return str(dtype).rpartition(".")[2]
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any]:

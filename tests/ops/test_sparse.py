@@ -299,7 +299,7 @@ def test_operations_on_sparse_gradients_are_pytorchs(name):
         return
     found = CALLS[name](ag, ours)
     assert found.is_sparse == expected.is_sparse
-    assert found.dtype == str(expected.dtype).removeprefix("torch.")
+    assert found.dtype == str(expected.dtype).rpartition(".")[2]
     np.testing.assert_array_equal(dense(found), expected.to_dense().numpy())
 
 

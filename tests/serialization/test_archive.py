@@ -87,7 +87,8 @@ def test_everything_comes_back():
         "numbers": [0, 1, -1, 255, 2**31, -(2**40), 2**200, 2.5, float("inf"), True, False, None],
         "nested": (1, ("é", [], {}, ()), "\udc80"),
         3: OrderedDict(a=ag.zeros(()), b=ag.zeros(0, 3)),
-        "dtype": np.dtype("float32"),
+        "dtype": ag.float32,
+        "size": ag.Size([2, 3]),
         **{f"of {name}": ag.from_numpy(np.arange(4).astype(name)) for name in DTYPES},
     }
     assert_same(load(written(value)), value)

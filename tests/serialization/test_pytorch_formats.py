@@ -63,7 +63,7 @@ def same(mine, other):
     """Raise unless what was loaded is what was saved."""
     if isinstance(other, torch.Tensor):
         assert isinstance(mine, ag.nn.Parameter) == isinstance(other, torch.nn.Parameter)
-        assert str(mine.dtype) == str(other.dtype).removeprefix("torch.")
+        assert mine.dtype.name == str(other.dtype).rpartition(".")[2]
         assert mine.requires_grad == other.requires_grad
         assert mine.stride() == other.stride()
         exact = (torch.float64, "float64") if other.dtype == torch.bfloat16 else None
@@ -71,7 +71,7 @@ def same(mine, other):
             mine, other = mine.to(exact[1]), other.to(exact[0])
         np.testing.assert_array_equal(mine.detach().numpy(), other.detach().numpy())
     elif isinstance(other, torch.dtype):
-        assert str(mine) == str(other).removeprefix("torch.")
+        assert mine.name == str(other).rpartition(".")[2]
     elif isinstance(other, dict):
         assert list(mine) == list(other)
         assert isinstance(mine, collections.OrderedDict) == isinstance(

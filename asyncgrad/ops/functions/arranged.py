@@ -28,7 +28,7 @@ from asyncgrad.ops.functions.shape import (
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
 from asyncgrad.ops.promotion import as_tensor_operand
-from asyncgrad.ops.renamed import no_view
+from asyncgrad.ops.renamed import no_view, one_node
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.transfer import on_host
 
@@ -57,9 +57,11 @@ __all__ = [
     "repeat_interleave",
     "rot90",
     "row_stack",
+    "split_with_sizes",
     "swapaxes",
     "swapdims",
     "tensor_split",
+    "trace",
     "unsafe_chunk",
     "unsafe_split",
     "unsafe_split_with_sizes",
@@ -141,15 +143,19 @@ def adjoint(input: Any) -> Tensor:
     return R.conj(turned) if x._metadata.is_complex else turned
 
 
+@one_node("TraceBackward0")
 def trace(input: Any) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
         RuntimeError: for what is no matrix.
+        NotImplementedError: for booleans.
     """
     x = as_tensor_operand(input, "trace", 1)
     if len(x._metadata.shape) != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
+    if x._metadata.dtype.kind == "b":
+        raise NotImplementedError("\"trace\" not implemented for 'Bool'. Convert it with .long().")
     return diagonal(x).sum()
 
 

@@ -42,6 +42,8 @@ METHODS = (
     "type_as",
 )
 IN_PLACE = ()
+#: Its name is that of a function here.
+_Type = type
 #: PyTorch's names of the types of tensors, by dtype.
 _TYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
@@ -138,7 +140,7 @@ def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
 
     Args:
         input: the tensor.
-        dtype: a dtype or such a name.
+        dtype: a dtype, such a name or such a type.
         non_blocking: for PyTorch's programs.
 
     Raises:
@@ -146,14 +148,30 @@ def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
     """
     x = as_tensor_operand(input, "type", 1)
     if dtype is None:
-        return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
+        return name_of_type(x)
+    return to(x, type_named(dtype))
+
+
+def name_of_type(x: Any) -> str:
+    """The name of a tensor's type."""
+    return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
+
+
+def type_named(dtype: Any) -> Any:
+    """The dtype that a type of tensors stands for; what is no such type is returned as it is.
+
+    Raises:
+        ValueError: for a text that is no name of one.
+    """
+    if isinstance(dtype, _Type) and issubclass(dtype, Variable):
+        return dtype.dtype  # type: ignore[attr-defined]
     if isinstance(dtype, str):
         word = dtype.rpartition(".")[2]
         dtypes = [name for name, kind in _TYPES.items() if word == f"{kind}Tensor"]
         if not dtypes:
             raise ValueError(f"invalid type: {dtype!r}. Give a dtype, or 'asyncgrad.FloatTensor'.")
-        (dtype,) = dtypes
-    return to(x, dtype)
+        return dtypes[0]
+    return dtype
 
 
 def type_as(input: Any, other: Any) -> Tensor:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable
 from asyncgrad.core.variable import requires_grad as requires_grad_of
 from asyncgrad.devices import CPU
 from asyncgrad.devices.discovery import find
 from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions.conversion import to
-from asyncgrad.ops.functions.shape import clone
-from asyncgrad.ops.leaves import fitting, from_host, leaf, place_of
+from asyncgrad.ops.functions.shape import clone, view
+from asyncgrad.ops.leaves import fitting, from_host, leaf, new_shape, place_of
 from asyncgrad.ops.places import as_device, as_dtype, is_dtype
 from asyncgrad.ops.promotion import (
     as_number,
@@ -24,6 +26,7 @@ from asyncgrad.ops.promotion import (
     number_dtype,
     promote_dtypes,
 )
+from asyncgrad.ops.renamed import renamed
 from asyncgrad.ops.transfer import made_pinned, on_host
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
 #: Those that are methods of tensors, and those that have a form in place (`add_`).
-METHODS = ("new_tensor",)
+METHODS = ("new", "new_tensor")
 IN_PLACE = ()
 
 _NUMBERS = frozenset({bool, int, float, complex})
@@ -335,3 +338,69 @@ def new_tensor(
     x = as_tensor_operand(input, "new_tensor", 1)
     dtype = x._metadata.dtype if dtype is None else dtype
     return _made("new_tensor", data, dtype, place_of("new_tensor", device, x), requires_grad)
+
+
+def new(input: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+    """A tensor like this one in dtype and device; the arguments are those of `Tensor`.
+
+    Raises:
+        TypeError: if they fit no form.
+        RuntimeError: for a negative size.
+    """
+    metadata = as_tensor_operand(input, "new", 1)._metadata
+    place = metadata.device if device is None else as_device("new", device)
+    return by_size_or_data("new", metadata.dtype, place, args, **kwargs)
+
+
+def by_size_or_data(
+    name: str,
+    dtype: Any,
+    place: Any,
+    args: tuple[Any, ...],
+    *,
+    size: Any = None,
+    data: Any = None,
+    other: Any = None,
+    any_dtype: bool = False,
+) -> Any:
+    """What the constructors that came before `tensor` and `empty` make of their arguments.
+
+    Args:
+        name: the constructor, for errors.
+        dtype: what data become.
+        place: the device.
+        args: a shape, as numbers or as one `Size`, or else data: a sequence, an array, a tensor.
+        size: the shape, by name.
+        data: the data, by name.
+        other: a tensor, by name.
+        any_dtype: a tensor may have another dtype.
+    """
+    named = [value for value in (size, data, other) if value is not None]
+    if len(args) + len(named) > 1 and (named or not all(map(_is_length, args))):
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments. Give the length of each axis, "
+            f"or one sequence of numbers."
+        )
+    given = args[0] if args else named[0] if named else Size([0])
+    if len(args) > 1 or size is not None or isinstance(given, Size) or _is_length(given):
+        shape = new_shape(name, args if len(args) > 1 else (given,))
+        return leaf(name, place.xp.empty(shape, dtype=dtype), place)
+    if isinstance(given, Variable):
+        if not any_dtype and given._metadata.dtype != dtype:
+            raise TypeError(
+                f"{name}(): expected a tensor of {dtype}, got {given._metadata.dtype}. Convert it "
+                f"with .to()."
+            )
+        return renamed(view(given, given._metadata.shape), "AliasBackward0")
+    if isinstance(given, (str, bytes)):
+        raise TypeError(
+            f"{name}(): invalid data type '{type(given).__name__}'. Numbers are needed."
+        )
+    if not isinstance(given, Sequence) and not hasattr(given, "__array__"):
+        raise TypeError(f"{name}(): data must be a sequence (got {type(given).__name__})")
+    return as_tensor(given, dtype, place)
+
+
+def _is_length(value: Any) -> bool:
+    """Whether an argument is the length of an axis, and no data."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -8,6 +8,8 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.functions.conversion import name_of_type
 from asyncgrad.ops.places import as_dtype
 from asyncgrad.ops.promotion import (
     as_number,
@@ -17,18 +19,23 @@ from asyncgrad.ops.promotion import (
     promote_dtypes,
     result_dtype,
 )
+from asyncgrad.ops.storage import Storage
 
 __all__ = [
     "can_cast",
     "finfo",
+    "get_default_dtype",
     "iinfo",
     "is_complex",
     "is_floating_point",
     "is_nonzero",
+    "is_signed",
+    "is_storage",
     "is_tensor",
     "numel",
     "promote_types",
     "result_type",
+    "typename",
 ]
 METHODS = ("is_nonzero",)
 IN_PLACE = ()
@@ -106,12 +113,17 @@ def can_cast(from_: Any, to: Any) -> bool:
     return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
 
 
-def promote_types(type1: Any, type2: Any) -> Any:
+def get_default_dtype() -> DType:
+    """The dtype that Python floats become; `set_default_dtype` sets it."""
+    return DType(default_dtype())
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
     """The smallest dtype that both dtypes can be turned into."""
-    return promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2))
+    return DType(promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2)))
 
 
-def result_type(tensor1: Any, tensor2: Any) -> Any:
+def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The dtype of an operation on two operands: tensors or numbers.
 
     Raises:
@@ -123,12 +135,31 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
                 f"result_type() received an invalid combination of arguments: "
                 f"{type(operand).__name__} is neither a Tensor nor a number"
             )
-    return result_dtype(tensor1, tensor2)
+    return DType(result_dtype(tensor1, tensor2))
 
 
 def is_tensor(obj: Any) -> bool:
     """Whether an object is a tensor."""
     return isinstance(obj, Variable)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is the memory of tensors."""
+    return isinstance(obj, Storage)
+
+
+def is_signed(input: Any) -> bool:
+    """Whether a tensor's dtype has negative numbers."""
+    return as_tensor_operand(input, "is_signed", 1)._metadata.user_dtype.is_signed
+
+
+def typename(obj: Any) -> str:
+    """The name of an object's type; of a tensor such as "asyncgrad.FloatTensor"."""
+    if isinstance(obj, Variable):
+        return name_of_type(obj)
+    kind = obj if isinstance(obj, type) else type(obj)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
 
 
 def is_floating_point(input: Any) -> bool:

@@ -29,7 +29,7 @@ def test_every_node_is_there_with_its_thread_and_bytes(tmp_path: Path) -> None:
     path = tmp_path / "pass.json"
     x = ag.ones(4, requires_grad=True)
     loss = chain(x, 3)
-    with ag.trace(path) as recorder:
+    with ag.trace_passes(path) as recorder:
         loss.backward()
     events = json.loads(path.read_text())["traceEvents"]
     nodes = of_kind(events, "X")
@@ -49,7 +49,7 @@ async def test_waits_are_there_and_end_before_the_next_node(tmp_path: Path) -> N
     x = ag.ones(4, requires_grad=True)
     loss = chain(x, 2_000)
     waits_before = ag.engine().statistics().queue_waits
-    with ag.trace(tmp_path / "pass.json") as recorder:
+    with ag.trace_passes(tmp_path / "pass.json") as recorder:
         await loss.backward()
     begun, ended = of_kind(recorder.events, "b"), of_kind(recorder.events, "e")
     assert len(begun) == len(ended) == ag.engine().statistics().queue_waits - waits_before
@@ -77,7 +77,7 @@ async def test_nodes_that_wait_have_rows_of_their_own(tmp_path: Path) -> None:
             return gradient
 
     x = ag.ones(4, requires_grad=True)
-    with ag.trace(tmp_path / "pass.json") as recorder:
+    with ag.trace_passes(tmp_path / "pass.json") as recorder:
         future = (Waits.apply(x) + Waits.apply(x)).sum().backward()
         while len(entered) < 2:  # noqa: ASYNC110  turns are what is waited for
             await asyncio.sleep(0)
@@ -99,7 +99,7 @@ async def test_what_runs_elsewhere_is_not(tmp_path: Path) -> None:
     """A trace follows the context that it was begun in."""
     x = ag.ones(4, requires_grad=True)
     loss = chain(x, 2_000)
-    with ag.trace(tmp_path / "pass.json") as recorder:
+    with ag.trace_passes(tmp_path / "pass.json") as recorder:
         pass
     await loss.backward()
     assert recorder.events == []
@@ -109,7 +109,7 @@ async def test_what_runs_elsewhere_is_not(tmp_path: Path) -> None:
 async def test_each_pass_has_a_number_of_its_own(tmp_path: Path) -> None:
     """Where one was in memory the next one is."""
     x = ag.ones(4, requires_grad=True)
-    with ag.trace(tmp_path / "pass.json") as recorder:
+    with ag.trace_passes(tmp_path / "pass.json") as recorder:
         for _ in range(3):
             await chain(x, 2_000).backward()
     nodes = of_kind(recorder.events, "X")
@@ -117,3 +117,22 @@ async def test_each_pass_has_a_number_of_its_own(tmp_path: Path) -> None:
     waits = [wait["id"] for wait in of_kind(recorder.events, "b")]
     assert set(waits) == {1, 2, 3}
     assert waits == sorted(waits)
+
+
+def test_its_older_name_is_the_trace_of_what_it_is_given(tmp_path: Path) -> None:
+    """A path begins a trace of passes; a matrix has one, as in PyTorch."""
+    for name in (str, type(tmp_path)):
+        path = tmp_path / f"{name.__name__}.json"
+        with ag.trace(name(path)):
+            ag.ones(1, requires_grad=True).sum().backward()
+        assert json.loads(path.read_text())["traceEvents"]
+    matrix = ag.eye(3, requires_grad=True)
+    total = ag.trace(matrix)
+    total.backward()
+    assert total.grad_fn.name() == "TraceBackward0"
+    assert total.item() == 3
+    assert ag.equal(matrix.grad, ag.eye(3))
+    with pytest.raises(TypeError):
+        ag.trace(3.0)
+    with pytest.raises(NotImplementedError):
+        ag.trace(ag.ones(2, 2, dtype=ag.bool))

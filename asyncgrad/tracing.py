@@ -16,6 +16,7 @@ from asyncgrad.devices.pool import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from os import PathLike
 
 
 class Recorder:
@@ -88,7 +89,7 @@ class Recorder:
         self.events.append(about | {"ph": "b", "ts": now - nanoseconds / 1e3})
         self.events.append(about | {"ph": "e", "ts": now})
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write what was noted in the Trace Event format."""
         threads = [
             {
@@ -112,7 +113,7 @@ def _bytes_of(metadata: Any) -> int:
 
 
 @contextmanager
-def trace(path: str | Path) -> Iterator[Recorder]:
+def trace_passes(path: str | PathLike[str]) -> Iterator[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
 
     On a running loop, leave the context where a short stop does no harm: writing the file is one.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad import accelerator, random
 from asyncgrad import devices as _devices
+from asyncgrad.cuda import amp
 from asyncgrad.devices.discovery import available, find
 from asyncgrad.errors import OutOfMemoryError
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from asyncgrad.devices import Device
 
 __all__ = [
-    "Event", "OutOfMemoryError", "Stream", "current_device", "current_stream", "default_stream",
-    "device", "device_count", "empty_cache", "init", "is_available", "is_initialized",
-    "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
-    "memory_allocated", "memory_reserved", "memory_stats", "reset_peak_memory_stats", "set_device",
-    "set_stream", "stream", "synchronize",
+    "Event", "OutOfMemoryError", "Stream", "amp", "current_device", "current_stream",
+    "default_stream", "device", "device_count", "empty_cache", "init", "is_available",
+    "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated",
+    "max_memory_reserved", "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats",
+    "reset_peak_memory_stats", "set_device", "set_stream", "stream", "synchronize",
 ]  # fmt: skip
 
 

@@ -1,0 +1,365 @@
+"""Mixed precision: the scaling of losses, and `autocast` where it has nothing to cast.
+
+Gradients of float16 models underflow less if their loss has been scaled up. What PyTorch's
+`autocast` does, to choose a dtype for each operation, is not done here: NumPy computes halves more
+slowly than single precision. A model as a whole is converted with `.to(asyncgrad.bfloat16)`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.variable import Variable
+from asyncgrad.devices.discovery import available
+from asyncgrad.ops.bfloat16 import needs_bfloat16
+from asyncgrad.ops.dtype import DType
+from asyncgrad.scheduler import check_awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.optim.optimizer import Optimizer
+
+__all__ = [
+    "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype",
+    "is_autocast_available", "is_autocast_enabled",
+]  # fmt: skip
+
+
+def _is_there(device_type: str) -> bool:
+    return any(device.type == device_type for device in available())
+
+
+class autocast:
+    """A context and decorator that casts nothing, for programs that may be told to do without.
+
+    Args:
+        device_type: the kind of device, "cuda" or "cpu".
+        dtype: what PyTorch would cast to.
+        enabled: has to be False, but for a kind of device that there is not: that is a warning, as
+            in PyTorch.
+        cache_enabled: accepted for PyTorch's sake, without effect.
+
+    Raises:
+        RuntimeError: if it is enabled.
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        """Make sure that nothing is to be done."""
+        if not isinstance(device_type, str):
+            raise ValueError(
+                f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"
+            )
+        if enabled and device_type != "cpu" and not _is_there(device_type):
+            warnings.warn(
+                f"User provided device_type of '{device_type}', but it is not available. Disabling",
+                UserWarning,
+                stacklevel=2,
+            )
+        elif enabled:
+            raise RuntimeError(
+                f"autocast: asyncgrad does not choose dtypes for operations on {device_type!r}. "
+                f"Pass enabled=False, or convert the model and its input with .to()."
+            )
+
+    def __enter__(self) -> Self:
+        """Nothing changes."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing has changed."""
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function as it is."""
+        return function
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """False: `autocast` casts nothing."""
+    return False
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """False: `autocast` casts nothing."""
+    return False
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """What PyTorch would cast to: float16 on GPUs, bfloat16 elsewhere."""
+    return DType("float16" if device_type == "cuda" else needs_bfloat16("get_autocast_dtype()"))
+
+
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: Any = None
+) -> Any:
+    """Decorate the `forward` of a Function; it stays as it is, for nothing is cast."""
+    return (lambda function: function) if fwd is None else fwd
+
+
+def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Any:
+    """Decorate the `backward` of a Function; it stays as it is, for nothing is cast."""
+    return (lambda function: function) if bwd is None else bwd
+
+
+class _Stage(Enum):
+    """What has been done with an optimizer since the last update."""
+
+    READY = "ready"
+    UNSCALED = "unscaled"
+    STEPPED = "stepped"
+
+
+class GradScaler:
+    """Scales losses up and gradients down again, and leaves out steps with infinite gradients.
+
+    The scale is halved when there was one, and doubled when there was none for long. Reading
+    whether there was one waits for the device.
+
+    Args:
+        device: the kind of device whose gradients are scaled; on one that there is not the scaler
+            is disabled, with a warning.
+        init_scale: the first scale.
+        growth_factor: by what it grows, more than 1.
+        backoff_factor: by what it is multiplied when a gradient was infinite, less than 1.
+        growth_interval: after how many steps in a row without one it grows.
+        enabled: False makes the scaler do nothing but take steps.
+
+    Raises:
+        AssertionError: if a factor is out of range.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> x = ag.ones(2, requires_grad=True)
+        >>> optimizer = ag.optim.SGD([x], lr=1.0)
+        >>> scaler = ag.amp.GradScaler("cpu")
+        >>> _ = scaler.scale((x * x).sum()).backward()
+        >>> scaler.step(optimizer)
+        >>> scaler.update()
+        >>> x
+        tensor([-1., -1.], requires_grad=True)
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        """Start with the first scale."""
+        self._enabled = enabled
+        if enabled and device != "cpu" and not _is_there(device):
+            warnings.warn(
+                f"GradScaler is enabled, but {device} is not available. Disabling.", stacklevel=2
+            )
+            self._enabled = False
+        if not growth_factor > 1:
+            raise AssertionError("The growth factor must be > 1.0.")
+        if not backoff_factor < 1:
+            raise AssertionError("The backoff factor must be < 1.0.")
+        self._scale = float(init_scale)
+        #: A loss has been scaled.
+        self._used = False
+        self._growth_factor = growth_factor
+        self._backoff_factor = backoff_factor
+        self._growth_interval = growth_interval
+        #: How many steps in a row have had finite gradients.
+        self._growth_tracker = 0
+        #: For each optimizer what has been done, and whether a gradient was infinite.
+        self._seen: WeakKeyDictionary[Optimizer, tuple[_Stage, bool | None]] = WeakKeyDictionary()
+
+    def scale(self, outputs: Any) -> Any:
+        """A loss times the scale, or each of several.
+
+        Raises:
+            ValueError: for what is neither a tensor nor an iterable of them.
+        """
+        if not self._enabled:
+            return outputs
+        self._used = True
+        if isinstance(outputs, Variable):
+            return outputs * self._scale  # type: ignore[operator]
+        if not isinstance(outputs, Iterable):
+            raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+        scaled = map(self.scale, outputs)
+        return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else scaled
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divide the gradients of an optimizer's parameters by the scale, in order to clip them.
+
+        Raises:
+            RuntimeError: if that has been done since the last update.
+            AssertionError: if no loss was scaled.
+            ValueError: for gradients of float16.
+        """
+        if not self._enabled:
+            return
+        self._check_used("unscale_")
+        stage, _ = self._seen.get(optimizer, (_Stage.READY, None))
+        if stage is _Stage.UNSCALED:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        if stage is _Stage.STEPPED:
+            raise RuntimeError("unscale_() is being called after step().")
+        self._seen[optimizer] = _Stage.UNSCALED, self._unscale(optimizer)
+
+    def _check_used(self, name: str) -> None:
+        check_awaited(f"GradScaler.{name}")
+        if not self._used:
+            raise AssertionError(
+                f"Attempted {name} but _scale is None. This may indicate your script did not use "
+                f"scaler.scale(loss or outputs) earlier in the iteration."
+            )
+
+    def _unscale(self, optimizer: Optimizer) -> bool | None:
+        """Whether a gradient was infinite; None if there was none at all."""
+        leaves = [p for group in optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in leaves if p.grad is not None]
+        if any(gradient.dtype == np.float16 for gradient in gradients):
+            raise ValueError("Attempting to unscale FP16 gradients.")
+        infinite = None
+        with no_grad():
+            for gradient in gradients:
+                values = gradient._array.values if gradient.is_sparse else gradient._array
+                finite = bool(gradient._metadata.F.xp.isfinite(values).all())
+                infinite = bool(infinite) or not finite
+                gradient.mul_(1 / self._scale)
+        return infinite
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Let an optimizer take its step, unless a gradient is infinite.
+
+        Args:
+            optimizer: whose gradients are divided by the scale if `unscale_` has not done so.
+            args: the arguments of its `step`.
+            kwargs: those by name.
+
+        Raises:
+            RuntimeError: if it has taken one since the last update; for a closure, which PyTorch
+                does not take either.
+            AssertionError: if it has no gradients, or no loss was scaled.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        self._check_used("step")
+        if self._seen.get(optimizer, (_Stage.READY, None))[0] is _Stage.STEPPED:
+            raise RuntimeError("step() has already been called since the last update().")
+        if optimizer not in self._seen:
+            self.unscale_(optimizer)
+        _, infinite = self._seen[optimizer]
+        if infinite is None:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        found = None if infinite else optimizer.step(*args, **kwargs)
+        self._seen[optimizer] = _Stage.STEPPED, infinite
+        return found
+
+    def update(self, new_scale: Any = None) -> None:
+        """Choose the scale of the next pass.
+
+        Args:
+            new_scale: the scale, instead of the scaler's own choice.
+
+        Raises:
+            AssertionError: if no optimizer has had its gradients looked at.
+        """
+        if not self._enabled:
+            return
+        self._check_used("update")
+        found = [infinite for _, infinite in self._seen.values() if infinite is not None]
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif not found:
+            raise AssertionError("No inf checks were recorded prior to update.")
+        elif any(found):
+            self._scale *= self._backoff_factor
+            self._growth_tracker = 0
+        else:
+            self._growth_tracker += 1
+            if self._growth_tracker == self._growth_interval:
+                grown = self._scale * self._growth_factor
+                if math.isfinite(grown) and grown <= np.finfo(np.float32).max:
+                    self._scale = grown
+                self._growth_tracker = 0
+        self._seen.clear()
+
+    def get_scale(self) -> float:
+        """The scale; 1 if the scaler is disabled."""
+        return self._scale if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        """By what the scale grows."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Set by what the scale grows."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """By what the scale is multiplied when a gradient was infinite."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Set by what the scale is multiplied when a gradient was infinite."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps in a row with finite gradients the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Set after how many steps in a row with finite gradients the scale grows."""
+        self._growth_interval = new_interval
+
+    def is_enabled(self) -> bool:
+        """Whether it scales anything."""
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scale, factors and counts; empty if the scaler is disabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._growth_tracker,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state; does nothing if the scaler is disabled.
+
+        Raises:
+            RuntimeError: if the state is empty.
+        """
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError(
+                "The source state dict is empty, possibly because it was saved from a disabled "
+                "instance of GradScaler."
+            )
+        self._scale = state_dict["scale"]
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._growth_tracker = state_dict["_growth_tracker"]

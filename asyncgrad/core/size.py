@@ -1,0 +1,71 @@
+"""The shape of a tensor as users see it."""
+
+from __future__ import annotations
+
+from math import prod
+from operator import index
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Size(tuple[int, ...]):
+    """The length of each axis: a tuple that knows how many elements there are.
+
+    Args:
+        sizes: integers, or tensors of one.
+
+    Raises:
+        TypeError: if one of them is none.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[Any] = ()) -> Self:
+        """Make it of integers."""
+        lengths: list[int] = []
+        for place, length in enumerate(sizes):
+            try:
+                lengths.append(index(length))
+            except TypeError:
+                raise TypeError(
+                    f"asyncgrad.Size() takes an iterable of 'int' (item {place} is "
+                    f"'{type(length).__name__}'). Convert it with int()."
+                ) from None
+        return super().__new__(cls, lengths)
+
+    def numel(self) -> int:
+        """How many elements a tensor of this shape has."""
+        return prod(self)
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, key: slice) -> Size: ...
+    def __getitem__(self, key: Any) -> Any:
+        """One length; the lengths of a slice are a size, too."""
+        # The length of one axis, which is what is mostly asked for, comes without another call.
+        return _item(self, key) if key.__class__ is not slice else _new(Size, _item(self, key))
+
+    def __add__(self, other: Any) -> Size:
+        """This size followed by another."""
+        joined = _joined(self, other)
+        return joined if joined is NotImplemented else _new(Size, joined)
+
+    def __radd__(self, other: Any) -> Size:
+        """Another size followed by this one."""
+        return _new(Size, other + tuple(self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: SupportsIndex) -> Size:
+        """This size again and again."""
+        return _new(Size, _repeated(self, times))
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        """The lengths, as what they are."""
+        return f"asyncgrad.Size({list(self)})"
+
+
+_new, _item, _joined, _repeated = tuple.__new__, tuple.__getitem__, tuple.__add__, tuple.__mul__

@@ -1,0 +1,179 @@
+"""What PyTorch's top namespace has beside its functions of tensors: forms that are elsewhere, too.
+
+The functions that `nn.functional` wraps, with the arguments in the order of PyTorch's kernels, and
+the methods that work in place as functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.nn import functional as F
+from asyncgrad.nn.functional import (
+    bilinear,
+    celu,
+    celu_,
+    channel_shuffle,
+    group_norm,
+    hardshrink,
+    layer_norm,
+    pairwise_distance,
+    pixel_shuffle,
+    pixel_unshuffle,
+    prelu,
+    rrelu,
+    rrelu_,
+    selu,
+    selu_,
+    threshold,
+    threshold_,
+)
+from asyncgrad.ops.functions.dropout import dropout2d
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "alpha_dropout", "alpha_dropout_", "batch_norm", "bilinear",
+    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle",
+    "cosine_embedding_loss", "ctc_loss", "dropout", "dropout_", "embedding",
+    "feature_alpha_dropout", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_",
+    "group_norm", "hardshrink", "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm",
+    "margin_ranking_loss", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle",
+    "poisson_nll_loss", "prelu", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
+    "triplet_margin_loss",
+]  # fmt: skip
+
+# -- dropout, which has to be told whether it is training -----------------------------------------
+
+
+def _dropout(function: Callable[..., Any], name: str) -> tuple[Callable[..., Any], ...]:
+    """A kind of dropout, and the same in place."""
+
+    def checked(input: Any, p: float, train: bool, inplace: bool) -> Any:
+        if not 0 <= p <= 1:
+            raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+        return function(input, p, train, inplace)
+
+    def dropped(input: Any, p: float, train: bool) -> Any:
+        return checked(input, p, train, False)
+
+    def changed(input: Any, p: float, train: bool) -> Any:
+        return checked(input, p, train, True)
+
+    dropped.__name__ = dropped.__qualname__ = name
+    changed.__name__ = changed.__qualname__ = f"{name}_"
+    dropped.__doc__ = f"`nn.functional.{function.__name__}`, which is told whether it trains."
+    changed.__doc__ = f"`{name}`, in place."
+    return dropped, changed
+
+
+dropout, dropout_ = _dropout(F.dropout, "dropout")
+alpha_dropout, alpha_dropout_ = _dropout(F.alpha_dropout, "alpha_dropout")
+feature_alpha_dropout, feature_alpha_dropout_ = _dropout(
+    F.feature_alpha_dropout, "feature_alpha_dropout"
+)
+feature_dropout, feature_dropout_ = _dropout(dropout2d, "feature_dropout")
+
+
+# -- other orders of arguments --------------------------------------------------------------------
+
+
+def batch_norm(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+    momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.batch_norm` with the arguments in another order, all of them."""
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def instance_norm(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
+    momentum: float, eps: float, cudnn_enabled: bool,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.instance_norm` with the arguments in another order, all of them."""
+    return F.instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )
+
+
+def embedding(
+    weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.embedding` with the table first; a padding below zero is none."""
+    padding = None if padding_idx < 0 else padding_idx
+    return F.embedding(
+        indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse
+    )
+
+
+# -- losses, whose reductions are numbers ---------------------------------------------------------
+
+_REDUCTIONS = ("none", "mean", "sum")
+#: What the losses have had arguments for, and these have not.
+_GONE = {"size_average", "reduce"}
+
+
+def _loss(function: Callable[..., Any], *last: str) -> Callable[..., Any]:
+    """A loss by the order of its arguments here: those named last come after the others."""
+    known = inspect.signature(function).parameters
+    order = [name for name in known if name not in _GONE and name not in last]
+    parameters = [known[name] for name in (*order, *last)]
+    place = order.index("reduction") if "reduction" in order else len(parameters) - 1
+    parameters[place] = parameters[place].replace(default=0)
+    signature = inspect.Signature(parameters)
+
+    @functools.wraps(function)
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}(): {error}") from None
+        reduction = given.get("reduction", 0)
+        if reduction.__class__ is not int or reduction not in range(3):
+            raise TypeError(
+                f"{function.__name__}(): argument 'reduction' must be int: 0 for none, 1 for mean, "
+                f"2 for sum, not {reduction!r}. nn.functional.{function.__name__} takes words."
+            )
+        return function(**{**given, "reduction": _REDUCTIONS[reduction]})
+
+    loss.__signature__ = signature  # type: ignore[attr-defined]
+    loss.__doc__ = f"`nn.functional.{function.__name__}` with 0, 1 or 2 for none, mean or sum."
+    return loss
+
+
+binary_cross_entropy_with_logits = _loss(
+    F.binary_cross_entropy_with_logits, "pos_weight", "reduction"
+)
+cosine_embedding_loss = _loss(F.cosine_embedding_loss)
+ctc_loss = _loss(F.ctc_loss)
+hinge_embedding_loss = _loss(F.hinge_embedding_loss)
+kl_div = _loss(F.kl_div)
+margin_ranking_loss = _loss(F.margin_ranking_loss)
+poisson_nll_loss = _loss(F.poisson_nll_loss)
+triplet_margin_loss = _loss(F.triplet_margin_loss)
+
+
+# -- in place -------------------------------------------------------------------------------------
+
+
+def _changing(name: str) -> Callable[..., Any]:
+    """The function that does what a method in place does."""
+    method = getattr(Tensor, name)
+
+    @functools.wraps(method)
+    def changing(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return method(as_tensor_operand(input, name, 1), *args, **kwargs)
+
+    return changing
+
+
+#: Whatever `Tensor` can do in place, which the chapters' rows have said.
+_NAMES = [name for name in vars(Tensor) if name.endswith("_") and name[0] != "_"]
+globals().update({name: _changing(name) for name in _NAMES})
+__all__ += _NAMES

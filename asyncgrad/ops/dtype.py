@@ -1,0 +1,93 @@
+"""The dtypes that users see: one object for each of NumPy's that tensors can have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.ops.bfloat16 import BFLOAT16
+
+
+class DType:
+    """What the elements of a tensor are. NumPy takes it for its own, and it is equal to that.
+
+    Args:
+        given: a dtype of NumPy's, or what NumPy makes one of.
+
+    Raises:
+        TypeError: if tensors have no such elements.
+    """
+
+    #: NumPy reads it where it is given one of these as a dtype.
+    dtype: np.dtype[Any]
+    is_complex: bool
+    is_floating_point: bool
+    is_signed: bool
+    itemsize: int
+
+    __slots__ = ("dtype", "is_complex", "is_floating_point", "is_signed", "itemsize")
+
+    def __new__(cls, given: Any) -> DType:
+        """The one object for it."""
+        found = _KNOWN.get(np.dtype(given))
+        if found is None:
+            raise TypeError(f"tensors can't have the dtype {given!r}. Use asyncgrad.float32.")
+        return found
+
+    def to_real(self) -> DType:
+        """The dtype of a complex number's parts; itself if it is real."""
+        return DType(self.dtype.type().real.dtype) if self.is_complex else self
+
+    def to_complex(self) -> DType:
+        """The complex dtype with such parts; itself if it is complex.
+
+        Raises:
+            RuntimeError: if there is none.
+        """
+        if self.is_complex:
+            return self
+        name = _COMPLEX.get(self.name)
+        if name is None:
+            raise RuntimeError(f"Unknown Complex ScalarType for {self.name}. Use float32 first.")
+        return DType(name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever NumPy's dtype knows beside."""
+        return getattr(self.dtype, name)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same dtype, be it NumPy's."""
+        return self is other or (other.__class__ is not DType and self.dtype == other)
+
+    def __hash__(self) -> int:
+        """That of NumPy's dtype."""
+        return hash(self.dtype)
+
+    def __reduce__(self) -> Any:
+        """It stays the one object."""
+        return DType, (self.name,)
+
+    def __repr__(self) -> str:
+        """As it is written."""
+        return f"asyncgrad.{self.name}"
+
+
+def _make(known: np.dtype[Any]) -> DType:
+    made: DType = object.__new__(DType)
+    made.dtype = known
+    made.is_complex = known.kind == "c"
+    made.is_floating_point = known.kind in "fV"
+    made.is_signed = known.kind not in "bu"
+    made.itemsize = known.itemsize
+    return made
+
+
+_NAMES = (
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16",
+    "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+_KNOWN = {known: _make(known) for known in map(np.dtype, _NAMES)}
+if BFLOAT16 is not None:
+    _KNOWN[BFLOAT16] = _make(BFLOAT16)
+_COMPLEX = {"bfloat16": "complex64", "float32": "complex64", "float64": "complex128"}

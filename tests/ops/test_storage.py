@@ -1,0 +1,111 @@
+"""The memory of tensors beside PyTorch's."""
+
+from __future__ import annotations
+
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = pytest.mark.torch
+
+
+def _x(library):
+    return library.arange(6.0).reshape(2, 3).clone()
+
+
+def _set(library, *args, of=None):
+    x = _x(library) if of is None else of(library)
+    found = x.set_(*args)
+    return found is x, x.tolist(), tuple(x.shape), x.stride(), x._version, x.requires_grad
+
+
+def _shared(library):
+    x, other = _x(library), library.zeros(4)
+    x.set_(other)
+    x.add_(1)
+    return other.tolist(), x.is_set_to(other), x.is_set_to(other[1:])
+
+
+def _tied(library):
+    """How programs find out which weights are one."""
+    x = _x(library)
+    tensors = [x, x[1], x.t(), x.detach(), x.clone()]
+    first, *others = [each.untyped_storage().data_ptr() for each in tensors]
+    return [other == first for other in others]
+
+
+FACTS = {
+    "bytes": lambda L: _x(L).untyped_storage().nbytes(),
+    "bytes of a part": lambda L: _x(L)[1].untyped_storage().nbytes(),
+    "bytes by length": lambda L: (len(_x(L).untyped_storage()), _x(L).untyped_storage().size()),
+    "elements": lambda L: (len(_x(L)[0].storage()), _x(L).storage().size()),
+    "elements in a list": lambda L: (_x(L).t().storage().tolist(), _x(L).storage()[1]),
+    "bytes in a list": lambda L: (
+        _x(L).untyped_storage().tolist(), _x(L).untyped_storage()[7], _x(L).storage().untyped()[7],
+    ),
+    "where": lambda L: str(_x(L).untyped_storage().device) + str(_x(L).storage().is_cuda),
+    "address": lambda L: [t.untyped_storage().data_ptr() == t.data_ptr() for t in [_x(L)]],
+    "tied": _tied,
+    "set to a tensor": lambda L: _set(L, L.ones(4)),
+    "set to its own part": lambda L: (lambda x: x.set_(x[1]).tolist())(_x(L)),
+    "set and shared": _shared,
+    "set to nothing": lambda L: _set(L)[:3],
+    "set to a storage": lambda L: _set(L, _x(L).storage()),
+    "set to a part": lambda L: _set(L, _x(L).storage(), 1, (2, 2), (2, 1)),
+    "set to a part in a row": lambda L: _set(L, _x(L).untyped_storage(), 1, (2, 2)),
+    "set to another dtype": lambda L: _set(L, L.ones(2, dtype=L.float64)),
+    "set to a number": lambda L: _set(L, 3),
+    "a leaf": lambda L: _set(L, L.ones(2), of=lambda L: L.ones(2, requires_grad=True)),
+    "a constant of a leaf": lambda L: _set(L, L.ones(2, requires_grad=True).detach()),
+    "kinds": lambda L: [
+        getattr(_x(L), f"is_{kind}")
+        for kind in (
+            "cuda", "cpu", "mps", "meta", "quantized", "mkldnn", "xpu", "sparse", "sparse_csr",
+            "nested", "vulkan", "ipu", "xla", "maia", "mtia",
+        )
+    ],
+    "shared": lambda L: _x(L).is_shared(),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("name", FACTS)
+def test_answers_are_pytorchs(name):
+    try:
+        expected = FACTS[name](torch)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            FACTS[name](ag)
+        return
+    assert FACTS[name](ag) == expected
+
+
+def test_what_saved_the_old_memory_keeps_it():
+    """And notices that the tensor has changed."""
+    x = ag.ones(2)
+    w = ag.ones(2, requires_grad=True)
+    y = w * x
+    with ag.no_grad():
+        x.set_(ag.zeros(2))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_what_has_no_memory_of_its_own_says_so():
+    """A refused change leaves the tensor as it was."""
+    x = ag.ones(2, 3)
+    for change in (
+        lambda: x[0].set_(ag.ones(2)),
+        lambda: (ag.ones(2, requires_grad=True) * 2).set_(ag.ones(2)),
+        lambda: x.set_(x.storage(), 1, (9,)),
+        lambda: x.set_(x.storage(), -1),
+    ):
+        with pytest.raises(RuntimeError):
+            change()
+    assert x.tolist() == ag.ones(2, 3).tolist()
+    with pytest.raises(RuntimeError, match="Cannot access storage"):
+        ag.func.vmap(lambda x: x.storage())(ag.ones(2, 3))
+    with pytest.raises(NotImplementedError, match="COO and CSR tensors are left out"):
+        x.to_sparse()
