@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from asyncgrad.autograd.modes import no_grad
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.continuous import Gumbel, Normal
 from asyncgrad.distributions.discrete import Categorical
@@ -43,38 +44,34 @@ class Independent(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether samples have gradients by the parameters."""
         return self.base_dist.has_rsample
 
     @property
     def support(self) -> Any:
-        """What samples are."""
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.base_dist.mean
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.base_dist.mode
 
     @property
     def variance(self) -> Any:
-        """The variances."""
         return self.base_dist.variance
 
-    def _drawn(self, shape: Any) -> Any:
-        return self.base_dist._drawn(shape)
+    def sample(self, sample_shape: Any = ()) -> Any:
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.base_dist.rsample(sample_shape)
 
     def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability, or of its density."""
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def __repr__(self) -> str:
@@ -104,8 +101,7 @@ class TransformedDistribution(Distribution):
         self.base_dist = Independent(base_distribution, more) if more else base_distribution
         shape, own = self.base_dist.batch_shape, self.base_dist.event_shape
         # What transforms hold may be of a larger shape.
-        probe = scalar_tensor(0.5).expand(shape + own)
-        made = tuple(whole(probe).shape)
+        made = whole.forward_shape(shape + own)
         cut = len(made) - len(own)
         if made[:cut] != shape:
             self.base_dist = self.base_dist.expand(made[:cut])
@@ -113,25 +109,21 @@ class TransformedDistribution(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether samples have gradients by the parameters."""
         return self.base_dist.has_rsample
 
     @property
     def support(self) -> Any:
-        """What samples are."""
         found = self.transforms[-1].codomain if self.transforms else self.base_dist.support
         return constraints.independent(found, len(self._event_shape) - found.event_dim)
 
-    def _drawn(self, shape: Any) -> Any:
-        x = self.base_dist._drawn(shape)
-        for transform in self.transforms:
-            x = transform(x)
-        return x
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with no_grad():
+            return ComposeTransform(self.transforms)(self.base_dist.sample(sample_shape))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return ComposeTransform(self.transforms)(self.base_dist.rsample(sample_shape))
+
+    def _log_prob(self, value: Any) -> Any:
         events = len(self._event_shape)
         stretched: Any = 0.0
         y = value
@@ -151,16 +143,12 @@ class TransformedDistribution(Distribution):
             sign = sign * (scale.sign() if hasattr(scale, "sign") else math.copysign(1, scale))
         return sign
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _cdf(self, value: Any) -> Any:
         value = ComposeTransform(self.transforms)._inverse(value)
         sign = self._sign()
         return sign * (self.base_dist.cdf(value) - 0.5) + 0.5
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         value = self._sign() * (value - 0.5) + 0.5
         return ComposeTransform(self.transforms)(self.base_dist.icdf(value))
 
@@ -186,22 +174,18 @@ class LogNormal(TransformedDistribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return (self.loc + self.scale**2 / 2).exp()
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return (self.loc - self.scale**2).exp()
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         square = self.scale**2
         return square.expm1() * (2 * self.loc + square).exp()
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return self.base_dist.entropy() + self.loc
 
 
@@ -234,10 +218,7 @@ class ExpRelaxedCategorical(Categorical):
         noise = Gumbel(logits.detach() * 0, 1.0, validate_args=False)._drawn(shape)
         return log_softmax((logits + noise) / self.temperature, -1)
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         count = self._num_events
         temperature = self.temperature
         if not hasattr(temperature, "log"):

@@ -41,17 +41,13 @@ class _LocationScale(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.loc
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.loc
 
     def _standard(self, value: Any) -> Any:
-        if self._validate_args:
-            self._validate_sample(value)
         return (value - self.loc) / self.scale
 
 
@@ -71,26 +67,21 @@ class Normal(_LocationScale):
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.scale**2
 
     def _drawn(self, shape: Any) -> Any:
         return self.loc + _normal(self.loc, shape) * self.scale
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
+    def _log_prob(self, value: Any) -> Any:
         return -0.5 * self._standard(value) ** 2 - self.scale.log() - _HALF_LOG_TWO_PI
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
+    def _cdf(self, value: Any) -> Any:
         return ndtr(self._standard(value))
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return 0.5 + _HALF_LOG_TWO_PI + self.scale.log()
 
 
@@ -99,7 +90,6 @@ class Laplace(_LocationScale):
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return 2 * self.scale**2
 
     def _drawn(self, shape: Any) -> Any:
@@ -108,22 +98,18 @@ class Laplace(_LocationScale):
         u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
+    def _log_prob(self, value: Any) -> Any:
         return -self._standard(value).abs() - (2 * self.scale).log()
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
+    def _cdf(self, value: Any) -> Any:
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         rest = value - 0.5
         return self.loc - self.scale * rest.sign() * (-2 * rest.abs()).log1p()
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return 1 + (2 * self.scale).log()
 
 
@@ -143,20 +129,16 @@ class Cauchy(_LocationScale):
     def _drawn(self, shape: Any) -> Any:
         return self.icdf(_uniform(self.loc, shape))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
+    def _log_prob(self, value: Any) -> Any:
         return -math.log(math.pi) - self.scale.log() - (self._standard(value) ** 2).log1p()
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
+    def _cdf(self, value: Any) -> Any:
         return self._standard(value).atan() / math.pi + 0.5
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return math.log(4 * math.pi) + self.scale.log()
 
 
@@ -165,32 +147,26 @@ class Gumbel(_LocationScale):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.loc + self.scale * _EULER
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.scale**2 * (math.pi**2 / 6)
 
     def _drawn(self, shape: Any) -> Any:
         return self.icdf(_uniform(self.loc, shape))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
+    def _log_prob(self, value: Any) -> Any:
         z = self._standard(value)
         return -z - (-z).exp() - self.scale.log()
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
+    def _cdf(self, value: Any) -> Any:
         return (-(-self._standard(value)).exp()).exp()
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         return self.loc - self.scale * (-value.log()).log()
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return self.scale.log() + (1 + _EULER)
 
 
@@ -211,41 +187,30 @@ class HalfNormal(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.scale * math.sqrt(2 / math.pi)
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.scale * 0
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.scale**2 * (1 - 2 / math.pi)
 
     def _drawn(self, shape: Any) -> Any:
         return self._whole._drawn(shape).abs()
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         found = self._whole.log_prob(value) + math.log(2)
         return where(value >= 0, found, -math.inf)
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _cdf(self, value: Any) -> Any:
         return 2 * self._whole.cdf(value) - 1
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         return self._whole.icdf((value + 1) / 2)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return self._whole.entropy() - math.log(2)
 
 
@@ -264,12 +229,10 @@ class Uniform(Distribution):
 
     @property
     def support(self) -> Any:
-        """What samples are."""
         return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return (self.high + self.low) / 2
 
     @property
@@ -279,37 +242,27 @@ class Uniform(Distribution):
 
     @property
     def stddev(self) -> Any:
-        """The standard deviation."""
         return (self.high - self.low) / math.sqrt(12)
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return (self.high - self.low) ** 2 / 12
 
     def _drawn(self, shape: Any) -> Any:
         share = rand(shape, dtype=self.low.dtype, device=self.low.device)
         return self.low + share * (self.high - self.low)
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         inside = (value >= self.low) & (value < self.high)
         return inside.to(self.low.dtype).log() - (self.high - self.low).log()
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _cdf(self, value: Any) -> Any:
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         return value * (self.high - self.low) + self.low
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return (self.high - self.low).log()
 
 
@@ -326,45 +279,33 @@ class Exponential(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.rate.reciprocal()
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.rate * 0
 
     @property
     def stddev(self) -> Any:
-        """The standard deviation."""
         return self.rate.reciprocal()
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.rate**-2
 
     def _drawn(self, shape: Any) -> Any:
         return -_uniform(self.rate, shape).log() / self.rate
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         return self.rate.log() - self.rate * value
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _cdf(self, value: Any) -> Any:
         return -(-self.rate * value).expm1()
 
     def icdf(self, value: Any) -> Any:
-        """The inverse of `cdf`."""
         return -(-value).log1p() / self.rate
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return 1 - self.rate.log()
 
 
@@ -389,17 +330,14 @@ class Gamma(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.concentration / self.rate
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.concentration / self.rate**2
 
     def _drawn(self, shape: Any) -> Any:
@@ -408,21 +346,14 @@ class Gamma(Distribution):
         value.detach().clamp_(min=float(floating_info(value.dtype).tiny))
         return value
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         a, rate = self.concentration, self.rate
         return xlogy(a, rate) + xlogy(a - 1, value) - rate * value - a.lgamma()
 
-    def cdf(self, value: Any) -> Any:
-        """The probability of what is not greater; needs SciPy."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _cdf(self, value: Any) -> Any:
         return igamma(self.concentration, self.rate * value)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
@@ -456,7 +387,6 @@ class StudentT(Distribution):
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.loc
 
     @property
@@ -471,10 +401,7 @@ class StudentT(Distribution):
         squares = 2 * standard_gamma((self.df / 2).expand(shape))
         return self.loc + self.scale * _normal(self.loc, shape) * (squares / self.df).rsqrt()
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         half = 0.5 * self.df
         y = (value - self.loc) / self.scale
         size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
@@ -482,7 +409,6 @@ class StudentT(Distribution):
         return -(half + 0.5) * (y**2 / self.df).log1p() - size
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         half = 0.5 * self.df
         more = half + 0.5
         beta = half.lgamma() + math.log(math.sqrt(math.pi)) - more.lgamma()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
+
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.activation import softmax, softplus
-from asyncgrad.ops.functions.creation import arange, eye, ones, zeros_like
+from asyncgrad.ops.functions.creation import arange, eye, zeros_like
 from asyncgrad.ops.functions.elementwise import where
 from asyncgrad.ops.functions.loss import binary_cross_entropy_with_logits
 from asyncgrad.ops.functions.random import bernoulli, binomial, multinomial, poisson, rand
 from asyncgrad.ops.functions.shape import broadcast_tensors
 from asyncgrad.ops.functions.transcendental import xlogy
+
+_INT64 = np.dtype("int64")
 
 
 def _clamped(probs: Any) -> Any:
@@ -58,6 +62,12 @@ class _OfChances(Distribution):
         probs = _clamped(self.probs)
         return probs.log() - (-probs).log1p()
 
+    def _numbers(self, count: int, dtype: Any, expand: bool) -> Any:
+        """All numbers from 0 on, along the first axis."""
+        values = arange(count, dtype=dtype, device=self._given.device)
+        values = values.reshape(-1, *(1,) * len(self._batch_shape))
+        return values.expand((-1, *self._batch_shape)) if expand else values
+
 
 class Bernoulli(_OfChances):
     """1 with a probability, and 0.
@@ -79,7 +89,6 @@ class Bernoulli(_OfChances):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.probs
 
     @property
@@ -90,28 +99,21 @@ class Bernoulli(_OfChances):
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.probs * (1 - self.probs)
 
     def _drawn(self, shape: Any) -> Any:
         return bernoulli(self.probs.expand(shape))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         logits, value = broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Any:
         """0 and 1."""
-        values = arange(2, dtype=self._given.dtype, device=self._given.device)
-        values = values.reshape(-1, *(1,) * len(self._batch_shape))
-        return values.expand((-1, *self._batch_shape)) if expand else values
+        return self._numbers(2, self._given.dtype, expand)
 
 
 class Geometric(_OfChances):
@@ -132,17 +134,14 @@ class Geometric(_OfChances):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return 1 / self.probs - 1
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return zeros_like(self.probs)
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return (1 / self.probs - 1) / self.probs
 
     def _drawn(self, shape: Any) -> Any:
@@ -151,17 +150,13 @@ class Geometric(_OfChances):
         u = u.clamp(min=float(floating_info(probs.dtype).tiny))
         return (u.log() / (-probs).log1p()).floor()
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         value, probs = broadcast_tensors(value, self.probs)
         # What never fails has no logarithm to be counted.
         probs = where((probs == 1) & (value == 0), 0.0, probs)
         return value * (-probs).log1p() + self.probs.log()
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return binary_cross_entropy_with_logits(
             self.logits, self.probs, reduction="none"
         ) / self.probs  # fmt: skip
@@ -195,31 +190,24 @@ class Binomial(_OfChances):
 
     @property
     def support(self) -> Any:
-        """What samples are."""
         return constraints.integer_interval(0, self.total_count)
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.total_count * self.probs
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.total_count * self.probs * (1 - self.probs)
 
     def _drawn(self, shape: Any) -> Any:
         return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         n, logits = self.total_count, self.logits
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         return ways + value * logits - n * softplus(logits)
@@ -248,9 +236,7 @@ class Binomial(_OfChances):
             raise NotImplementedError(
                 "Inhomogeneous total count not supported by `enumerate_support`. Do it one by one."
             )
-        values = arange(1 + count, dtype=self._given.dtype, device=self._given.device)
-        values = values.reshape(-1, *(1,) * len(self._batch_shape))
-        return values.expand((-1, *self._batch_shape)) if expand else values
+        return self._numbers(1 + count, self._given.dtype, expand)
 
 
 class Poisson(Distribution):
@@ -265,26 +251,20 @@ class Poisson(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.rate
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.rate.floor()
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.rate
 
     def _drawn(self, shape: Any) -> Any:
         return poisson(self.rate.expand(shape))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
 
 
@@ -331,7 +311,6 @@ class Categorical(_OfChances):
 
     @property
     def support(self) -> Any:
-        """What samples are."""
         return constraints.integer_interval(0, self._num_events - 1)
 
     @property
@@ -341,7 +320,6 @@ class Categorical(_OfChances):
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.probs.argmax(-1)
 
     @property
@@ -353,26 +331,20 @@ class Categorical(_OfChances):
         count = math.prod(shape[: len(shape) - len(self._batch_shape)])
         rows = self.probs.reshape(-1, self._num_events)
         if not count or not rows.shape[0]:
-            return ones(shape, dtype=multinomial(ones(1), 1).dtype)
+            return self._given.new_zeros(shape, dtype=_INT64)
         return multinomial(rows, count, True).t().reshape(shape)
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, value[..., :1]).squeeze(-1)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         least = float(floating_info(self._given.dtype).min)
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Any:
         """The numbers of all classes."""
-        values = arange(self._num_events, device=self._given.device)
-        values = values.reshape(-1, *(1,) * len(self._batch_shape))
-        return values.expand((-1, *self._batch_shape)) if expand else values
+        return self._numbers(self._num_events, _INT64, expand)
 
 
 class OneHotCategorical(Categorical):
@@ -388,17 +360,14 @@ class OneHotCategorical(Categorical):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.probs
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self._one_hot(super().mode)
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         return self.probs * (1 - self.probs)
 
     def _one_hot(self, numbers: Any) -> Any:
@@ -407,10 +376,7 @@ class OneHotCategorical(Categorical):
     def _drawn(self, shape: Any) -> Any:
         return self._one_hot(super()._drawn(shape[:-1]))
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the probability."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         value, logits = broadcast_tensors(value, self.logits)
         return logits.gather(-1, value.argmax(-1, True)).squeeze(-1)
 

@@ -158,10 +158,24 @@ class Distribution:
         Raises:
             ValueError: if they are none.
         """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._log_prob(value)
+
+    def _log_prob(self, value: Any) -> Any:
         raise NotImplementedError
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of what is not greater."""
+        """The probability of what is not greater.
+
+        Raises:
+            ValueError: if these are no events.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cdf(value)
+
+    def _cdf(self, value: Any) -> Any:
         raise NotImplementedError
 
     def icdf(self, value: Any) -> Tensor:

@@ -40,12 +40,10 @@ class Dirichlet(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.concentration / self.concentration.sum(-1, True)
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         over = (self.concentration - 1).clamp(min=0)
         mode = over / over.sum(-1, True)
         nothing = (self.concentration < 1).all(-1, True)
@@ -59,7 +57,6 @@ class Dirichlet(Distribution):
 
     @property
     def variance(self) -> Any:
-        """The variances."""
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
 
@@ -67,15 +64,11 @@ class Dirichlet(Distribution):
         weights = Gamma(self.concentration, 1.0, validate_args=False)._drawn(shape)
         return weights / weights.sum(-1, True)
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         a = self.concentration
         return xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         a = self.concentration
         total = a.sum(-1)
         inside = (a.shape[-1] - total) * total.digamma() + ((a - 1) * a.digamma()).sum(-1)
@@ -110,31 +103,24 @@ class Beta(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self._dirichlet.mode[..., 0]
 
     @property
     def variance(self) -> Any:
-        """The variance."""
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
 
     def _drawn(self, shape: Any) -> Any:
         return self._dirichlet._drawn((*shape, 2))[..., 0]
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         return self._dirichlet.log_prob(stack([value, 1 - value], -1))
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return self._dirichlet.entropy()
 
 
@@ -214,27 +200,21 @@ class MultivariateNormal(Distribution):
 
     @property
     def mean(self) -> Any:
-        """The mean."""
         return self.loc
 
     @property
     def mode(self) -> Any:
-        """What is most probable."""
         return self.loc
 
     @property
     def variance(self) -> Any:
-        """The variances."""
         return (self._lower**2).sum(-1)
 
     def _drawn(self, shape: Any) -> Any:
         eps = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + matmul(self._lower, eps.unsqueeze(-1)).squeeze(-1)
 
-    def log_prob(self, value: Any) -> Any:
-        """The logarithm of the density."""
-        if self._validate_args:
-            self._validate_sample(value)
+    def _log_prob(self, value: Any) -> Any:
         size = squared_distances(self._lower, value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + size) - self._half_log_det
 
@@ -243,7 +223,6 @@ class MultivariateNormal(Distribution):
         return self._lower.diagonal(0, -2, -1).log().sum(-1)
 
     def entropy(self) -> Any:
-        """The mean of `-log_prob`."""
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det
 
 

@@ -11,6 +11,7 @@ from asyncgrad.distributions import constraints
 from asyncgrad.distributions.distribution import sum_rightmost
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.functions.activation import softplus
+from asyncgrad.ops.functions.arranged import broadcast_shapes
 from asyncgrad.ops.functions.creation import full_like
 
 __all__ = [
@@ -38,6 +39,10 @@ class Transform:
     def __call__(self, x: Any) -> Any:
         """What x becomes."""
         return self._call(x)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what becomes of a tensor of a shape."""
+        return shape
 
     def _call(self, x: Any) -> Any:
         raise NotImplementedError
@@ -94,7 +99,6 @@ class ExpTransform(Transform):
         return y.log()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The logarithm of how much it stretches."""
         return x
 
 
@@ -114,7 +118,6 @@ class SigmoidTransform(Transform):
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The logarithm of how much it stretches."""
         return -softplus(-x) - softplus(x)
 
 
@@ -131,7 +134,6 @@ class TanhTransform(Transform):
         return y.atanh()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The logarithm of how much it stretches."""
         return 2 * (math.log(2) - x - softplus(-2 * x))
 
 
@@ -160,6 +162,10 @@ class AffineTransform(Transform):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
+        return broadcast_shapes(shape, *map(tuple, held))
+
     def _call(self, x: Any) -> Any:
         return self.loc + self.scale * x
 
@@ -167,7 +173,6 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """The logarithm of how much it stretches."""
         if isinstance(self.scale, Variable):
             size = self.scale.abs().log() + x * 0  # type: ignore[attr-defined]
         else:
@@ -195,6 +200,11 @@ class ComposeTransform(Transform):
     def codomain(self) -> Any:  # type: ignore[override]
         """What the last one gives."""
         return self.parts[-1].codomain if self.parts else constraints.real
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return shape
 
     def _call(self, x: Any) -> Any:
         for part in self.parts:

@@ -1,4 +1,4 @@
-"""For tests of programs that use asyncgrad: comparisons, tensors, a simulated accelerator, poison."""
+"""For tests of programs that use asyncgrad: comparisons, tensors, a simulated device, poison."""
 
 from asyncgrad.devices.simulated import Machine, Operation, SimArray, simulate
 from asyncgrad.errors import RaceError

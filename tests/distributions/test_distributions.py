@@ -333,6 +333,45 @@ def test_nothing_is_checked_if_so_asked():
         ours.Distribution.set_default_validate_args("no")
 
 
+def test_programs_make_their_own():
+    """As in PyTorch: by what is public, within others, too; on other devices as well."""
+
+    class Wave(ours.Transform):
+        codomain = ours.constraints.interval(-1.0, 1.0)
+
+        def _call(self, x):
+            return x.sin()
+
+        def _inverse(self, y):
+            return y.asin()
+
+        def log_abs_det_jacobian(self, x, y):
+            return x.cos().abs().log()
+
+    class Two(ours.Distribution):
+        support = ours.constraints.real
+        has_rsample = True
+
+        def rsample(self, sample_shape=()):
+            return ag.full(self._extended_shape(sample_shape), 2.0)
+
+        sample = rsample
+
+        def log_prob(self, value):
+            return ag.where(value == 2, value * 0, -math.inf)
+
+    both = ours.Independent(Two((3,)), 1)
+    assert both.sample((4,)).shape == (4, 3)
+    assert both.log_prob(ag.full((3,), 2.0)).item() == 0
+    scaled = ours.TransformedDistribution(both, [ours.AffineTransform(ag.ones(2, 1), 3.0)])
+    assert scaled.rsample().tolist() == [[7.0] * 3] * 2
+    waves = ours.TransformedDistribution(ours.Uniform(-1.0, 1.0), Wave())
+    assert waves.log_prob(ag.tensor(0.0)).item() == pytest.approx(-math.log(2))
+    place = ag.zeros(2, device="sim:0")
+    moved = ours.TransformedDistribution(ours.Normal(place, 1.0), ours.AffineTransform(place, 2.0))
+    assert moved.log_prob(moved.sample()).device == place.device
+
+
 def test_numbers_are_parameters_of_the_default_dtype():
     d = ours.Normal(0, 1)
     assert d.loc.dtype == d.sample().dtype == ag.float32
