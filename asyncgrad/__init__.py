@@ -1,5 +1,7 @@
 """asyncgrad: reverse-mode autograd for asyncio, over NumPy and CuPy."""
 
+from importlib import import_module as _import_module
+
 from asyncgrad.collector import paused as _paused
 
 with _paused():
@@ -160,7 +162,9 @@ def get_device_module(device: object = None) -> object:
 
 
 def __getattr__(name: str) -> object:
-    """The dtype that only an extra has."""
+    """The dtype that only an extra has, and what few programs need."""
+    if name == "distributions":
+        return _import_module("asyncgrad.distributions")
     if name == "bfloat16":
         return _needs_bfloat16("asyncgrad.bfloat16")
     raise AttributeError(f"module 'asyncgrad' has no attribute {name!r}")

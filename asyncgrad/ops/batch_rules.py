@@ -407,7 +407,7 @@ _BROADCAST = (
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits", "complex",
     "hypot", "copysign", "xlogy", "xlog1py", "nextafter", "zeta",
-    "gcd", "lcm", "igamma", "igammac",
+    "gcd", "lcm", "igamma", "igammac", "gamma_slope",
 )  # fmt: skip
 _ALIKE = ("mask", "shared", "scale_gradient", "overwrite", "polar_tangent")
 _REDUCTIONS = (

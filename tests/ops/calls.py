@@ -22,6 +22,7 @@ from asyncgrad.core.variable import view_of
 from asyncgrad.devices import CPU
 from asyncgrad.ops import namespace
 from asyncgrad.ops.derivatives.in_place import Route
+from asyncgrad.ops.functions.random import standard_gamma
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.table import ENTRIES
 
@@ -77,7 +78,8 @@ FURTHER = (
     lambda x: (ag.special.ndtri(x / 9), ag.special.xlog1py(x, x), ag.special.zeta(2.0, x)),
     lambda x: ag.cdist(x, x.detach() + 1, compute_mode="use_mm_for_euclid_dist"),
     lambda x: ag.scatter_reduce(x, 0, _I[:2], x[1:], "amax"),
-    lambda x: (_I ^ _I, _I << _I, _I >> _I),
+    lambda x: (_I ^ _I, _I << _I, _I >> _I, ag.gcd(_I, _I), ag.lcm(_I, _I)),
+    lambda x: (ag.igamma(x.detach() + 1, x), ag.igammac(x.detach() + 1, x), standard_gamma(x)),
     lambda x: ag.scatter(x, 0, _I[:1], 2.0, reduce="multiply"),
     lambda x: ag.scatter(x, 0, _I[:2], x[1:], reduce="multiply"),
     lambda x: ag.nn.functional.embedding(_I[0], x, padding_idx=1, scale_grad_by_freq=True),

@@ -416,6 +416,22 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     return R.poisson(x, _placed(x, values))
 
 
+def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
+    """Numbers drawn from the gamma distribution of rate 1, with gradients by its shape.
+
+    Args:
+        input: the shapes: above 0.
+        generator: where the numbers come from; the default generator if None.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "standard_gamma", 1)
+    shapes = _floating("standard_gamma", x).astype(np.float64)
+    values = source_of(generator).draw("standard_gamma", shapes, many=shapes.size)
+    return R.standard_gamma(x, _placed(x, values))
+
+
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
     """Numbers of successes in so many trials with such a probability.
 

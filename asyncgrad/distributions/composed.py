@@ -1,0 +1,265 @@
+"""Distributions that are made of others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.distributions import constraints
+from asyncgrad.distributions.continuous import Gumbel, Normal
+from asyncgrad.distributions.discrete import Categorical
+from asyncgrad.distributions.distribution import Distribution, derived, sum_rightmost
+from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
+from asyncgrad.ops.functions.activation import log_softmax
+from asyncgrad.ops.functions.data import scalar_tensor
+
+
+class Independent(Distribution):
+    """A batch of distributions as one of several numbers at once.
+
+    Args:
+        base_distribution: the distribution.
+        reinterpreted_batch_ndims: how many axes of its batch become those of events.
+        validate_args: whether arguments are checked.
+    """
+
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        reinterpreted_batch_ndims: int,
+        validate_args: bool | None = None,
+    ) -> None:
+        shape = base_distribution.batch_shape
+        if reinterpreted_batch_ndims > len(shape):
+            raise ValueError(
+                f"Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
+                f"{reinterpreted_batch_ndims} vs {len(shape)}"
+            )
+        self.base_dist = base_distribution
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        cut = len(shape) - reinterpreted_batch_ndims
+        events = shape[cut:] + base_distribution.event_shape
+        super().__init__(shape[:cut], events, validate_args=validate_args)
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Any:
+        return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
+
+    @property
+    def mean(self) -> Any:
+        return self.base_dist.mean
+
+    @property
+    def mode(self) -> Any:
+        return self.base_dist.mode
+
+    @property
+    def variance(self) -> Any:
+        return self.base_dist.variance
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return self.base_dist.rsample(sample_shape)
+
+    def log_prob(self, value: Any) -> Any:
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+
+    def entropy(self) -> Any:
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def __repr__(self) -> str:
+        return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
+
+
+class TransformedDistribution(Distribution):
+    """What transforms make of another distribution's samples.
+
+    Args:
+        base_distribution: the distribution.
+        transforms: one, or several in a list, the first of which comes first.
+        validate_args: whether arguments are checked.
+    """
+
+    def __init__(
+        self, base_distribution: Distribution, transforms: Any, validate_args: bool | None = None
+    ) -> None:
+        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        if not all(isinstance(t, Transform) for t in self.transforms):
+            raise ValueError(
+                f"transforms must be a Transform or a list of Transforms, but was {transforms}"
+            )
+        whole = ComposeTransform(self.transforms)
+        events = max(len(base_distribution.event_shape), whole.codomain.event_dim)
+        more = events - len(base_distribution.event_shape)
+        self.base_dist = Independent(base_distribution, more) if more else base_distribution
+        shape, own = self.base_dist.batch_shape, self.base_dist.event_shape
+        # What transforms hold may be of a larger shape.
+        made = whole.forward_shape(shape + own)
+        cut = len(made) - len(own)
+        if made[:cut] != shape:
+            self.base_dist = self.base_dist.expand(made[:cut])
+        super().__init__(made[:cut], made[cut:], validate_args=validate_args)
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Any:
+        found = self.transforms[-1].codomain if self.transforms else self.base_dist.support
+        return constraints.independent(found, len(self._event_shape) - found.event_dim)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with no_grad():
+            return ComposeTransform(self.transforms)(self.base_dist.sample(sample_shape))
+
+    def rsample(self, sample_shape: Any = ()) -> Any:
+        return ComposeTransform(self.transforms)(self.base_dist.rsample(sample_shape))
+
+    def _log_prob(self, value: Any) -> Any:
+        events = len(self._event_shape)
+        stretched: Any = 0.0
+        y = value
+        for transform in reversed(self.transforms):
+            x = transform._inverse(y)
+            part = transform.log_abs_det_jacobian(x, y)
+            stretched = stretched - sum_rightmost(part, events - transform.domain.event_dim)
+            y = x
+        own = events - len(self.base_dist.event_shape)
+        return sum_rightmost(self.base_dist.log_prob(y), own) + stretched
+
+    def _sign(self) -> Any:
+        """Whether the transforms rise, 1, or fall, -1; those with a scale are asked for it."""
+        sign: Any = 1
+        for transform in self.transforms:
+            scale = getattr(transform, "scale", 1)
+            sign = sign * (scale.sign() if hasattr(scale, "sign") else math.copysign(1, scale))
+        return sign
+
+    def _cdf(self, value: Any) -> Any:
+        value = ComposeTransform(self.transforms)._inverse(value)
+        sign = self._sign()
+        return sign * (self.base_dist.cdf(value) - 0.5) + 0.5
+
+    def icdf(self, value: Any) -> Any:
+        value = self._sign() * (value - 0.5) + 0.5
+        return ComposeTransform(self.transforms)(self.base_dist.icdf(value))
+
+
+class LogNormal(TransformedDistribution):
+    """What has a normal logarithm, of mean `loc` and standard deviation `scale`."""
+
+    arg_constraints: ClassVar[Any] = Normal.arg_constraints
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        base = Normal(loc, scale, validate_args=validate_args)
+        super().__init__(base, ExpTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Any:
+        """The mean of the logarithm."""
+        return self.base_dist.loc  # type: ignore[attr-defined]
+
+    @property
+    def scale(self) -> Any:
+        """The standard deviation of the logarithm."""
+        return self.base_dist.scale  # type: ignore[attr-defined]
+
+    @property
+    def mean(self) -> Any:
+        return (self.loc + self.scale**2 / 2).exp()
+
+    @property
+    def mode(self) -> Any:
+        return (self.loc - self.scale**2).exp()
+
+    @property
+    def variance(self) -> Any:
+        square = self.scale**2
+        return square.expm1() * (2 * self.loc + square).exp()
+
+    def entropy(self) -> Any:
+        return self.base_dist.entropy() + self.loc
+
+
+class ExpRelaxedCategorical(Categorical):
+    """The logarithms of `RelaxedOneHotCategorical`'s samples, which are exact where those are 0."""
+
+    has_rsample = True
+    has_enumerate_support = False
+    support = constraints.real_vector
+
+    def __init__(
+        self,
+        temperature: Any,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        super().__init__(probs, logits, validate_args)
+        # One for the whole batch: it is not expanded with it.
+        self._one_temperature = (temperature,)
+        self._event_shape = tuple(self._given.shape[-1:])
+
+    @property
+    def temperature(self) -> Any:
+        """How nearly samples are one of the classes."""
+        return self._one_temperature[0]
+
+    def _drawn(self, shape: Any) -> Any:
+        logits = self.logits.expand(shape)
+        noise = Gumbel(logits.detach() * 0, 1.0, validate_args=False)._drawn(shape)
+        return log_softmax((logits + noise) / self.temperature, -1)
+
+    def _log_prob(self, value: Any) -> Any:
+        count = self._num_events
+        temperature = self.temperature
+        if not hasattr(temperature, "log"):
+            temperature = scalar_tensor(temperature, dtype=self._given.dtype)
+        scores = log_softmax(self.logits - value * temperature, -1).sum(-1)
+        return scores + math.lgamma(count) + (count - 1) * temperature.log()
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """Probabilities that are nearly one of several classes, with gradients.
+
+    Args:
+        temperature: how nearly: lower is nearer.
+        probs: weights of the classes along the last axis, which are divided by their sum.
+        logits: instead, their logarithms.
+        validate_args: whether arguments are checked.
+    """
+
+    support = constraints.simplex
+
+    def __init__(
+        self,
+        temperature: Any,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
+        super().__init__(base, ExpTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        """How nearly samples are one of the classes."""
+        return self.base_dist.temperature  # type: ignore[attr-defined]
+
+    @derived
+    def probs(self) -> Any:
+        """The probabilities of the classes."""
+        return self.base_dist.probs  # type: ignore[attr-defined]
+
+    @derived
+    def logits(self) -> Any:
+        """Their logarithms."""
+        return self.base_dist.logits  # type: ignore[attr-defined]

@@ -1,0 +1,141 @@
+"""What parameters and samples have to be: `check` says where they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.functions.elementwise import isfinite
+from asyncgrad.ops.functions.matrices import cholesky_ex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "Constraint",
+    "boolean",
+    "greater_than",
+    "greater_than_eq",
+    "half_open_interval",
+    "independent",
+    "integer_interval",
+    "interval",
+    "less_than",
+    "lower_cholesky",
+    "nonnegative",
+    "nonnegative_integer",
+    "one_hot",
+    "positive",
+    "positive_definite",
+    "positive_integer",
+    "real",
+    "real_vector",
+    "simplex",
+    "unit_interval",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """A set of values, of so many axes each."""
+
+    name: str
+    #: Where values of a tensor are in the set: a tensor of booleans without the last axes.
+    check: Callable[[Any], Any]
+    event_dim: int = 0
+    is_discrete: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _whole(x: Any) -> Any:
+    return x % 1 == 0
+
+
+def greater_than(lower_bound: Any) -> Constraint:
+    """Numbers above a bound."""
+    return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda x: x > lower_bound)
+
+
+def greater_than_eq(lower_bound: Any) -> Constraint:
+    """Numbers from a bound on."""
+    return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda x: x >= lower_bound)
+
+
+def less_than(upper_bound: Any) -> Constraint:
+    """Numbers below a bound."""
+    return Constraint(f"LessThan(upper_bound={upper_bound})", lambda x: x < upper_bound)
+
+
+def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Numbers from one bound to another."""
+    return Constraint(
+        f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})",
+        lambda x: (x >= lower_bound) & (x <= upper_bound),
+    )
+
+
+def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Numbers from one bound to below another."""
+    return Constraint(
+        f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
+        lambda x: (x >= lower_bound) & (x < upper_bound),
+    )
+
+
+def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Whole numbers from one bound to another."""
+    return Constraint(
+        f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})",
+        lambda x: _whole(x) & (x >= lower_bound) & (x <= upper_bound),
+        is_discrete=True,
+    )
+
+
+def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
+    """Parts that are all in a set."""
+
+    def check(x: Any) -> Any:
+        return base.check(x).flatten(-reinterpreted_batch_ndims).all(-1)
+
+    if not reinterpreted_batch_ndims:
+        return base
+    name = f"IndependentConstraint({base}, {reinterpreted_batch_ndims})"
+    return Constraint(name, check, base.event_dim + reinterpreted_batch_ndims, base.is_discrete)
+
+
+real = Constraint("Real()", lambda x: x == x)
+positive = greater_than(0.0)
+nonnegative = greater_than_eq(0.0)
+unit_interval = interval(0.0, 1.0)
+boolean = Constraint("Boolean()", lambda x: (x == 0) | (x == 1), is_discrete=True)
+nonnegative_integer = Constraint(
+    "IntegerGreaterThan(lower_bound=0)", lambda x: _whole(x) & (x >= 0), is_discrete=True
+)
+positive_integer = Constraint(
+    "IntegerGreaterThan(lower_bound=1)", lambda x: _whole(x) & (x >= 1), is_discrete=True
+)
+real_vector = independent(real, 1)
+simplex = Constraint(
+    "Simplex()", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), event_dim=1
+)
+one_hot = Constraint(
+    "OneHot()",
+    lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),
+    event_dim=1,
+    is_discrete=True,
+)
+lower_cholesky = Constraint(
+    "LowerCholesky()",
+    lambda x: (x.tril() == x).flatten(-2).all(-1) & (x.diagonal(0, -2, -1) > 0).all(-1),
+    event_dim=2,
+)
+
+
+def _is_positive_definite(x: Any) -> Any:
+    symmetric = ((x - x.mT).abs() <= 1e-6 + 1e-5 * x.abs()).flatten(-2).all(-1)
+    return symmetric & isfinite(x).flatten(-2).all(-1) & (cholesky_ex(x).info == 0)
+
+
+positive_definite = Constraint("PositiveDefinite()", _is_positive_definite, event_dim=2)

@@ -1,0 +1,416 @@
+"""Distributions of real numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from asyncgrad.distributions import constraints
+from asyncgrad.distributions.distribution import Distribution, broadcast_all
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.functions.creation import full_like
+from asyncgrad.ops.functions.elementwise import where
+from asyncgrad.ops.functions.random import rand, randn, standard_gamma
+from asyncgrad.ops.functions.special import ndtr
+from asyncgrad.ops.functions.transcendental import igamma, xlogy
+
+_EULER = 0.57721566490153286
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+def _normal(like: Any, shape: Any) -> Any:
+    return randn(shape, dtype=like.dtype, device=like.device)
+
+
+def _uniform(like: Any, shape: Any) -> Any:
+    """Numbers in (0, 1): not 0, of which there is no logarithm."""
+    tiny = floating_info(like.dtype).tiny
+    return rand(shape, dtype=like.dtype, device=like.device).clamp(min=float(tiny))
+
+
+class _LocationScale(Distribution):
+    """What the parameters `loc` and `scale` move and stretch."""
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    def _standard(self, value: Any) -> Any:
+        return (value - self.loc) / self.scale
+
+
+class Normal(_LocationScale):
+    """The normal distribution.
+
+    Args:
+        loc: the mean: a floating tensor or a number.
+        scale: the standard deviation, broadcast against it.
+        validate_args: whether arguments are checked.
+
+    Example:
+        >>> from asyncgrad.distributions import Normal
+        >>> Normal(0.0, 1.0).cdf(ag.tensor(0.0)).item()
+        0.5
+    """
+
+    @property
+    def variance(self) -> Any:
+        return self.scale**2
+
+    def _drawn(self, shape: Any) -> Any:
+        return self.loc + _normal(self.loc, shape) * self.scale
+
+    def _log_prob(self, value: Any) -> Any:
+        return -0.5 * self._standard(value) ** 2 - self.scale.log() - _HALF_LOG_TWO_PI
+
+    def _cdf(self, value: Any) -> Any:
+        return ndtr(self._standard(value))
+
+    def icdf(self, value: Any) -> Any:
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Any:
+        return 0.5 + _HALF_LOG_TWO_PI + self.scale.log()
+
+
+class Laplace(_LocationScale):
+    """Two exponential distributions, back to back; `loc` and `scale` as for `Normal`."""
+
+    @property
+    def variance(self) -> Any:
+        return 2 * self.scale**2
+
+    def _drawn(self, shape: Any) -> Any:
+        u = 2 * _uniform(self.loc, shape) - 1
+        # Not -1, of which there is no result.
+        u = u.clamp(min=-1 + float(floating_info(u.dtype).eps) / 2)
+        return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
+
+    def _log_prob(self, value: Any) -> Any:
+        return -self._standard(value).abs() - (2 * self.scale).log()
+
+    def _cdf(self, value: Any) -> Any:
+        z = self._standard(value)
+        return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
+
+    def icdf(self, value: Any) -> Any:
+        rest = value - 0.5
+        return self.loc - self.scale * rest.sign() * (-2 * rest.abs()).log1p()
+
+    def entropy(self) -> Any:
+        return 1 + (2 * self.scale).log()
+
+
+class Cauchy(_LocationScale):
+    """The distribution of a normal number over another; it has no mean."""
+
+    @property
+    def mean(self) -> Any:
+        """There is none: NaN."""
+        return full_like(self.loc, math.nan)
+
+    @property
+    def variance(self) -> Any:
+        """Infinite."""
+        return full_like(self.loc, math.inf)
+
+    def _drawn(self, shape: Any) -> Any:
+        return self.icdf(_uniform(self.loc, shape))
+
+    def _log_prob(self, value: Any) -> Any:
+        return -math.log(math.pi) - self.scale.log() - (self._standard(value) ** 2).log1p()
+
+    def _cdf(self, value: Any) -> Any:
+        return self._standard(value).atan() / math.pi + 0.5
+
+    def icdf(self, value: Any) -> Any:
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
+    def entropy(self) -> Any:
+        return math.log(4 * math.pi) + self.scale.log()
+
+
+class Gumbel(_LocationScale):
+    """The distribution of the greatest of many; `loc` is the mode."""
+
+    @property
+    def mean(self) -> Any:
+        return self.loc + self.scale * _EULER
+
+    @property
+    def variance(self) -> Any:
+        return self.scale**2 * (math.pi**2 / 6)
+
+    def _drawn(self, shape: Any) -> Any:
+        return self.icdf(_uniform(self.loc, shape))
+
+    def _log_prob(self, value: Any) -> Any:
+        z = self._standard(value)
+        return -z - (-z).exp() - self.scale.log()
+
+    def _cdf(self, value: Any) -> Any:
+        return (-(-self._standard(value)).exp()).exp()
+
+    def icdf(self, value: Any) -> Any:
+        return self.loc - self.scale * (-value.log()).log()
+
+    def entropy(self) -> Any:
+        return self.scale.log() + (1 + _EULER)
+
+
+class HalfNormal(Distribution):
+    """The size of normal numbers whose standard deviation is `scale`."""
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
+    support = constraints.nonnegative
+
+    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+        (self.scale,) = broadcast_all(scale)
+        super().__init__(self.scale.shape, validate_args=validate_args)
+
+    @property
+    def _whole(self) -> Normal:
+        return Normal(0.0, self.scale, validate_args=False)
+
+    @property
+    def mean(self) -> Any:
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def mode(self) -> Any:
+        return self.scale * 0
+
+    @property
+    def variance(self) -> Any:
+        return self.scale**2 * (1 - 2 / math.pi)
+
+    def _drawn(self, shape: Any) -> Any:
+        return self._whole._drawn(shape).abs()
+
+    def _log_prob(self, value: Any) -> Any:
+        found = self._whole.log_prob(value) + math.log(2)
+        return where(value >= 0, found, -math.inf)
+
+    def _cdf(self, value: Any) -> Any:
+        return 2 * self._whole.cdf(value) - 1
+
+    def icdf(self, value: Any) -> Any:
+        return self._whole.icdf((value + 1) / 2)
+
+    def entropy(self) -> Any:
+        return self._whole.entropy() - math.log(2)
+
+
+class Uniform(Distribution):
+    """Numbers from `low` to below `high`, all of them as probable."""
+
+    has_rsample = True
+    #: As PyTorch: `high` has to be above `low`, which is checked by itself.
+    arg_constraints: ClassVar[Any] = {"low": constraints.real, "high": constraints.real}
+
+    def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
+        self.low, self.high = broadcast_all(low, high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+        if self._validate_args and not (self.low < self.high).all():
+            raise ValueError("Uniform is not defined when low>= high")
+
+    @property
+    def support(self) -> Any:
+        return constraints.interval(self.low, self.high)
+
+    @property
+    def mean(self) -> Any:
+        return (self.high + self.low) / 2
+
+    @property
+    def mode(self) -> Any:
+        """None is most probable: NaN."""
+        return self.high * math.nan
+
+    @property
+    def stddev(self) -> Any:
+        return (self.high - self.low) / math.sqrt(12)
+
+    @property
+    def variance(self) -> Any:
+        return (self.high - self.low) ** 2 / 12
+
+    def _drawn(self, shape: Any) -> Any:
+        share = rand(shape, dtype=self.low.dtype, device=self.low.device)
+        return self.low + share * (self.high - self.low)
+
+    def _log_prob(self, value: Any) -> Any:
+        inside = (value >= self.low) & (value < self.high)
+        return inside.to(self.low.dtype).log() - (self.high - self.low).log()
+
+    def _cdf(self, value: Any) -> Any:
+        return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
+
+    def icdf(self, value: Any) -> Any:
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self) -> Any:
+        return (self.high - self.low).log()
+
+
+class Exponential(Distribution):
+    """The time until what happens so often as `rate` says."""
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {"rate": constraints.positive}
+    support = constraints.nonnegative
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.rate.reciprocal()
+
+    @property
+    def mode(self) -> Any:
+        return self.rate * 0
+
+    @property
+    def stddev(self) -> Any:
+        return self.rate.reciprocal()
+
+    @property
+    def variance(self) -> Any:
+        return self.rate**-2
+
+    def _drawn(self, shape: Any) -> Any:
+        return -_uniform(self.rate, shape).log() / self.rate
+
+    def _log_prob(self, value: Any) -> Any:
+        return self.rate.log() - self.rate * value
+
+    def _cdf(self, value: Any) -> Any:
+        return -(-self.rate * value).expm1()
+
+    def icdf(self, value: Any) -> Any:
+        return -(-value).log1p() / self.rate
+
+    def entropy(self) -> Any:
+        return 1 - self.rate.log()
+
+
+class Gamma(Distribution):
+    """The gamma distribution; its samples have gradients by both parameters.
+
+    Args:
+        concentration: the shape: a floating tensor or a number.
+        rate: the inverse of the scale, broadcast against it.
+        validate_args: whether arguments are checked.
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {
+        "concentration": constraints.positive, "rate": constraints.positive,
+    }  # fmt: skip
+    support = constraints.nonnegative
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
+        self.concentration, self.rate = broadcast_all(concentration, rate)
+        super().__init__(self.concentration.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.concentration / self.rate
+
+    @property
+    def mode(self) -> Any:
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
+
+    @property
+    def variance(self) -> Any:
+        return self.concentration / self.rate**2
+
+    def _drawn(self, shape: Any) -> Any:
+        value = standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
+        # Not 0, of which there is no logarithm.
+        value.detach().clamp_(min=float(floating_info(value.dtype).tiny))
+        return value
+
+    def _log_prob(self, value: Any) -> Any:
+        a, rate = self.concentration, self.rate
+        return xlogy(a, rate) + xlogy(a - 1, value) - rate * value - a.lgamma()
+
+    def _cdf(self, value: Any) -> Any:
+        return igamma(self.concentration, self.rate * value)
+
+    def entropy(self) -> Any:
+        a = self.concentration
+        return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
+
+
+class StudentT(Distribution):
+    """Normal numbers over the root of a mean of so many squares of others.
+
+    Args:
+        df: the degrees of freedom: a floating tensor or a number.
+        loc: the middle.
+        scale: what it is stretched by.
+        validate_args: whether arguments are checked.
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {
+        "df": constraints.positive, "loc": constraints.real, "scale": constraints.positive,
+    }  # fmt: skip
+    support = constraints.real
+
+    def __init__(
+        self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None
+    ) -> None:
+        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
+        super().__init__(self.df.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        """The mean; NaN up to one degree of freedom."""
+        return where(self.df > 1, self.loc, math.nan)
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        """The variance; infinite up to two degrees of freedom, and NaN up to one."""
+        many = self.df > 2
+        df = where(many, self.df, 3.0)
+        found = where(many, self.scale**2 * df / (df - 2), math.inf)
+        return where(self.df > 1, found, math.nan)
+
+    def _drawn(self, shape: Any) -> Any:
+        squares = 2 * standard_gamma((self.df / 2).expand(shape))
+        return self.loc + self.scale * _normal(self.loc, shape) * (squares / self.df).rsqrt()
+
+    def _log_prob(self, value: Any) -> Any:
+        half = 0.5 * self.df
+        y = (value - self.loc) / self.scale
+        size = self.scale.log() + 0.5 * (self.df.log() + math.log(math.pi))
+        size = size + half.lgamma() - (half + 0.5).lgamma()
+        return -(half + 0.5) * (y**2 / self.df).log1p() - size
+
+    def entropy(self) -> Any:
+        half = 0.5 * self.df
+        more = half + 0.5
+        beta = half.lgamma() + math.log(math.sqrt(math.pi)) - more.lgamma()
+        slopes = more.digamma() - half.digamma()
+        return self.scale.log() + more * slopes + 0.5 * self.df.log() + beta

@@ -1,0 +1,385 @@
+"""Distributions of whole numbers, and of one of several classes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from asyncgrad.distributions import constraints
+from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.functions.activation import softmax, softplus
+from asyncgrad.ops.functions.creation import arange, eye, zeros_like
+from asyncgrad.ops.functions.elementwise import where
+from asyncgrad.ops.functions.loss import binary_cross_entropy_with_logits
+from asyncgrad.ops.functions.random import bernoulli, binomial, multinomial, poisson, rand
+from asyncgrad.ops.functions.shape import broadcast_tensors
+from asyncgrad.ops.functions.transcendental import xlogy
+
+_INT64 = np.dtype("int64")
+
+
+def _clamped(probs: Any) -> Any:
+    eps = float(floating_info(probs.dtype).eps)
+    return probs.clamp(min=eps, max=1 - eps)
+
+
+class _OfChances(Distribution):
+    """What is given by probabilities or by the logarithms of odds, one of the two."""
+
+    arg_constraints: ClassVar[Any] = {
+        "probs": constraints.unit_interval, "logits": constraints.real,
+    }  # fmt: skip
+
+    def _hold(self, probs: Any, logits: Any, *others: Any) -> tuple[Any, ...]:
+        """Keep what is given, broadcast against others, which come back."""
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        name = "probs" if logits is None else "logits"
+        given, *rest = broadcast_all(probs if logits is None else logits, *others)
+        vars(self)[name] = given
+        return tuple(rest)
+
+    @property
+    def param_shape(self) -> Any:
+        """The shape of what was given."""
+        return self._given.shape
+
+    @property
+    def _given(self) -> Any:
+        return vars(self).get("probs", vars(self).get("logits"))
+
+    @derived
+    def probs(self) -> Any:
+        """The probabilities."""
+        return self.logits.sigmoid()
+
+    @derived
+    def logits(self) -> Any:
+        """The logarithms of the odds."""
+        probs = _clamped(self.probs)
+        return probs.log() - (-probs).log1p()
+
+    def _numbers(self, count: int, dtype: Any, expand: bool) -> Any:
+        """All numbers from 0 on, along the first axis."""
+        values = arange(count, dtype=dtype, device=self._given.device)
+        values = values.reshape(-1, *(1,) * len(self._batch_shape))
+        return values.expand((-1, *self._batch_shape)) if expand else values
+
+
+class Bernoulli(_OfChances):
+    """1 with a probability, and 0.
+
+    Args:
+        probs: the probability: a floating tensor or a number.
+        logits: instead, the logarithm of the odds.
+        validate_args: whether arguments are checked.
+    """
+
+    support = constraints.boolean
+    has_enumerate_support = True
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._hold(probs, logits)
+        super().__init__(self._given.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.probs
+
+    @property
+    def mode(self) -> Any:
+        """What is most probable; NaN where both are."""
+        probs = self.probs
+        return where(probs == 0.5, math.nan, (probs >= 0.5).to(probs.dtype))
+
+    @property
+    def variance(self) -> Any:
+        return self.probs * (1 - self.probs)
+
+    def _drawn(self, shape: Any) -> Any:
+        return bernoulli(self.probs.expand(shape))
+
+    def _log_prob(self, value: Any) -> Any:
+        logits, value = broadcast_tensors(self.logits, value)
+        return -binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def entropy(self) -> Any:
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """0 and 1."""
+        return self._numbers(2, self._given.dtype, expand)
+
+
+class Geometric(_OfChances):
+    """How often something fails before it succeeds; arguments as for `Bernoulli`."""
+
+    support = constraints.nonnegative_integer
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._hold(probs, logits)
+        super().__init__(self._given.shape, validate_args=validate_args)
+        if self._validate_args and probs is not None and not (self.probs > 0).all():
+            raise ValueError(
+                f"Expected parameter probs of distribution Geometric to be positive, but found "
+                f"invalid values: {self.probs}"
+            )
+
+    @property
+    def mean(self) -> Any:
+        return 1 / self.probs - 1
+
+    @property
+    def mode(self) -> Any:
+        return zeros_like(self.probs)
+
+    @property
+    def variance(self) -> Any:
+        return (1 / self.probs - 1) / self.probs
+
+    def _drawn(self, shape: Any) -> Any:
+        probs = self.probs
+        u = rand(shape, dtype=probs.dtype, device=probs.device)
+        u = u.clamp(min=float(floating_info(probs.dtype).tiny))
+        return (u.log() / (-probs).log1p()).floor()
+
+    def _log_prob(self, value: Any) -> Any:
+        value, probs = broadcast_tensors(value, self.probs)
+        # What never fails has no logarithm to be counted.
+        probs = where((probs == 1) & (value == 0), 0.0, probs)
+        return value * (-probs).log1p() + self.probs.log()
+
+    def entropy(self) -> Any:
+        return binary_cross_entropy_with_logits(
+            self.logits, self.probs, reduction="none"
+        ) / self.probs  # fmt: skip
+
+
+class Binomial(_OfChances):
+    """How many of so many trials succeed.
+
+    Args:
+        total_count: how many trials: a tensor or a number.
+        probs: the probability of success, broadcast against it.
+        logits: instead, the logarithm of the odds.
+        validate_args: whether arguments are checked.
+    """
+
+    arg_constraints: ClassVar[Any] = {
+        "total_count": constraints.nonnegative_integer, **_OfChances.arg_constraints,
+    }  # fmt: skip
+    has_enumerate_support = True
+
+    def __init__(
+        self,
+        total_count: Any = 1,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        (self.total_count,) = self._hold(probs, logits, total_count)
+        self.total_count = self.total_count.to(self._given.dtype)
+        super().__init__(self._given.shape, validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.total_count)
+
+    @property
+    def mean(self) -> Any:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Any:
+        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
+
+    @property
+    def variance(self) -> Any:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def _drawn(self, shape: Any) -> Any:
+        return binomial(self.total_count.expand(shape), self.probs.expand(shape))
+
+    def _log_prob(self, value: Any) -> Any:
+        n, logits = self.total_count, self.logits
+        ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
+        return ways + value * logits - n * softplus(logits)
+
+    def entropy(self) -> Any:
+        """The mean of `-log_prob`.
+
+        Raises:
+            NotImplementedError: if the numbers of trials differ.
+        """
+        if self.total_count.min() != self.total_count.max():
+            raise NotImplementedError(
+                "Inhomogeneous total count not supported by `entropy`. Compute it one by one."
+            )
+        found = self.log_prob(self.enumerate_support(False))
+        return -(found.exp() * found).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All numbers up to that of trials.
+
+        Raises:
+            NotImplementedError: if the numbers of trials differ.
+        """
+        count = int(self.total_count.max())
+        if int(self.total_count.min()) != count:
+            raise NotImplementedError(
+                "Inhomogeneous total count not supported by `enumerate_support`. Do it one by one."
+            )
+        return self._numbers(1 + count, self._given.dtype, expand)
+
+
+class Poisson(Distribution):
+    """How often something happens that does so independently, `rate` times on average."""
+
+    arg_constraints: ClassVar[Any] = {"rate": constraints.nonnegative}
+    support = constraints.nonnegative_integer
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = broadcast_all(rate)
+        super().__init__(self.rate.shape, validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.rate
+
+    @property
+    def mode(self) -> Any:
+        return self.rate.floor()
+
+    @property
+    def variance(self) -> Any:
+        return self.rate
+
+    def _drawn(self, shape: Any) -> Any:
+        return poisson(self.rate.expand(shape))
+
+    def _log_prob(self, value: Any) -> Any:
+        return xlogy(value, self.rate) - self.rate - (value + 1).lgamma()
+
+
+class Categorical(_OfChances):
+    """The number of one of several classes.
+
+    Args:
+        probs: weights of the classes along the last axis, which are divided by their sum.
+        logits: instead, their logarithms.
+        validate_args: whether arguments are checked.
+    """
+
+    arg_constraints: ClassVar[Any] = {
+        "probs": constraints.simplex, "logits": constraints.real_vector,
+    }  # fmt: skip
+    has_enumerate_support = True
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._hold(probs, logits)
+        if self._given.ndim < 1:
+            name = "logits" if probs is None else "probs"
+            raise ValueError(f"`{name}` parameter must be at least one-dimensional.")
+        if probs is None:
+            vars(self)["logits"] = self.logits - self.logits.logsumexp(-1, True)
+        else:
+            vars(self)["probs"] = self.probs / self.probs.sum(-1, True)
+        super().__init__(self._given.shape[:-1], validate_args=validate_args)
+
+    @derived
+    def probs(self) -> Any:
+        """The probabilities."""
+        return softmax(self.logits, -1)
+
+    @derived
+    def logits(self) -> Any:
+        """The logarithms of the probabilities."""
+        return _clamped(self.probs).log()
+
+    @property
+    def _num_events(self) -> int:
+        return int(self._given.shape[-1])
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def mean(self) -> Any:
+        """There is none: NaN."""
+        return self._given[..., 0].detach() * 0 + math.nan
+
+    @property
+    def mode(self) -> Any:
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Any:
+        """There is none: NaN."""
+        return self.mean
+
+    def _drawn(self, shape: Any) -> Any:
+        count = math.prod(shape[: len(shape) - len(self._batch_shape)])
+        rows = self.probs.reshape(-1, self._num_events)
+        if not count or not rows.shape[0]:
+            return self._given.new_zeros(shape, dtype=_INT64)
+        return multinomial(rows, count, True).t().reshape(shape)
+
+    def _log_prob(self, value: Any) -> Any:
+        value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
+        return logits.gather(-1, value[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Any:
+        least = float(floating_info(self._given.dtype).min)
+        return -(self.logits.clamp(min=least) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """The numbers of all classes."""
+        return self._numbers(self._num_events, _INT64, expand)
+
+
+class OneHotCategorical(Categorical):
+    """One of several classes, as a vector with a one in its place; see `Categorical`."""
+
+    support = constraints.one_hot
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        super().__init__(probs, logits, validate_args)
+        self._event_shape = tuple(self._given.shape[-1:])
+
+    @property
+    def mean(self) -> Any:
+        return self.probs
+
+    @property
+    def mode(self) -> Any:
+        return self._one_hot(super().mode)
+
+    @property
+    def variance(self) -> Any:
+        return self.probs * (1 - self.probs)
+
+    def _one_hot(self, numbers: Any) -> Any:
+        return eye(self._num_events, dtype=self._given.dtype, device=self._given.device)[numbers]
+
+    def _drawn(self, shape: Any) -> Any:
+        return self._one_hot(super()._drawn(shape[:-1]))
+
+    def _log_prob(self, value: Any) -> Any:
+        value, logits = broadcast_tensors(value, self.logits)
+        return logits.gather(-1, value.argmax(-1, True)).squeeze(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All such vectors."""
+        return self._one_hot(super().enumerate_support(expand))

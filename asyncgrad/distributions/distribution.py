@@ -1,0 +1,244 @@
+"""What all distributions have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from asyncgrad.autograd.modes import no_grad
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.functions.arranged import broadcast_shapes
+from asyncgrad.ops.functions.data import scalar_tensor
+from asyncgrad.ops.promotion import as_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from asyncgrad.distributions.constraints import Constraint
+    from asyncgrad.tensor import Tensor
+
+
+class derived:
+    """A parameter that is computed from another one, unless it was given itself."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else self.function(instance)
+
+
+def broadcast_all(*values: Any) -> tuple[Any, ...]:
+    """Numbers and tensors as tensors of one shape; numbers get the dtype of the tensors.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    like = next((x for x in values if isinstance(x, Variable)), None)
+    options: Any = {} if like is None else {"dtype": like.dtype, "device": like.device}  # type: ignore[attr-defined]
+    for value in values:
+        if not isinstance(value, Variable) and as_number(value) is None:
+            raise ValueError(
+                f"Input arguments must all be instances of Number or Tensor, got "
+                f"{type(value).__name__}. Make a tensor of it with asyncgrad.tensor()."
+            )
+    tensors = [x if isinstance(x, Variable) else scalar_tensor(float(x), **options) for x in values]
+    shape = broadcast_shapes(*[tuple(x.shape) for x in tensors])  # type: ignore[attr-defined]
+    return tuple([x.expand(shape) for x in tensors])  # type: ignore[attr-defined]
+
+
+def sum_rightmost(value: Any, count: int) -> Any:
+    """The sums over the last axes."""
+    return value.sum(tuple(range(-count, 0))) if count else value
+
+
+class Distribution:
+    """A distribution of events of one shape, for each place of a batch one.
+
+    Args:
+        batch_shape: of the distributions.
+        event_shape: of what each of them gives.
+        validate_args: whether arguments are checked; as `set_default_validate_args` says if None.
+
+    Raises:
+        ValueError: if an argument is not what `arg_constraints` says.
+    """
+
+    #: Whether samples have gradients by the parameters.
+    has_rsample = False
+    has_enumerate_support = False
+    #: What the parameters have to be, by name.
+    arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _validate_args = __debug__
+
+    def __init__(
+        self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None
+    ) -> None:
+        self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if not self._validate_args:
+            return
+        for name, constraint in self.arg_constraints.items():
+            value = vars(self).get(name)
+            if isinstance(value, Variable) and not value._batched:
+                good = constraint.check(value)
+                if not good.all():
+                    raise ValueError(
+                        f"Expected parameter {name} of distribution {type(self).__name__} to "
+                        f"satisfy the constraint {constraint}, but found invalid values: {value}"
+                    )
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether arguments are checked unless a distribution is told otherwise."""
+        if value not in {True, False}:
+            raise ValueError(f"set_default_validate_args: expected True or False, got {value!r}")
+        Distribution._validate_args = value
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the distributions."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """The shape of what one of them gives."""
+        return self._event_shape
+
+    @property
+    def support(self) -> Constraint:
+        """What samples are."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        raise NotImplementedError
+
+    @property
+    def mode(self) -> Tensor:
+        """What is most probable."""
+        raise NotImplementedError(f"{type(self)} does not implement mode")
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        raise NotImplementedError
+
+    @property
+    def stddev(self) -> Tensor:
+        """The standard deviation."""
+        return self.variance.sqrt()
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Events drawn at random, without gradients: of shape sample_shape + batch + event."""
+        with no_grad():
+            return self._drawn(self._extended_shape(sample_shape))
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Events drawn at random, with gradients by the parameters.
+
+        Raises:
+            NotImplementedError: if there are none: see `has_rsample`.
+        """
+        if not self.has_rsample:
+            raise NotImplementedError(
+                f"{type(self).__name__}.rsample: its samples have no gradients by the parameters. "
+                f"Use sample(), and log_prob() of it."
+            )
+        return self._drawn(self._extended_shape(sample_shape))
+
+    def _drawn(self, shape: tuple[int, ...]) -> Any:
+        raise NotImplementedError
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the probability, or of its density, of events.
+
+        Raises:
+            ValueError: if they are none.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._log_prob(value)
+
+    def _log_prob(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of what is not greater.
+
+        Raises:
+            ValueError: if these are no events.
+        """
+        if self._validate_args:
+            self._validate_sample(value)
+        return self._cdf(value)
+
+    def _cdf(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def icdf(self, value: Any) -> Tensor:
+        """The inverse of `cdf`."""
+        raise NotImplementedError
+
+    def entropy(self) -> Tensor:
+        """The mean of `-log_prob`."""
+        raise NotImplementedError
+
+    def perplexity(self) -> Tensor:
+        """The exponential of the entropy."""
+        return self.entropy().exp()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All events, along the first axis.
+
+        Args:
+            expand: for each distribution of the batch; otherwise for one.
+        """
+        raise NotImplementedError
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        """The distribution with its parameters expanded to another batch."""
+        shape = tuple(batch_shape)
+        out = object.__new__(type(self))
+        vars(out).update(vars(self))
+        for name, value in vars(self).items():
+            if isinstance(value, Variable):
+                own = tuple(value.shape)[len(self._batch_shape) :]  # type: ignore[attr-defined]
+                vars(out)[name] = value.expand(shape + own)  # type: ignore[attr-defined]
+            elif isinstance(value, Distribution):
+                vars(out)[name] = value.expand(shape + value.batch_shape[len(self._batch_shape) :])
+        out._batch_shape = shape
+        return out
+
+    def _extended_shape(self, sample_shape: Any = ()) -> tuple[int, ...]:
+        return tuple(sample_shape) + self._batch_shape + self._event_shape
+
+    def _validate_sample(self, value: Any) -> None:
+        if not isinstance(value, Variable):
+            raise ValueError("The value argument to log_prob must be a Tensor")
+        shape = tuple(value.shape)  # type: ignore[attr-defined]
+        events = len(shape) - len(self._event_shape)
+        wanted = self._batch_shape + self._event_shape
+        fits = shape[max(events, 0) :] == self._event_shape and all(
+            m == n or 1 in {m, n} for m, n in zip(shape[::-1], wanted[::-1], strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                f"Value is not broadcastable with batch_shape+event_shape: {shape} vs {wanted}."
+            )
+        try:
+            support = self.support
+        except NotImplementedError:
+            return
+        if not value._batched and not support.check(value).all():
+            raise ValueError(
+                f"Expected value argument to be within the support ({support}) of the distribution "
+                f"{self!r}, but found invalid values: {value}"
+            )
+
+    def __repr__(self) -> str:
+        held = {k: v for k, v in vars(self).items() if k in self.arg_constraints}
+        parts = [f"{k}: {v if v.numel() == 1 else tuple(v.shape)}" for k, v in held.items()]
+        return f"{type(self).__name__}({', '.join(parts)})"

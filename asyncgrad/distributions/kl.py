@@ -1,0 +1,217 @@
+"""How far one distribution is from another: the Kullback-Leibler divergence."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.distributions.composed import Independent, TransformedDistribution
+from asyncgrad.distributions.continuous import (
+    Cauchy,
+    Exponential,
+    Gamma,
+    Gumbel,
+    HalfNormal,
+    Laplace,
+    Normal,
+    Uniform,
+)
+from asyncgrad.distributions.discrete import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Geometric,
+    Poisson,
+)
+from asyncgrad.distributions.distribution import sum_rightmost
+from asyncgrad.distributions.multivariate import (
+    Beta,
+    Dirichlet,
+    MultivariateNormal,
+    squared_distances,
+)
+from asyncgrad.ops.functions.activation import softplus
+from asyncgrad.ops.functions.elementwise import where
+from asyncgrad.ops.functions.matrices import solve_triangular
+from asyncgrad.ops.functions.transcendental import xlogy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.distributions.distribution import Distribution
+
+__all__ = ["kl_divergence", "register_kl"]
+_KNOWN: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
+_EULER = 0.57721566490153286
+
+
+def register_kl(type_p: type, type_q: type) -> Callable[[Any], Any]:
+    """Decorate a function of two distributions that computes the divergence of such classes.
+
+    Raises:
+        TypeError: if they are no classes.
+    """
+    if not (isinstance(type_p, type) and isinstance(type_q, type)):
+        raise TypeError(f"register_kl: expected classes, got {type_p!r} and {type_q!r}")
+
+    def decorate(function: Any) -> Any:
+        _KNOWN[type_p, type_q] = function
+        return function
+
+    return decorate
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Any:
+    """The mean of `p.log_prob(x) - q.log_prob(x)` over the samples of p, exactly.
+
+    Args:
+        p: a distribution.
+        q: another one, with a batch that can be broadcast against its.
+
+    Raises:
+        NotImplementedError: if no function of their classes, or those above, is registered.
+    """
+    for first in type(p).__mro__:
+        for second in type(q).__mro__:
+            if (first, second) in _KNOWN:
+                return _KNOWN[first, second](p, q)
+    raise NotImplementedError(
+        f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
+        f"{type(q).__name__}. Register one with register_kl, or take the mean over samples."
+    )
+
+
+@register_kl(Normal, Normal)
+def _normal(p: Normal, q: Normal) -> Any:
+    ratio = (p.scale / q.scale) ** 2
+    return 0.5 * (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1 - ratio.log())
+
+
+@register_kl(Laplace, Laplace)
+def _laplace(p: Laplace, q: Laplace) -> Any:
+    ratio = p.scale / q.scale
+    distance = (p.loc - q.loc).abs()
+    rest = distance / q.scale + ratio * (-distance / p.scale).exp()
+    return -ratio.log() + rest - 1
+
+
+@register_kl(Cauchy, Cauchy)
+def _cauchy(p: Cauchy, q: Cauchy) -> Any:
+    over = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
+    return over.log() - (4 * p.scale * q.scale).log()
+
+
+@register_kl(Gumbel, Gumbel)
+def _gumbel(p: Gumbel, q: Gumbel) -> Any:
+    ratio, shift = p.scale / q.scale, p.loc / q.scale
+    rest = q.loc / q.scale
+    power = (rest - shift + (1 + ratio).lgamma()).exp()
+    return -ratio.log() - rest + shift + ratio * _EULER + power - (1 + _EULER)
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Any:
+    return _normal(p._whole, q._whole)
+
+
+@register_kl(Uniform, Uniform)
+def _uniform(p: Uniform, q: Uniform) -> Any:
+    found = ((q.high - q.low) / (p.high - p.low)).log()
+    return where((q.low > p.low) | (q.high < p.high), math.inf, found)
+
+
+@register_kl(Uniform, Normal)
+def _uniform_normal(p: Uniform, q: Normal) -> Any:
+    width = p.high - p.low
+    size = (math.sqrt(2 * math.pi) * q.scale / width).log()
+    inside = width**2 / 12 + ((p.high + p.low - 2 * q.loc) / 2) ** 2
+    return size + 0.5 * inside / q.scale**2
+
+
+@register_kl(Exponential, Exponential)
+def _exponential(p: Exponential, q: Exponential) -> Any:
+    ratio = q.rate / p.rate
+    return -ratio.log() + ratio - 1
+
+
+@register_kl(Gamma, Gamma)
+def _gamma(p: Gamma, q: Gamma) -> Any:
+    a, b = p.concentration, q.concentration
+    sizes = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma()
+    return sizes + (a - b) * a.digamma() + (q.rate - p.rate) * (a / p.rate)
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _dirichlet(p: Dirichlet, q: Dirichlet) -> Any:
+    a, b = p.concentration, q.concentration
+    total = a.sum(-1)
+    sizes = total.lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
+    return sizes + ((a - b) * (a.digamma() - total.digamma().unsqueeze(-1))).sum(-1)
+
+
+@register_kl(Beta, Beta)
+def _beta(p: Beta, q: Beta) -> Any:
+    return _dirichlet(p._dirichlet, q._dirichlet)
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Any:
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            "KL-divergence between two Multivariate Normals with different event shapes cannot be "
+            "computed"
+        )
+    ratio = solve_triangular(*_alike(q._lower, p._lower), upper=False)
+    sizes = q._half_log_det - p._half_log_det
+    distance = squared_distances(q._lower, p.loc - q.loc)
+    return sizes + 0.5 * ((ratio**2).sum((-2, -1)) + distance - p.event_shape[0])
+
+
+def _alike(x: Any, y: Any) -> tuple[Any, Any]:
+    return x + y * 0, y + x * 0
+
+
+@register_kl(Bernoulli, Bernoulli)
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Any:
+    inside = p.probs * (softplus(-q.logits) - softplus(-p.logits))
+    found = inside + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    endless = ((q.probs == 0) & (p.probs != 0)) | ((q.probs == 1) & (p.probs != 1))
+    return where(endless, math.inf, found)
+
+
+@register_kl(Binomial, Binomial)
+def _binomial(p: Binomial, q: Binomial) -> Any:
+    n = p.total_count
+    inside = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
+    return where(n > q.total_count, math.inf, n * inside)
+
+
+@register_kl(Geometric, Geometric)
+def _geometric(p: Geometric, q: Geometric) -> Any:
+    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+
+@register_kl(Poisson, Poisson)
+def _poisson(p: Poisson, q: Poisson) -> Any:
+    return xlogy(p.rate, p.rate) - xlogy(p.rate, q.rate) - (p.rate - q.rate)
+
+
+@register_kl(Categorical, Categorical)
+def _categorical(p: Categorical, q: Categorical) -> Any:
+    found = p.probs * (p.logits - q.logits)
+    found = where(q.probs == 0, math.inf, found)
+    return where(p.probs == 0, 0.0, found).sum(-1)
+
+
+@register_kl(Independent, Independent)
+def _independent(p: Independent, q: Independent) -> Any:
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise NotImplementedError("KL of Independents whose numbers of such axes differ")
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Any:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotImplementedError("KL of distributions whose transforms or events differ")
+    return kl_divergence(p.base_dist, q.base_dist)

@@ -1,0 +1,234 @@
+"""Distributions of vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from asyncgrad.distributions import constraints
+from asyncgrad.distributions.continuous import Gamma
+from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
+from asyncgrad.ops.functions.arranged import broadcast_shapes
+from asyncgrad.ops.functions.factored import cholesky_inverse
+from asyncgrad.ops.functions.linalg import matmul
+from asyncgrad.ops.functions.matrices import cholesky, solve_triangular
+from asyncgrad.ops.functions.random import randn
+from asyncgrad.ops.functions.shape import stack
+from asyncgrad.ops.functions.transcendental import xlogy
+
+
+class Dirichlet(Distribution):
+    """Probabilities, at random.
+
+    Args:
+        concentration: for each of them, along the last axis, how much it weighs; above 0.
+        validate_args: whether arguments are checked.
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {
+        "concentration": constraints.independent(constraints.positive, 1)
+    }
+    support = constraints.simplex
+
+    def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
+        if concentration.ndim < 1:
+            raise ValueError("`concentration` parameter must be at least one-dimensional.")
+        self.concentration = concentration
+        shape = concentration.shape
+        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+
+    @property
+    def mean(self) -> Any:
+        return self.concentration / self.concentration.sum(-1, True)
+
+    @property
+    def mode(self) -> Any:
+        over = (self.concentration - 1).clamp(min=0)
+        mode = over / over.sum(-1, True)
+        nothing = (self.concentration < 1).all(-1, True)
+        corner = self._corner(self.concentration)
+        return mode.masked_fill(nothing, 0) + corner.masked_fill(~nothing, 0)
+
+    @staticmethod
+    def _corner(x: Any) -> Any:
+        from_zero = x.argmax(-1, True)
+        return x.new_zeros(tuple(x.shape)).scatter(-1, from_zero, 1.0)
+
+    @property
+    def variance(self) -> Any:
+        total = self.concentration.sum(-1, True)
+        return self.concentration * (total - self.concentration) / (total**2 * (total + 1))
+
+    def _drawn(self, shape: Any) -> Any:
+        weights = Gamma(self.concentration, 1.0, validate_args=False)._drawn(shape)
+        return weights / weights.sum(-1, True)
+
+    def _log_prob(self, value: Any) -> Any:
+        a = self.concentration
+        return xlogy(a - 1, value).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+
+    def entropy(self) -> Any:
+        a = self.concentration
+        total = a.sum(-1)
+        inside = (a.shape[-1] - total) * total.digamma() + ((a - 1) * a.digamma()).sum(-1)
+        return a.lgamma().sum(-1) - total.lgamma() - inside
+
+
+class Beta(Distribution):
+    """A probability, at random.
+
+    Args:
+        concentration1: how much it weighs: a floating tensor or a number, above 0.
+        concentration0: how much what is left weighs, broadcast against it.
+        validate_args: whether arguments are checked.
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {
+        "concentration1": constraints.positive, "concentration0": constraints.positive,
+    }  # fmt: skip
+    support = constraints.unit_interval
+
+    def __init__(
+        self, concentration1: Any, concentration0: Any, validate_args: bool | None = None
+    ) -> None:
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        super().__init__(self.concentration1.shape, validate_args=validate_args)
+
+    @property
+    def _dirichlet(self) -> Dirichlet:
+        both = stack([self.concentration1, self.concentration0], -1)
+        return Dirichlet(both, validate_args=False)
+
+    @property
+    def mean(self) -> Any:
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Any:
+        return self._dirichlet.mode[..., 0]
+
+    @property
+    def variance(self) -> Any:
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total**2 * (total + 1))
+
+    def _drawn(self, shape: Any) -> Any:
+        return self._dirichlet._drawn((*shape, 2))[..., 0]
+
+    def _log_prob(self, value: Any) -> Any:
+        return self._dirichlet.log_prob(stack([value, 1 - value], -1))
+
+    def entropy(self) -> Any:
+        return self._dirichlet.entropy()
+
+
+class MultivariateNormal(Distribution):
+    """Normal numbers that depend on one another.
+
+    Args:
+        loc: the means, along the last axis.
+        covariance_matrix: their covariances; this or one of the next.
+        precision_matrix: the inverse of the covariances.
+        scale_tril: a lower triangle that times itself, transposed, is the covariances.
+        validate_args: whether arguments are checked.
+    """
+
+    has_rsample = True
+    arg_constraints: ClassVar[Any] = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+    }
+    support = constraints.real_vector
+
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        given = {
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+            "scale_tril": scale_tril,
+        }
+        given = {name: matrix for name, matrix in given.items() if matrix is not None}
+        if loc.ndim < 1:
+            raise ValueError("loc must be at least one-dimensional.")
+        if len(given) != 1:
+            raise ValueError(
+                "Exactly one of covariance_matrix or precision_matrix or scale_tril may be "
+                "specified."
+            )
+        ((name, matrix),) = given.items()
+        if matrix.ndim < 2:
+            raise ValueError(f"{name} must be at least two-dimensional.")
+        batch = broadcast_shapes(tuple(matrix.shape[:-2]), tuple(loc.shape[:-1]))
+        self.loc = loc.expand((*batch, -1))
+        vars(self)[name] = matrix.expand((*batch, -1, -1))
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+        if name == "covariance_matrix":
+            self._lower = cholesky(self.covariance_matrix)
+        elif name == "precision_matrix":
+            # The triangle of the inverse, from the other end.
+            turned = cholesky(self.precision_matrix.flip((-2, -1)))
+            upper = turned.flip((-2, -1)).mT
+            one = matrix.new_zeros(tuple(matrix.shape[-2:])).fill_diagonal_(1.0)
+            self._lower = solve_triangular(upper, one.expand(tuple(upper.shape)), upper=False)
+        else:
+            self._lower = self.scale_tril
+
+    @derived
+    def scale_tril(self) -> Any:
+        """The triangle."""
+        return self._lower
+
+    @derived
+    def covariance_matrix(self) -> Any:
+        """The covariances."""
+        return matmul(self._lower, self._lower.mT)
+
+    @derived
+    def precision_matrix(self) -> Any:
+        """The inverse of the covariances."""
+        return cholesky_inverse(self._lower)
+
+    @property
+    def mean(self) -> Any:
+        return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def variance(self) -> Any:
+        return (self._lower**2).sum(-1)
+
+    def _drawn(self, shape: Any) -> Any:
+        eps = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self.loc + matmul(self._lower, eps.unsqueeze(-1)).squeeze(-1)
+
+    def _log_prob(self, value: Any) -> Any:
+        size = squared_distances(self._lower, value - self.loc)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + size) - self._half_log_det
+
+    @property
+    def _half_log_det(self) -> Any:
+        return self._lower.diagonal(0, -2, -1).log().sum(-1)
+
+    def entropy(self) -> Any:
+        return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + self._half_log_det
+
+
+def squared_distances(lower: Any, difference: Any) -> Any:
+    """The squares of the lengths of vectors, measured by a triangle of covariances."""
+    shape = broadcast_shapes(tuple(lower.shape[:-1]), tuple(difference.shape))
+    column = difference.expand(shape).unsqueeze(-1)
+    lower = lower.expand((*shape, shape[-1]))
+    return (solve_triangular(lower, column, upper=False) ** 2).sum((-2, -1))

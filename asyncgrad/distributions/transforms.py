@@ -1,0 +1,228 @@
+"""Functions with an inverse, and how they stretch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.distributions import constraints
+from asyncgrad.distributions.distribution import sum_rightmost
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.functions.activation import softplus
+from asyncgrad.ops.functions.arranged import broadcast_shapes
+from asyncgrad.ops.functions.creation import full_like
+
+__all__ = [
+    "AffineTransform",
+    "ComposeTransform",
+    "ExpTransform",
+    "SigmoidTransform",
+    "TanhTransform",
+    "Transform",
+]
+
+
+class Transform:
+    """A function, `transform(x)`, with an inverse, `transform.inv(y)`."""
+
+    domain = constraints.real
+    codomain = constraints.real
+    bijective = True
+
+    @property
+    def inv(self) -> Transform:
+        """The inverse."""
+        return _Inverse(self)
+
+    def __call__(self, x: Any) -> Any:
+        """What x becomes."""
+        return self._call(x)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of what becomes of a tensor of a shape."""
+        return shape
+
+    def _call(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def _inverse(self, y: Any) -> Any:
+        raise NotImplementedError
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """The logarithm of how much it stretches there, of what x becomes, y."""
+        raise NotImplementedError
+
+
+class _Inverse(Transform):
+    def __init__(self, of: Transform) -> None:
+        self._of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Inverse) and self._of == other._of
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def inv(self) -> Transform:
+        return self._of
+
+    @property
+    def domain(self) -> Any:  # type: ignore[override]
+        return self._of.codomain
+
+    @property
+    def codomain(self) -> Any:  # type: ignore[override]
+        return self._of.domain
+
+    def _call(self, x: Any) -> Any:
+        return self._of._inverse(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return self._of(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return -self._of.log_abs_det_jacobian(y, x)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpTransform(Transform):
+    """`y = exp(x)`."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Any) -> Any:
+        return x.exp()
+
+    def _inverse(self, y: Any) -> Any:
+        return y.log()
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return x
+
+
+@dataclasses.dataclass(frozen=True)
+class SigmoidTransform(Transform):
+    """`y = 1 / (1 + exp(-x))`."""
+
+    codomain = constraints.unit_interval
+
+    def _call(self, x: Any) -> Any:
+        info = floating_info(x.dtype)
+        return x.sigmoid().clamp(min=float(info.tiny), max=1 - float(info.eps))
+
+    def _inverse(self, y: Any) -> Any:
+        info = floating_info(y.dtype)
+        y = y.clamp(min=float(info.tiny), max=1 - float(info.eps))
+        return y.log() - (-y).log1p()
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return -softplus(-x) - softplus(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class TanhTransform(Transform):
+    """`y = tanh(x)`."""
+
+    codomain = constraints.interval(-1.0, 1.0)
+
+    def _call(self, x: Any) -> Any:
+        return x.tanh()
+
+    def _inverse(self, y: Any) -> Any:
+        return y.atanh()
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return 2 * (math.log(2) - x - softplus(-2 * x))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AffineTransform(Transform):
+    """`y = loc + scale * x`."""
+
+    loc: Any
+    scale: Any
+    event_dim: int = 0
+
+    @property
+    def domain(self) -> Any:  # type: ignore[override]
+        """What it takes."""
+        return constraints.independent(constraints.real, self.event_dim)
+
+    codomain = domain
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AffineTransform):
+            return False
+        return all(
+            bool((a == b).all()) if isinstance(a == b, Variable) else a == b
+            for a, b in ((self.loc, other.loc), (self.scale, other.scale))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        held = [getattr(x, "shape", ()) for x in (self.loc, self.scale)]
+        return broadcast_shapes(shape, *map(tuple, held))
+
+    def _call(self, x: Any) -> Any:
+        return self.loc + self.scale * x
+
+    def _inverse(self, y: Any) -> Any:
+        return (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        if isinstance(self.scale, Variable):
+            size = self.scale.abs().log() + x * 0  # type: ignore[attr-defined]
+        else:
+            size = full_like(x, math.log(abs(self.scale)))
+        return sum_rightmost(size, self.event_dim)
+
+
+class ComposeTransform(Transform):
+    """Several transforms, one after the other."""
+
+    def __init__(self, parts: list[Transform]) -> None:
+        self.parts = list(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComposeTransform) and self.parts == other.parts
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def domain(self) -> Any:  # type: ignore[override]
+        """What the first one takes."""
+        return self.parts[0].domain if self.parts else constraints.real
+
+    @property
+    def codomain(self) -> Any:  # type: ignore[override]
+        """What the last one gives."""
+        return self.parts[-1].codomain if self.parts else constraints.real
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return shape
+
+    def _call(self, x: Any) -> Any:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inverse(self, y: Any) -> Any:
+        for part in reversed(self.parts):
+            y = part._inverse(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """The logarithm of how much all of them stretch."""
+        events = max([part.domain.event_dim for part in self.parts], default=0)
+        total: Any = full_like(sum_rightmost(x, events), 0.0)
+        for part in self.parts:
+            after = part(x)
+            stretched = part.log_abs_det_jacobian(x, after)
+            total = total + sum_rightmost(stretched, events - part.domain.event_dim)
+            x = after
+        return total
