@@ -399,7 +399,9 @@ _SAME = (
     "normal_cdf", "normal_pdf", "gelu", "gelu_tanh", "dropout", "zeros_of", "adjoint", "pin_memory",
     "imag", "view_as_real", "view_as_complex", "asinh", "acosh", "atanh", "erfc", "erfinv",
     "lgamma", "digamma", "polygamma", "entr", "ndtr", "ndtri", "log_ndtr", "erfcx", "i0", "i0e",
-    "i1", "i1e", "lu_packed", "matrix_exp",
+    "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
+    "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "lu_packed",
+    "matrix_exp",
 )  # fmt: skip
 _BROADCAST = (
     "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "fmod", "remainder", "atan2",

@@ -73,7 +73,24 @@ FURTHER = (
     lambda x: ag.logcumsumexp(x, 1),
     *[
         getattr(ag.special, name)
-        for name in ("entr", "ndtr", "log_ndtr", "erfcx", "i0", "i0e", "i1", "i1e")
+        for name in (
+            "entr",
+            "ndtr",
+            "log_ndtr",
+            "erfcx",
+            "i0",
+            "i0e",
+            "i1",
+            "i1e",
+            "bessel_j0",
+            "bessel_j1",
+            "bessel_y0",
+            "bessel_y1",
+            "modified_bessel_k0",
+            "modified_bessel_k1",
+            "scaled_modified_bessel_k0",
+            "scaled_modified_bessel_k1",
+        )
     ],
     lambda x: (ag.special.ndtri(x / 9), ag.special.xlog1py(x, x), ag.special.zeta(2.0, x)),
     lambda x: ag.cdist(x, x.detach() + 1, compute_mode="use_mm_for_euclid_dist"),

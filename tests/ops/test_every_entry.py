@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::RuntimeWarn
 HANDED_IN = {
     "max_along", "min_along", "sort", "topk", "cross_entropy", "bernoulli", "poisson", "normal",
     "normal_of_mean", "normal_of_std", "binomial", "median_along", "nanmedian_along", "kthvalue",
-    "mode",
+    "mode", "standard_gamma",
 }  # fmt: skip
 #: Called where they jump, by relu: on its zeros.
 JUMPING = {"step"}

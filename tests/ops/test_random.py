@@ -238,7 +238,15 @@ def test_fillers_cut_the_history(fill):
 # -- the table ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("entry", chapter.ENTRIES, ids=lambda entry: entry.name)
+#: Those that do follow what they were drawn by: see the tests of distributions.
+FOLLOWING = {"standard_gamma", "gamma_slope"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in chapter.ENTRIES if entry.name not in FOLLOWING],
+    ids=lambda entry: entry.name,
+)
 def test_entry_keeps_its_promises(entry):
     values = np.random.default_rng(0).standard_normal((3, 4))
     inputs = (np.ones((3, 4)), np.ones((3, 4)))[: len(entry.inputs)]

@@ -58,6 +58,26 @@ def test_gradcheck(name):
     np.testing.assert_allclose(batch.numpy(), ag.grad(function(x).sum(), x)[0].numpy())
 
 
+BESSEL = [name for name in ag.special.__all__ if "bessel" in name]
+
+
+@pytest.mark.parametrize("name", BESSEL)
+def test_bessel_functions_are_pytorchs(name):
+    """They have derivatives; PyTorch's have none, and at 5 eight digits."""
+    x = [0.0, 0.3, 1.0, 4.0, 30.0, 700.0]
+    found = [
+        getattr(T.special, name)(T.tensor(x).to(dtype))
+        for T in (torch, ag)
+        for dtype in (T.float64, T.int64)
+    ]
+    oracle.compare(found[:2], found[2:])
+    y = ag.tensor([0.3, 1.0, 5.0], dtype=ag.float64, requires_grad=True)
+    function = getattr(ag.special, name)
+    assert ag.autograd.gradcheck(function, y, check_forward_ad=True)
+    assert ag.autograd.gradgradcheck(function, y)
+    oracle.check_refused(lambda T: getattr(T.special, name)(T.tensor([1j])))
+
+
 def test_zeta_has_one_derivative():
     """As in PyTorch, which says so in the backward pass."""
     y = ag.tensor([0.5, 2.0], dtype=ag.float64, requires_grad=True)

@@ -6,9 +6,8 @@ drawn is handed in, as an attribute: a table has no generator.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
-
-import numpy as np
 
 from asyncgrad.devices.quiet import quiet
 from asyncgrad.ops.entry import binary, operation
@@ -28,16 +27,15 @@ def _gamma_slope(xp: Any, x: Any, y: Any) -> Any:
     (x + 1) ... (x + k), each times the slope of its logarithm. Far in the upper tail digits cancel:
     there are none left where one number in 10**15 is.
     """
-    a, z = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    z = np.maximum(z, np.finfo(np.float64).tiny)
-    slope = np.log(z) - special_function("gamma", "digamma")(a + 1)
-    term, total = np.ones_like(z), np.array(slope)
+    a, z = x.astype(xp.float64), xp.maximum(y.astype(xp.float64), sys.float_info.min)
+    slope = xp.log(z) - special_function("gamma", "digamma")(a + 1)
+    term, total = xp.ones_like(z), slope
     for k in range(1, 100_000):
         term = term * (z / (a + k))
         slope = slope - 1 / (a + k)
         part = term * slope
         total = total + part
-        if not (np.abs(part) > 1e-17 * np.abs(total)).any():
+        if not (xp.abs(part) > 1e-17 * xp.abs(total)).any():
             break
     return (-z / a * total).astype(x.dtype)
 

@@ -174,6 +174,31 @@ ENTRIES = (
         _special("i1e"),
         node="SpecialI1EBackward0",
     ),
+    *(
+        unary(name, slope, _special(name, function))
+        for name, function, slope in (
+            ("bessel_j0", "j0", lambda F, x: -F.bessel_j1(x)),
+            ("bessel_j1", "j1", lambda F, x, out: F.bessel_j0(x) - _over_itself(F, x, out)),
+            ("bessel_y0", "y0", lambda F, x: -F.bessel_y1(x)),
+            ("bessel_y1", "y1", lambda F, x, out: F.bessel_y0(x) - F.div(out, x)),
+            ("modified_bessel_k0", "k0", lambda F, x: -F.modified_bessel_k1(x)),
+            (
+                "modified_bessel_k1",
+                "k1",
+                lambda F, x, out: -F.modified_bessel_k0(x) - F.div(out, x),
+            ),
+            (
+                "scaled_modified_bessel_k0",
+                "k0e",
+                lambda F, x, out: out - F.scaled_modified_bessel_k1(x),
+            ),
+            (
+                "scaled_modified_bessel_k1",
+                "k1e",
+                lambda F, x, out: out - F.scaled_modified_bessel_k0(x) - F.div(out, x),
+            ),
+        )
+    ),
     _special_of_two(
         "zeta", "zeta", lambda F, x, y: -(x * F.zeta(x + 1, y)), "SpecialZetaBackward0"
     ),

@@ -31,6 +31,10 @@ from asyncgrad.ops.functions.transcendental import (
 )
 
 __all__ = [
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
     "digamma",
     "entr",
     "erf",
@@ -52,12 +56,18 @@ __all__ = [
     "log_softmax",
     "logit",
     "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
     "multigammaln",
     "ndtr",
     "ndtri",
     "polygamma",
     "psi",
     "round",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
     "sinc",
     "softmax",
     "xlog1py",
@@ -74,6 +84,24 @@ log_ndtr = of_one("log_ndtr", "The logarithm of `ndtr`, exact far below 0, too."
 ndtr = of_one("ndtr", "The share of the standard normal distribution that lies below.")
 ndtri = of_one("ndtri", "The inverse of `ndtr`: infinite at 0 and 1, NaN beyond.")
 xlog1py = of_two("xlog1py", "`input * log1p(other)`, and 0 where `input` is, broadcast.")
+bessel_j0 = of_one("bessel_j0", "The Bessel function of the first kind, of order 0.")
+bessel_j1 = of_one("bessel_j1", "The Bessel function of the first kind, of order 1.")
+bessel_y0 = of_one("bessel_y0", "The Bessel function of the second kind, of order 0.")
+bessel_y1 = of_one("bessel_y1", "The Bessel function of the second kind, of order 1.")
+modified_bessel_i0 = i0
+modified_bessel_i1 = i1
+modified_bessel_k0 = of_one(
+    "modified_bessel_k0", "The modified Bessel function of the second kind, of order 0."
+)
+modified_bessel_k1 = of_one(
+    "modified_bessel_k1", "The modified Bessel function of the second kind, of order 1."
+)
+scaled_modified_bessel_k0 = of_one(
+    "scaled_modified_bessel_k0", "`modified_bessel_k0`, times `exp(x)`."
+)
+scaled_modified_bessel_k1 = of_one(
+    "scaled_modified_bessel_k1", "`modified_bessel_k1`, times `exp(x)`."
+)
 zeta = by_second("zeta", "The Hurwitz zeta function: `input` is the exponent, `other` the offset.")
 expit = sigmoid
 gammainc = igamma
