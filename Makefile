@@ -17,7 +17,7 @@ MATRIX_TESTS = tests/test_packaging.py tests/test_loops.py tests/scheduler
 # Nothing in these depends on time: two processes share them. Those that test what has a floor of
 # coverage are measured, which takes half as long again.
 MEASURED = $(addprefix tests/,autograd core func utils)
-TOGETHER = $(addprefix tests/,devices models nn ops optim serialization)
+TOGETHER = $(addprefix tests/,devices distributions models nn ops optim serialization)
 COVERAGE = --cov --cov-report=
 
 .DEFAULT_GOAL := help

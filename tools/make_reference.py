@@ -54,6 +54,7 @@ DIFFERENCES = {
         for name in ag.special.__all__
         if "bessel" in name and "_i" not in name
     },
+    **dict.fromkeys(("pca_lowrank", "svd_lowrank"), "exact; in PyTorch from random vectors"),
     "gumbel_softmax": "other random numbers",
     "rrelu": "other random numbers",
     "rrelu_": "other random numbers",

@@ -250,3 +250,24 @@ def test_what_pytorch_refuses_beside_its_samples(call):
         call(torch)
     with pytest.raises(oracle.error_class(expected.value)):
         call(ag)
+
+
+@pytest.mark.parametrize("q", [2, 3, None])
+@pytest.mark.parametrize("name", ["svd_lowrank", "pca_lowrank"])
+def test_few_singular_vectors_are_pytorchs(name, q):
+    """Up to the phases; of a matrix of rank two both find all."""
+    rng = np.random.default_rng(0)
+    array = rng.standard_normal((2, 6, 2)) @ rng.standard_normal((2, 2, 4))
+    x = ag.tensor(array, requires_grad=True)
+    torch.manual_seed(0)
+    found = [getattr(T, name)(y, q) for T, y in ((torch, torch.tensor(array)), (ag, x.detach()))]
+    for theirs, ours in zip(*found, strict=True):
+        assert tuple(theirs.shape) == tuple(ours.shape)
+    np.testing.assert_allclose(found[1][1].numpy(), found[0][1].numpy(), atol=1e-9)
+    products = [(u[..., :2] * s[..., None, :2] @ v[..., :2].mT).numpy() for u, s, v in found]
+    np.testing.assert_allclose(products[1], products[0], atol=1e-9)
+    u, s, v = getattr(ag, name)(x, 2)
+    (g,) = ag.grad((u * s.unsqueeze(-2) @ v.mT).sum(), x)
+    assert g.isfinite().all()
+    oracle.check_refused(lambda T: getattr(T, name)(T.ones(3, 3), -1))
+    oracle.check_refused(lambda T: T.pca_lowrank(T.ones(4, 3), 4))

@@ -6,8 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import return_types
+from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.functions import elimination, matrices, norms
-from asyncgrad.ops.functions.shape import tril
+from asyncgrad.ops.functions.reduction import mean
+from asyncgrad.ops.functions.shape import narrow, tril
 from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.out import writes
@@ -31,13 +33,15 @@ __all__ = [
     "lu_unpack",
     "matrix_exp",
     "matrix_power",
+    "pca_lowrank",
     "pinverse",
     "qr",
     "slogdet",
     "svd",
+    "svd_lowrank",
 ]
 #: Those that are methods of tensors, and those that have a form in place.
-METHODS = tuple([name for name in __all__ if name != "lu_unpack"])
+METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
 IN_PLACE = ()
 
 
@@ -73,6 +77,55 @@ def logdet(input: Any) -> Tensor:
 def pinverse(input: Any, rcond: Any = 1e-15) -> Tensor:
     """The pseudo-inverses of matrices; see `linalg.pinv`."""
     return norms.pinv(input, rcond)
+
+
+def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+    """The greatest singular values, and their vectors: `U @ diag(S) @ V.mH` is near `A - M`.
+
+    They are exact: PyTorch's are found from random vectors.
+
+    Args:
+        A: of shape (..., m, n).
+        q: how many, at most; 6 if None.
+        niter: for PyTorch's programs: it changes nothing.
+        M: what is subtracted first.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers, or `q` is negative.
+    """
+    count = 6 if q is None else one_int("svd_lowrank", "q", q)
+    if count < 0:
+        raise RuntimeError(f"svd_lowrank: Trying to create tensor with negative dimension {count}")
+    x = as_tensor_operand(A, "svd_lowrank", 1)
+    u, s, vh = matrices.svd(x if M is None else R.sub(x, M), full_matrices=False)
+    count = min(count, s._metadata.shape[-1])
+    v = R.adjoint(vh)
+    return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
+
+
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """The principal components of rows: `svd_lowrank` of them without their means.
+
+    Args:
+        A: of shape (..., observations, variables).
+        q: how many; 6 if None, or as many as there are.
+        center: subtract the means.
+        niter: for PyTorch's programs: it changes nothing.
+
+    Returns:
+        The scores before they are scaled, the singular values, and the components as columns.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    x = as_tensor_operand(A, "pca_lowrank", 1)
+    most = min(x._metadata.shape[-2:])
+    count = min(6, most) if q is None else q
+    if not 0 <= count <= most:
+        raise ValueError(
+            f"q(={count}) must be non-negative integer and not greater than min(m, n)={most}"
+        )
+    return svd_lowrank(x, count, niter, mean(x, -2, True) if center else None)
 
 
 @writes
