@@ -769,6 +769,8 @@ class GraphTask:
         self.root = _NO_ROOT
         self.result = self.collect = self.exec_info = self.captures = self.revoke = None
         self.captured = ()
+        # Its records of modes lead back to the pass.
+        self.streams = None
 
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""

@@ -572,6 +572,7 @@ def solved_one_by_one():
         lambda: copy.deepcopy(ag.nn.Linear(2, 2)),
         lambda: pickle.loads(pickle.dumps(ag.nn.Linear(2, 2))),
         lambda: repr(ag.nn.Linear(2, 2)) + repr(tensor()),
+        lambda: (tensor(requires_grad=True) * 2).to("sim:0").sum().backward(),
     ],
 )
 def test_a_call_leaves_no_cycle(call):
