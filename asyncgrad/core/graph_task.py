@@ -820,6 +820,8 @@ class GraphTask:
         self.result = self.collect = self.exec_info = self.captures = self.revoke = None
         self.captured = ()
         self.after.clear()
+        # Its records of modes lead back to the pass.
+        self.streams = None
 
     def fail_at_end(self, error: BaseException) -> None:
         """Note that the commit has failed."""

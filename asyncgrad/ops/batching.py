@@ -202,23 +202,25 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     level = level_of(leaves)
     assert level is not None
 
-    def example(arg: Any, i: int) -> Any:
-        if isinstance(arg, (tuple, list)):
-            return type(arg)(example(part, i) for part in arg)
-        if getattr(arg, "_batched", False) and arg._level is level:
-            return RECORDED.getitem(arg._value, (i, Ellipsis))
-        return arg
-
     outs = [
         function(
-            *[example(arg, i) for arg in args],
-            **{name: example(arg, i) for name, arg in kwargs.items()},
+            *[_one_of(arg, level, i) for arg in args],
+            **{name: _one_of(arg, level, i) for name, arg in kwargs.items()},
         )
         for i in range(level.size)
     ]
     if not isinstance(outs[0], tuple):
         return lift(_stack(outs), level)
     return _again(outs[0], [lift(_stack(found), level) for found in zip(*outs, strict=True)])
+
+
+def _one_of(arg: Any, level: Any, i: int) -> Any:
+    """One example of an argument; what has none is the same for all."""
+    if isinstance(arg, (tuple, list)):
+        return type(arg)(_one_of(part, level, i) for part in arg)
+    if getattr(arg, "_batched", False) and arg._level is level:
+        return RECORDED.getitem(arg._value, (i, Ellipsis))
+    return arg
 
 
 def _parts(arg: Any) -> Any:

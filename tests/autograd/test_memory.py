@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import io
+import pickle
 import sys
 import weakref
 
 import pytest
 
 import asyncgrad as ag
+import asyncgrad.sync
+from asyncgrad.utils.checkpoint import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -520,3 +525,59 @@ def test_passes_make_no_cycles():
 
     # A few belong to the loop itself.
     assert asyncio.run(main()) < 30
+
+
+def on_disk():
+    x = tensor(requires_grad=True)
+    with ag.autograd.graph.save_to_disk():
+        y = (x * x).sum()
+    y.backward()
+
+
+def checkpointed():
+    x = tensor(requires_grad=True)
+    checkpoint(lambda x: (x * x).sin(), x, use_reentrant=False).sum().backward()
+
+
+def loaded():
+    model = ag.nn.Sequential(ag.nn.Linear(2, 2), ag.nn.Sequential(ag.nn.BatchNorm1d(2)))
+    model.load_state_dict(model.state_dict())
+
+
+def saved_and_loaded():
+    file = io.BytesIO()
+    ag.save({"x": tensor()}, file)
+    file.seek(0)
+    ag.load(file)
+
+
+def solved_one_by_one():
+    x = ag.eye(2).expand(3, 2, 2).clone()
+    ag.func.vmap(lambda x: ag.linalg.lu_solve(*ag.linalg.lu_factor(x), x))(x)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        on_disk,
+        checkpointed,
+        loaded,
+        saved_and_loaded,
+        solved_one_by_one,
+        lambda: ag.autograd.functional.jacobian(lambda x: x * x, tensor()),
+        lambda: ag.sync.hessian(lambda x: (x * x).sum(), tensor()),
+        lambda: ag.sync.func.grad(lambda x: (x * x).sum())(tensor()),
+        lambda: ag.func.jvp(lambda x: x * x, (tensor(),), (tensor(),)),
+        lambda: ag.autograd.gradcheck(lambda x: x * x, tensor(requires_grad=True)),
+        lambda: copy.deepcopy(ag.nn.Linear(2, 2)),
+        lambda: pickle.loads(pickle.dumps(ag.nn.Linear(2, 2))),
+        lambda: repr(ag.nn.Linear(2, 2)) + repr(tensor()),
+        lambda: (tensor(requires_grad=True) * 2).to("sim:0").sum().backward(),
+    ],
+)
+def test_a_call_leaves_no_cycle(call):
+    """What has run once leaves nothing to the collector."""
+    call()
+    gc.collect()
+    call()
+    assert gc.collect() == 0
