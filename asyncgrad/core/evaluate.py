@@ -20,7 +20,7 @@ from asyncgrad.core.hook_calls import (
     pre_hooks,
     tensor_hooks,
 )
-from asyncgrad.core.kept import check_saved, steadily
+from asyncgrad.core.kept import check_saved, check_version
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import as_edge, first_metadata
 from asyncgrad.core.saved import unpack_steps, values_as_tensors
@@ -167,28 +167,30 @@ def _apply(
         gradient = gradients[0]
     if gradient is None or (gradient is gradients and not any(g is not None for g in gradients)):
         return (None,) * (1 if single else len(following)), False
+    check_saved(node)
     recorded = task.recorded
     F = first_metadata(node).F if recorded is None else recorded
     info = task.exec_info
-
-    def pulled(saved: Any) -> tuple[Any, ...]:
+    while True:
+        kept = node.saved
+        if node.extras is not None and node.extras.packed:
+            saved = yield from unpack_steps(node, recorded=recorded is not None)
+        else:
+            saved = kept if recorded is None or rule.unpack is None else rule.unpack(node)
         if info is not None and not single and rule.pulls is not None:
-            return tuple(
+            received = tuple(
                 pull(F, gradient, saved) if is_wanted(task, edge) else None
                 for edge, pull in zip(following, rule.pulls, strict=True)
             )
-        if info is not None and single and not is_wanted(task, following):
-            return (None,)
-        received = rule.run(F, gradient, saved)
-        return (received,) if single else received
-
-    if node.extras is not None and node.extras.packed:
-        check_saved(node)
-        received = pulled((yield from unpack_steps(node, recorded=recorded is not None)))
-    elif recorded is None or rule.unpack is None:
-        received = steadily(node, pulled)
-    else:
-        received = steadily(node, lambda saved: pulled(rule.unpack(node)))
+        elif info is not None and single and not is_wanted(task, following):
+            received = (None,)
+        else:
+            received = rule.run(F, gradient, saved)
+            if single:
+                received = (received,)
+        # As in `steadily`: this may be a thread.
+        if node.guard is None or check_version(node, running=False) is kept:
+            break
     if not task.keep_graph:
         node.release_saved(task.freed)
     return received, rule.fresh

@@ -601,12 +601,15 @@ class GraphTask:
     def _make_ready(self, node: Any, gradient: Any, owned: Any) -> None:
         """Put a ready node on the heap."""
         self.order += 1
-        self._put_back(node, gradient, owned, self.order)
+        if self.after:
+            self._put_back(node, gradient, owned, self.order)
+        else:
+            heappush(self.ready, (-node.sequence_nr, self.order, node, gradient, owned))
 
     def _put_back(self, node: Any, gradient: Any, owned: Any, order: int = 0) -> None:
         """Put a node that was to run next on the heap again, before all of the same number."""
         number = node.sequence_nr
-        if self.after and node in self.after:
+        if node in self.after:
             number, order = self.after[node]
         heappush(self.ready, (-number, order, node, gradient, owned))
 
