@@ -193,3 +193,12 @@ def test_shapes_are_not_left_out(name):
 def test_a_tensor_without_axes_is_scattered_into():
     for T in (torch, ag):
         assert T.ones(()).masked_scatter_(T.tensor(True), T.zeros(1)).item() == 0
+
+
+def test_indices_may_differ_from_example_to_example():
+    at = [[0, 0], [1, 2]]
+    for T in (torch, ag):
+        filled = T.func.vmap(lambda i, T=T: T.zeros(3).index_fill(0, i, 2.0))(T.tensor(at))
+        assert filled.tolist() == [[2.0, 0.0, 0.0], [0.0, 2.0, 2.0]]
+        rows = T.func.vmap(lambda i, T=T: T.zeros(3).index_copy(0, i, T.ones(2)))(T.tensor(at))
+        assert rows.tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]

@@ -103,6 +103,8 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
         )
     check_device("index_copy", x, index, y)
     axis = one_dim("index_copy", dim, x.ndim)
+    if getattr(index, "_batched", False):
+        return by_parts(index_copy, x, axis, index, y)
     at = _index("index_copy", index, x.shape[axis] if x.ndim else 1)
     if not x.ndim:
         return R.overwrite(x, reshape(y, ()))
@@ -130,6 +132,8 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     x = as_tensor_operand(input, "index_fill", 1)
     check_device("index_fill", x, index)
     axis = one_dim("index_fill", dim, x.ndim)
+    if getattr(index, "_batched", False):
+        return by_parts(index_fill, x, axis, index, value)
     at = _index("index_fill", index, x.shape[axis] if x.ndim else 1)
     if isinstance(value, Variable):
         if value._metadata.shape:

@@ -10,6 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import wrap
 from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.functions.linalg import matmul
 from asyncgrad.ops.functions.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
 from asyncgrad.ops.namespace import RECORDED as R
@@ -180,6 +181,8 @@ def _by_products(
 ) -> Any:
     """An image of two axes, between a matrix of weights for its rows and one for its columns."""
     metadata = x._metadata
+    if x._batched and metadata.dtype == np.uint8:
+        return by_parts(_by_products, x, new, factors, mode, corners, anti)
     lines = []
     for length, count, factor in zip(metadata.shape[2:], new, factors, strict=True):
         if length == count:
