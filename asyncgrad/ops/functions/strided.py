@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.core.modes import current
 from asyncgrad.core.variable import bump_version, requires_grad, view_of
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.arguments import one_shape
@@ -101,15 +102,17 @@ def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
         The tensor.
 
     Raises:
-        RuntimeError: if the tensor requires grad, or for a negative length.
+        RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
     """
     as_memory_format("resize_", memory_format)
     x = as_tensor_operand(input, "resize_", 1)
     shape = one_shape("resize_", sizes)
-    if requires_grad(x):
+    if requires_grad(x) and not current().inference:
         raise AutogradError("resize_: cannot resize variables that require grad. Use reshape().")
     if min(shape, default=0) < 0:
         raise AutogradError(f"resize_: a length can't be negative, got size {list(shape)}")
+    if shape == x._metadata.shape:
+        return x
     F = x._metadata.F
     array = x._metadata.device.launching(_resized)(F.xp, x._array, shape)
     bump_version(x)
