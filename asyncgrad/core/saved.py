@@ -121,11 +121,11 @@ class SavedTensor:
     def _pack(self, hooks: SavedHooks) -> None:
         """Let the hooks have the values, and keep what they make of them.
 
-        They see a leaf itself, and other tensors as they stand in the graph: while they run. What
-        they keep must not hold the graph, of which it is a part.
+        They see leaves and constants themselves, and other tensors as they stand in the graph:
+        while they run. What they keep must not hold the graph, of which it is a part.
         """
         given = self._variable
-        if given is None or self._edge.__class__ is not AccumulateGrad:
+        if given is None or not (self._edge is None or self._edge.__class__ is AccumulateGrad):
             array = self._array if given is None else given._array
             given = wrap(array, self._metadata, self._edge)
             given._counter = self._counter
@@ -173,7 +173,10 @@ class SavedTensor:
                 f"Output of saved tensor unpack_hook expected to be a Tensor but got result of "
                 f"type {type(result).__name__}"
             )
-        return restored(result._array, result._metadata, edge or self._edge)
+        edge = edge or self._edge
+        if edge is None and gradient_edge(result) is None:
+            return result
+        return restored(result._array, result._metadata, edge)
 
     def _checked(self, node: Node, edge: Any) -> Any:
         """The values as they were saved, if nobody has changed them."""

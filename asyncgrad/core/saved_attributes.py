@@ -115,6 +115,8 @@ def saved_attribute(node: Node, name: str) -> Any:
 _ALIASES = {
     "self": "x", "other": "y", "mat2": "y", "result": "out", "exponent": "scalar", "dim": "dims",
     "dims": "order", "self_sym_sizes": "x_shape", "indices": "index", "min": "low", "max": "high",
+    "input": "x", "mat1": "x", "mat": "x", "batch1": "x", "A": "x", "vec": "y", "tensor": "y",
+    "batch2": "y", "target": "y", "inverse": "out", "L": "out", "negative_slope": "slope",
 }  # fmt: skip
 
 
@@ -157,11 +159,11 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     value = values_of(node)[position]
     F = first_metadata(node).F
     if where is None:
-        if key != "index":
-            return value
-        return tuple(
-            [wrap(p, F.metadata_of(p)) if p.__class__ is F.array_type else None for p in value]
-        )
+        if key == "index" and value.__class__ is tuple:
+            return tuple(
+                [wrap(p, F.metadata_of(p)) if p.__class__ is F.array_type else None for p in value]
+            )
+        return wrap(value, F.metadata_of(value)) if value.__class__ is F.array_type else value
     edge = saved_edge(node, where)
     if value.__class__ is SavedTensor:
         return value.unpack(node, edge)

@@ -556,3 +556,47 @@ def test_what_is_packed_goes_at_once():
             assert [reference() for reference in packed] == [None] * 3
     finally:
         gc.enable()
+
+
+@both
+def test_constants_that_are_saved_are_themselves(T, log):
+    """Where hooks keep them, too, and within a checkpoint."""
+    constant, x = T.tensor([2.0, 3.0]), leaf(T, 1.0, 2.0)
+    seen = []
+
+    class Keeps(T.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, gradient):
+            _, other = ctx.saved_tensors
+            seen.append(other is constant)
+            return gradient * other, None
+
+    yield Keeps.apply(x, constant).sum().backward()
+    with T.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        y = Keeps.apply(x, constant)
+    yield y.sum().backward()
+    checkpoint = T.utils.checkpoint.checkpoint
+    yield checkpoint(Keeps.apply, x, constant, use_reentrant=False).sum().backward()
+    log(seen, x.grad)
+
+
+@both
+def test_saved_indices_are_tensors(T, log):
+    x = leaf(T, 3.0, 1.0, 2.0)
+    for out in (x.sort(), x.topk(2), x.kthvalue(2, keepdim=True), x.max(0, keepdim=True)):
+        log(out[0].grad_fn._saved_indices)
+
+
+@both
+def test_saved_values_have_pytorchs_names(T, log):
+    x, y = T.ones(2, 3, requires_grad=True), T.ones(3, 2, requires_grad=True)
+    v, A = T.ones(3, requires_grad=True), T.eye(3).requires_grad_()
+    F = T.nn.functional
+    log((x @ y).grad_fn._saved_mat2, (x @ v).grad_fn._saved_vec, (v @ v).grad_fn._saved_tensor)
+    log(F.mse_loss(x, x * 2).grad_fn._saved_target, T.linalg.inv(A).grad_fn._saved_inverse)
+    log(F.leaky_relu(x, 0.5).grad_fn._saved_negative_slope, T.linalg.det(A).grad_fn._saved_A)

@@ -144,3 +144,22 @@ def test_gradients_through_strides_are_those_of_differences():
 
     assert gradcheck(windows, (x,), check_forward_ad=True, check_batched_grad=True)
     assert gradgradcheck(windows, (x,), check_fwd_over_rev=True)
+
+
+@plainly
+def test_a_size_that_is_there_already_changes_nothing(T, log):
+    x = T.zeros(1)
+    for size in ((1, 2), (3,), (3,)):
+        x.resize_(size)
+        log(x._version, tuple(x.shape))
+    x.resize_as_(T.ones(3))
+    log(x._version)
+
+
+@plainly
+def test_a_leaf_can_be_resized_in_inference_mode(T, log):
+    for mode in (T.inference_mode, T.no_grad):
+        with mode():
+            x = T.ones(1, 2, 3, requires_grad=True)
+            attempted(log, "cannot resize variables", x.resize_, 1, 2)
+            log(tuple(x.shape), x.requires_grad)

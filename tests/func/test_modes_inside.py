@@ -82,7 +82,7 @@ def numbers(result):
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_a_mode_within_the_function_does_what_pytorchs_does(transform, inside, function):
     """A part that reverse mode takes for a constant has its tangent in forward mode."""
-    for around in ("none", "no_grad"):
+    for around in ("none", "no_grad") if inside == "none" else ("none",):
         found = []
         for T in (torch, ag):
             with MODES[around](T):

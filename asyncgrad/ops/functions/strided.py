@@ -103,7 +103,7 @@ def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
         The tensor.
 
     Raises:
-        RuntimeError: if the tensor requires grad, or for a negative length.
+        RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
     """
     as_memory_format("resize_", memory_format)
     x = as_tensor_operand(input, "resize_", 1)
