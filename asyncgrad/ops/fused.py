@@ -227,8 +227,13 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     where masks have no pattern it takes a fraction of the time of a choice.
     """
     dtype = x.dtype
-    if x.size >= _FEW and dtype in _BITS and xp.ndarray is np.ndarray:
-        return xp.multiply(x.view(_BITS[dtype]), keep).view(dtype)
+    if x.size + keep.size >= _FEW and dtype in _BITS and xp.ndarray is np.ndarray:
+        bits = _BITS[dtype]
+        if x.shape != keep.shape:
+            return xp.multiply(x.view(bits), keep).view(dtype)
+        out = xp.empty_like(x)
+        xp.multiply(x.view(bits), keep, out.view(bits))
+        return out
     return xp.where(keep, x, _ZEROS.get(dtype, 0.0) if xp.ndarray is np.ndarray else 0.0)
 
 

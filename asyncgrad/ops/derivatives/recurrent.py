@@ -138,6 +138,7 @@ def _plain(activation: str) -> Entry:
     @silent
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
         through = 1 - out * out if is_tanh else xp.empty_like(out)
+        alive: Any = None if is_tanh else out != 0
         back = xp.zeros(h.shape, h.dtype)
         times, weight, product = _times(xp, w, back)
         xp = _library(xp)
@@ -146,7 +147,7 @@ def _plain(activation: str) -> Entry:
             if is_tanh:
                 through[t] *= back
             else:
-                through[t] = masked(xp, back, out[t] != 0)
+                through[t] = masked(xp, back, alive[t])
             times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:
