@@ -16,13 +16,9 @@ from asyncgrad.nn.functional import (
     celu,
     celu_,
     channel_shuffle,
-    group_norm,
-    hardshrink,
-    layer_norm,
     pairwise_distance,
     pixel_shuffle,
     pixel_unshuffle,
-    prelu,
     rrelu,
     rrelu_,
     selu,
@@ -42,9 +38,9 @@ __all__ = [
     "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle",
     "cosine_embedding_loss", "ctc_loss", "dropout", "dropout_", "embedding",
     "feature_alpha_dropout", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_",
-    "group_norm", "hardshrink", "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm",
+    "group_norm", "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm",
     "margin_ranking_loss", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle",
-    "poisson_nll_loss", "prelu", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
+    "poisson_nll_loss", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
     "triplet_margin_loss",
 ]  # fmt: skip
 
@@ -99,6 +95,22 @@ def instance_norm(
     return F.instance_norm(
         input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
     )
+
+
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.layer_norm`; `cudnn_enable` changes nothing."""
+    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:  # fmt: skip
+    """`nn.functional.group_norm`; `cudnn_enabled` changes nothing."""
+    return F.group_norm(input, num_groups, weight, bias, eps)
 
 
 def embedding(

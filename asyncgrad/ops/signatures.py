@@ -54,4 +54,6 @@ def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation="Any")
         for name, default in more.items()
     ]
-    return known.replace(parameters=[*known.parameters.values(), *named])
+    # `**options` comes last.
+    parameters = sorted((*known.parameters.values(), *named), key=lambda one: one.kind)
+    return known.replace(parameters=parameters)
