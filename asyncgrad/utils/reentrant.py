@@ -82,10 +82,10 @@ class CheckpointFunction(autograd.Function):
         while task is not None:
             if task.exec_info is not None:
                 raise AutogradError(
-                    "When use_reentrant=True, checkpoint is incompatible with .grad() or passing "
-                    "an `inputs` parameter to .backward(). To resolve this error, you can either "
-                    "set use_reentrant=False, or call .backward() without passing the `inputs` "
-                    "argument."
+                    "When use_reentrant=True, asyncgrad.utils.checkpoint is incompatible with "
+                    ".grad() or passing an `inputs` parameter to .backward(). To resolve this "
+                    "error, you can either set use_reentrant=False, or call .backward() without "
+                    "passing the `inputs` argument."
                 )
             task = task.parent
         inputs = list(ctx.inputs)
