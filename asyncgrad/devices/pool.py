@@ -134,14 +134,14 @@ class Pool:
         #: Bytes of unused blocks.
         self.unused = 0
         #: The bytes lent so far, which is the clock, and when it will be tidied.
-        self._lent = 0
+        self.lent = 0
         self._tidy_at = _PATIENCE
         self._shelves: dict[int, _Shelf] = {}
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """An array whose elements are not set."""
         size = self._rounded(prod(shape) * dtype.itemsize)
-        self._lent = now = self._lent + size
+        self.lent = now = self.lent + size
         if now > self._tidy_at:
             self._tidy()
         try:
@@ -185,7 +185,7 @@ class Pool:
 
     def _tidy(self) -> None:
         """Give what nobody has needed since the last time to the system."""
-        self._tidy_at = self._lent + _PATIENCE
+        self._tidy_at = self.lent + _PATIENCE
         for shelf in list(self._shelves.values()):
             self._drop(shelf, shelf.fewest)
             shelf.fewest = len(shelf.blocks)

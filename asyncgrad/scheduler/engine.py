@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
+from asyncgrad.devices.pool import POOL
 from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
@@ -59,6 +60,8 @@ _OVERDRAFT_NS = 100_000
 #: The rest of a pass that is alone runs at once if what has just run is more than so many times as
 #: much: another turn would cost more than it brings.
 _REST = 3
+#: Seconds in which no large array is made before unused memory goes back to the system.
+IDLE_S = 10.0
 
 
 class Engine:
@@ -106,6 +109,8 @@ class Engine:
         #: Those who give way to everybody.
         self.lull = Lull()
         blas.leave_a_core()
+        #: It will look whether the process is idle.
+        self._watches_idle = False
         #: Done when no pass is left, while the engine shuts down.
         self.emptied: asyncio.Future[None] | None = None
         self.closed = False
@@ -429,8 +434,10 @@ class Engine:
             live.discard(task)
             if self.admission.held:
                 self.admission.left(self, task)
-            if self.emptied is not None and not live and not self.emptied.done():
-                self.emptied.set_result(None)
+            if not live:
+                self._watch_idle()
+                if self.emptied is not None and not self.emptied.done():
+                    self.emptied.set_result(None)
         state = task.state
         if state is DONE:
             future._task = None
@@ -463,6 +470,20 @@ class Engine:
         finally:
             # The traceback may hold this frame: it must hold neither the pass nor the future.
             del error, later, future, task
+
+    def _watch_idle(self) -> None:
+        """Look in a while whether the process needs the memory that is kept for large arrays."""
+        if not self._watches_idle and not self.closed:
+            self._watches_idle = True
+            self.loop.call_later(IDLE_S, self._trim, POOL.lent)
+
+    def _trim(self, lent: int) -> None:
+        """Give unused memory to the system if none has been lent since."""
+        self._watches_idle = False
+        if POOL.lent == lent:
+            POOL.shrink(0)
+        elif not self.live:
+            self._watch_idle()
 
     # -- insight ---------------------------------------------------------
 

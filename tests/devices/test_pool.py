@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import sys
 import weakref
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import asyncgrad as ag
 from asyncgrad.devices.pool import Pool, pooled_numpy
+from asyncgrad.scheduler import Engine
 
 LARGE = 256 * 1024
 F8 = np.dtype("float64")
@@ -232,3 +235,32 @@ def test_a_large_gradient_that_comes_in_columns_is_kept_in_rows() -> None:
     assert w.grad is not None
     assert w.grad.is_contiguous()
     assert np.array_equal(w.grad.numpy(), np.broadcast_to(np.arange(64.0), w.shape))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("busy_turns", [0, 3])
+async def test_an_idle_process_gives_its_memory_back(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, busy_turns: int
+) -> None:
+    """Some time after its last pass, and not as long as large arrays are made."""
+    looks: list[int] = []
+
+    def trim(engine: Engine, lent: int) -> None:
+        looks.append(pool.unused)
+        if len(looks) <= busy_turns:
+            pool.take((LARGE // 8,), F8)
+        original(engine, lent)
+        if not pool.unused:
+            idle.set()
+
+    original, idle = Engine._trim, asyncio.Event()
+    module = sys.modules[Engine.__module__]
+    monkeypatch.setattr(module, "POOL", pool)
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+    monkeypatch.setattr(Engine, "_trim", trim)
+    pool.take((LARGE // 8,), F8)
+    x = ag.ones(700, 700, requires_grad=True)
+    await (x @ x).sum().backward()
+    await idle.wait()
+    assert len(looks) == busy_turns + 1
+    assert all(looks)
