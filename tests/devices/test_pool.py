@@ -254,6 +254,7 @@ async def test_an_idle_process_gives_its_memory_back(
             idle.set()
 
     original, idle = Engine._trim, asyncio.Event()
+    pool.limit = 100 * LARGE
     module = sys.modules[Engine.__module__]
     monkeypatch.setattr(module, "POOL", pool)
     monkeypatch.setattr(module, "IDLE_S", 0.0)
