@@ -178,6 +178,11 @@ LAYERS = {
     "ZeroPad1d": (lambda: nn.ZeroPad1d(1), SIGNAL),
     "ZeroPad2d": (lambda: nn.ZeroPad2d(1), IMAGE),
     "ZeroPad3d": (lambda: nn.ZeroPad3d(1), VOLUME),
+    "DataParallel": (lambda: nn.DataParallel(nn.Linear(3, 2)), ROW),
+    "FractionalMaxPool2d": (lambda: nn.FractionalMaxPool2d(2, output_size=2), IMAGE),
+    "FractionalMaxPool3d": (lambda: nn.FractionalMaxPool3d(2, output_size=2), VOLUME),
+    "LPPool3d": (lambda: nn.LPPool3d(2, 2), abs(VOLUME) + 1),
+    "SyncBatchNorm": (lambda: nn.SyncBatchNorm(4), IMAGE),
 }  # fmt: skip
 
 
@@ -260,6 +265,8 @@ OPTIMISERS = {
     "NAdam": lambda p: ag.optim.NAdam(p, 0.1),
     "RAdam": lambda p: ag.optim.RAdam(p, 0.1),
     "Rprop": lambda p: ag.optim.Rprop(p, 0.1),
+    "Adafactor": lambda p: ag.optim.Adafactor(p, 0.1),
+    "Muon": lambda p: ag.optim.Muon([x for x in p if x.dim() == 2], 0.1),
 }
 
 
