@@ -37,7 +37,7 @@ REASONS = {
     ),
     "libraries and devices that asyncgrad does not use": (
         r"cudnn_\w+", r"miopen_\w+", r"mkldnn_\w+", r"fbgemm_\w+", r"mps", r"mtia", r"xpu",
-        r"is_vulkan_available",
+        r"is_vulkan_available", r"onnx",
     ),
     "quantisation, and dtypes that NumPy has not": (
         r"q_\w+", r"Q\w+Storage", r"qu?int\d+\w*", r"qscheme", r"quant\w+", r"fake_quantize_\w+",
@@ -53,7 +53,7 @@ REASONS = {
     "distributed work, and other processes": (
         r"distributed", r"is_distributed", r"multiprocessing", r"from_file",
     ),
-    "distributions": (r"distributions", r"quasirandom"),
+    "numbers that are drawn evenly": (r"quasirandom",),
     "kinds of memory by dtype: `Tensor.storage()` has one": (
         r"\w*Storage(Base)?", r"storage", r"legacy_contiguous_format",
     ),

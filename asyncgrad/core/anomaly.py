@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ def users_stack() -> list[str]:
     """
     stack = traceback.StackSummary.extract(
         (frame, line)
-        for frame, line in traceback.walk_stack(None)
+        for frame, line in traceback.walk_stack(sys._getframe())
         if not frame.f_code.co_filename.startswith(PACKAGE)
     )
     return traceback.format_list(reversed(stack))

@@ -323,7 +323,7 @@ SAMPLES = {
 
 def plain(value):
     if hasattr(value, "tolist"):
-        return str(value.dtype).removeprefix("torch."), value.tolist()
+        return str(value.dtype).partition(".")[2], value.tolist()
     if isinstance(value, dict):
         return type(value), {key: plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
