@@ -202,3 +202,22 @@ def test_indices_may_differ_from_example_to_example():
         assert filled.tolist() == [[2.0, 0.0, 0.0], [0.0, 2.0, 2.0]]
         rows = T.func.vmap(lambda i, T=T: T.zeros(3).index_copy(0, i, T.ones(2)))(T.tensor(at))
         assert rows.tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("put", [
+    lambda x, i: x.__setitem__(i, 1.0), lambda x, i: x.__setitem__((slice(None), i), 1.0),
+    lambda x, i: x.index_put_((i,), ag.tensor(1.0)),
+    lambda x, i: x.index_put_((i,), ag.tensor(1.0), accumulate=True),
+    lambda x, i: x.put_(i, ag.ones(1)), lambda x, i: x.index_add_(0, i, ag.ones(1, 4)),
+    lambda x, i: x.index_copy_(0, i, ag.ones(1, 4)), lambda x, i: x.index_fill_(0, i, 1.0),
+    lambda x, i: x.scatter_(0, i[None], 1.0),
+])  # fmt: skip
+@pytest.mark.parametrize("inference", [False, True])
+def test_an_index_out_of_range_changes_nothing(put, inference):
+    """Neither the values nor how often they count as changed, so that passes go on."""
+    with ag.inference_mode(inference):
+        x = ag.ones(3, 4)
+        with pytest.raises((IndexError, RuntimeError)):
+            put(x, ag.tensor([100]))
+        assert (x == 1).all()
+    assert inference or x._version == 0

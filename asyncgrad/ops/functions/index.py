@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.modes import current
-from asyncgrad.core.variable import Variable, bump_version, gradient_edge, requires_grad, wrap
+from asyncgrad.core.variable import (
+    Variable,
+    bump_version,
+    counter_of,
+    gradient_edge,
+    is_inference,
+    requires_grad,
+    wrap,
+)
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.devices import CPU
 from asyncgrad.ops import in_place
@@ -423,7 +431,13 @@ def _put_into(
     recorded = current().grad and (requires_grad(tensor) or requires_grad(value))
     in_place.check_change(tensor, name, recorded=recorded)
     bump_version(tensor)
-    node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
+    try:
+        node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
+    except IndexError:
+        # An index out of range, which is found before anything is written.
+        if not is_inference(tensor):
+            counter_of(tensor).value -= 1
+        raise
     if recorded:
         known = name.strip("_") if name != "__setitem__" else "index_put"
         called = known.title().replace("_", "") + "Backward0"
