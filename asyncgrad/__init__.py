@@ -63,68 +63,68 @@ from asyncgrad.errors import AcceleratorError, OutOfMemoryError
 from asyncgrad.func import vmap
 from asyncgrad.native import *  # noqa: F403  the module says what is public
 from asyncgrad.ops import return_types
+from asyncgrad.ops.api import activation, elementwise, index, reduction, shape
+from asyncgrad.ops.api import comparison as _compared
+from asyncgrad.ops.api import complex_parts as _parts
+from asyncgrad.ops.api import composite as _combined
+from asyncgrad.ops.api import convolution as _convolutions
+from asyncgrad.ops.api import creation as _creation
+from asyncgrad.ops.api import data as _data
+from asyncgrad.ops.api import distances as _distances
+from asyncgrad.ops.api import dlpack as _dlpack
+from asyncgrad.ops.api import dtypes as _dtypes
+from asyncgrad.ops.api import grids as _grids
+from asyncgrad.ops.api import linalg as _products
+from asyncgrad.ops.api import linalg_legacy as _factored
+from asyncgrad.ops.api import loss as _losses
+from asyncgrad.ops.api import median_mode as _ordered
+from asyncgrad.ops.api import normalisation as _norms
+from asyncgrad.ops.api import older as _older
+from asyncgrad.ops.api import pooling as _pooling
+from asyncgrad.ops.api import quantile as _chosen
+from asyncgrad.ops.api import random as _draws
+from asyncgrad.ops.api import rearrange as _arranged
+from asyncgrad.ops.api import scatter as _placed
+from asyncgrad.ops.api import signals as _signals
+from asyncgrad.ops.api import sort as _sorting
+from asyncgrad.ops.api import windows as _windows
+from asyncgrad.ops.api.activation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.comparison import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.complex_parts import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.composite import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.convolution import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.creation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.data import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.distances import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.dlpack import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.dtypes import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.elementwise import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.grids import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.index import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.linalg import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.linalg_legacy import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.loss import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.median_mode import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.normalisation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.older import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.pooling import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.quantile import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.random import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.rearrange import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.reduction import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.scatter import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.shape import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.signals import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.sort import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.strided import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.transcendental import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.windows import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.bfloat16 import needs_bfloat16 as _needs_bfloat16
 from asyncgrad.ops.dtype import DType as dtype
-from asyncgrad.ops.functions import activation, elementwise, index, reduction, shape
-from asyncgrad.ops.functions import arranged as _arranged
-from asyncgrad.ops.functions import chosen as _chosen
-from asyncgrad.ops.functions import combined as _combined
-from asyncgrad.ops.functions import compared as _compared
-from asyncgrad.ops.functions import convolution as _convolutions
-from asyncgrad.ops.functions import creation as _creation
-from asyncgrad.ops.functions import data as _data
-from asyncgrad.ops.functions import distances as _distances
-from asyncgrad.ops.functions import dlpack as _dlpack
-from asyncgrad.ops.functions import dtypes as _dtypes
-from asyncgrad.ops.functions import factored as _factored
-from asyncgrad.ops.functions import grids as _grids
-from asyncgrad.ops.functions import linalg as _products
-from asyncgrad.ops.functions import loss as _losses
-from asyncgrad.ops.functions import normalisation as _norms
-from asyncgrad.ops.functions import older as _older
-from asyncgrad.ops.functions import ordered as _ordered
-from asyncgrad.ops.functions import parts as _parts
-from asyncgrad.ops.functions import placed as _placed
-from asyncgrad.ops.functions import pooling as _pooling
-from asyncgrad.ops.functions import random as _draws
-from asyncgrad.ops.functions import signals as _signals
-from asyncgrad.ops.functions import sort as _sorting
-from asyncgrad.ops.functions import windows as _windows
-from asyncgrad.ops.functions.activation import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.arranged import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.chosen import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.combined import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.compared import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.convolution import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.creation import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.distances import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.dlpack import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.dtypes import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.elementwise import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.factored import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.grids import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.index import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.linalg import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.loss import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.normalisation import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.older import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.ordered import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.parts import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.placed import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.pooling import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.reduction import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.shape import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.signals import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.sort import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.strided import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.transcendental import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.windows import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.leaves import place_of as _place_of
-from asyncgrad.ops.places import layout, memory_format
-from asyncgrad.ops.printing import set_printoptions
+from asyncgrad.ops.dtype_device import layout, memory_format
 from asyncgrad.ops.promotion import set_default_dtype
+from asyncgrad.ops.tensors.new_tensors import place_of as _place_of
+from asyncgrad.ops.tensors.printing import set_printoptions
 from asyncgrad.random import (
     Generator,
     default_generator,

@@ -1,7 +1,7 @@
 """The functions that make tensors, for the packages above."""
 
-from asyncgrad.ops.functions.creation import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.data import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.functions.random import *  # noqa: F403  the chapters say what is public
-from asyncgrad.ops.generator import Generator as Generator
-from asyncgrad.ops.generator import default_generator as default_generator
+from asyncgrad.ops.api.creation import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.data import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.api.random import *  # noqa: F403  the chapters say what is public
+from asyncgrad.ops.tensors.rng import Generator as Generator
+from asyncgrad.ops.tensors.rng import default_generator as default_generator

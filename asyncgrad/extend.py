@@ -21,8 +21,9 @@ import inspect
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops import entry as _entry
-from asyncgrad.ops.entry import Entry, binary, unary
+from asyncgrad.ops import op as _entry
+from asyncgrad.ops.op import Op as Entry
+from asyncgrad.ops.op import binary, unary
 from asyncgrad.ops.promotion import (
     as_tensor_operand,
     cast,
@@ -32,7 +33,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     promote_dtypes,
 )
-from asyncgrad.ops.table import add_entry
+from asyncgrad.ops.registry import add_op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,14 +118,16 @@ def register(entry: Entry, doc: str = "") -> Callable[..., Any]:
         >>> x.grad.item()
         12.0
     """
-    door = add_entry(entry)
-    function = door if entry.inputs == ("*xs",) or entry.broadcasts else _checked(entry, door)
+    dispatch = add_op(entry)
+    function = (
+        dispatch if entry.inputs == ("*xs",) or entry.broadcasts else _checked(entry, dispatch)
+    )
     function.__name__ = function.__qualname__ = entry.name
     function.__doc__ = doc or f"The function `{entry.name}` of {', '.join(entry.inputs)}."
     return function
 
 
-def _checked(entry: Entry, door: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(entry: Entry, dispatch: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its arguments in order, and the tensors among them alike."""
     signature = _signature(entry)
     name = entry.name
@@ -145,7 +148,7 @@ def _checked(entry: Entry, door: Callable[..., Any]) -> Callable[..., Any]:
             for place in places:
                 tensors[place] = cast(tensors[place], dtype)
         try:
-            return door(*tensors, *values[arity:])
+            return dispatch(*tensors, *values[arity:])
         except ValueError as error:
             given = ", ".join(
                 f"{key} is {x._metadata!r}" for key, x in zip(entry.inputs, tensors, strict=True)

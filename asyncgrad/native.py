@@ -26,7 +26,7 @@ from asyncgrad.nn.functional import (
     threshold,
     threshold_,
 )
-from asyncgrad.ops.functions.dropout import dropout2d
+from asyncgrad.ops.api.dropout import dropout2d
 from asyncgrad.ops.promotion import as_tensor_operand
 from asyncgrad.tensor import Tensor
 

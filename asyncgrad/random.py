@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncgrad.ops.generator import Generator, default_generator, fork_rng, source_of
+from asyncgrad.ops.tensors.rng import Generator, default_generator, fork_rng, source_of
 
 __all__ = [
     "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed",

@@ -34,24 +34,25 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import comparison_doors, copies, doors, elementwise_doors, in_place, single_door
+from asyncgrad.ops import comparison_dispatch, dispatch, elementwise_dispatch, single_dispatch
+from asyncgrad.ops.api import CHAPTERS, complex_parts, elementwise, linalg, rearrange
+from asyncgrad.ops.api import index as indexing
+from asyncgrad.ops.api import shape as shaping
+from asyncgrad.ops.api.data import by_size_or_data
 from asyncgrad.ops.arguments import check_bool, one_dim
 from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.dtype_device import as_dtype, as_memory_format, layout, memory_format
 from asyncgrad.ops.forward import tangent_of
-from asyncgrad.ops.functions import CHAPTERS, arranged, elementwise, linalg, parts
-from asyncgrad.ops.functions import index as indexing
-from asyncgrad.ops.functions import shape as shaping
-from asyncgrad.ops.functions.data import by_size_or_data
-from asyncgrad.ops.leaves import place_of
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.places import as_dtype, as_memory_format, layout, memory_format
-from asyncgrad.ops.printing import text_of
 from asyncgrad.ops.promotion import as_number, category, default_dtype
-from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.registry import OPERATORS, REFLECTED
 from asyncgrad.ops.storage import Storage, address, part_of, storage_of
-from asyncgrad.ops.table import OPERATORS, REFLECTED
-from asyncgrad.ops.transfer import on_host
+from asyncgrad.ops.tensors import copies, in_place
+from asyncgrad.ops.tensors.new_tensors import place_of
+from asyncgrad.ops.tensors.printing import text_of
+from asyncgrad.ops.tensors.sparse_rows import Rows
+from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
@@ -981,11 +982,11 @@ class Tensor(Variable):
     @property
     def real(self) -> Tensor:
         """The real parts: a view of a complex tensor, a real tensor itself."""
-        return parts.real(self)
+        return complex_parts.real(self)
 
     @real.setter
     def real(self, value: Tensor | complex) -> None:
-        parts.real(self)[...] = value
+        complex_parts.real(self)[...] = value
 
     @property
     def imag(self) -> Tensor:
@@ -994,11 +995,11 @@ class Tensor(Variable):
         Raises:
             RuntimeError: for a real tensor.
         """
-        return parts.imag(self)
+        return complex_parts.imag(self)
 
     @imag.setter
     def imag(self, value: Tensor | complex) -> None:
-        parts.imag(self)[...] = value
+        complex_parts.imag(self)[...] = value
 
     @property
     def H(self) -> Tensor:
@@ -1012,12 +1013,12 @@ class Tensor(Variable):
                 f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor. "
                 f"For batches of matrices, consider using tensor.mH"
             )
-        return arranged.adjoint(self)
+        return rearrange.adjoint(self)
 
     @property
     def mH(self) -> Tensor:
         """The last two axes exchanged, and complex numbers conjugated."""
-        return arranged.adjoint(self)
+        return rearrange.adjoint(self)
 
     @property
     def T(self) -> Tensor:
@@ -1051,15 +1052,15 @@ def _attach_functions() -> None:
     for chapter in CHAPTERS:
         for name in chapter.METHODS:
             function = getattr(chapter, name)
-            setattr(Tensor, name, getattr(function, "door", function))
+            setattr(Tensor, name, getattr(function, "dispatch", function))
         for name in chapter.IN_PLACE:
             function = getattr(chapter, name)
-            function = getattr(function, "door", function)
+            function = getattr(function, "dispatch", function)
             setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
 ForkingPickler.register(Tensor, copies.sent)
-for _doors in (comparison_doors, doors, elementwise_doors, single_door):
+for _doors in (comparison_dispatch, dispatch, elementwise_dispatch, single_dispatch):
     # Not the class itself, which would look at arguments that there are not.
     _doors.bind_face(partial(object.__new__, Tensor))
 _attach_functions()

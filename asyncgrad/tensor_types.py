@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgrad.devices import CPU
+from asyncgrad.ops.api.conversion import type_named
+from asyncgrad.ops.api.data import by_size_or_data
 from asyncgrad.ops.bfloat16 import BFLOAT16, needs_bfloat16
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.functions.conversion import type_named
-from asyncgrad.ops.functions.data import by_size_or_data
-from asyncgrad.ops.leaves import place_of
 from asyncgrad.ops.promotion import set_default_dtype
+from asyncgrad.ops.tensors.new_tensors import place_of
 from asyncgrad.tensor import Tensor
 
 __all__ = [

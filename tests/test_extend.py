@@ -11,7 +11,7 @@ import pytest
 import asyncgrad as ag
 from asyncgrad import extend
 from asyncgrad.autograd import forward_ad
-from asyncgrad.ops import table
+from asyncgrad.ops import registry
 from asyncgrad.ops.namespace import RECORDED
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -21,10 +21,10 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.fixture(autouse=True)
 def as_it_was():
     """Take what a test has added out of the table."""
-    known = set(table.ENTRIES)
+    known = set(registry.OPS)
     yield
-    for name in set(table.ENTRIES) - known:
-        del table.ENTRIES[name]
+    for name in set(registry.OPS) - known:
+        del registry.OPS[name]
         delattr(RECORDED, name)
 
 
@@ -79,11 +79,11 @@ def test_rules_of_other_entries_can_call_it():
     lambda: extend.operation("cube", lambda xp, x: x, "x", pulls={"x": lambda F, g, y: g}),
 ])  # fmt: skip
 def test_what_cannot_be_registered_leaves_no_trace(entry):
-    before = dict(table.ENTRIES)
+    before = dict(registry.OPS)
     recorded = dict(vars(RECORDED))
     with pytest.raises(ValueError, match=r"table|asks for"):
         extend.register(entry())
-    assert before == table.ENTRIES
+    assert before == registry.OPS
     assert vars(RECORDED) == recorded
 
 

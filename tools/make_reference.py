@@ -17,10 +17,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import asyncgrad as ag
-from asyncgrad.ops import table
-from asyncgrad.ops.entry import Entry, Part, Refused
-from asyncgrad.ops.functions import CHAPTERS
+from asyncgrad.ops import registry
+from asyncgrad.ops.api import CHAPTERS
 from asyncgrad.ops.namespace import RECORDED
+from asyncgrad.ops.op import Op, Part, Refused
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 HEAD = """# Reference: functions and their derivatives
@@ -81,29 +81,29 @@ NAMED: dict[str, tuple[str, ...]] = {
 _CONVERSIONS = ("bfloat16", "cdouble", "cfloat", "double", "float", "half", "type_as")
 NAMED |= dict.fromkeys(_CONVERSIONS, ("to",))
 #: In functions made by others: the variables that hold what they are made of.
-_CELLS = {"entry", "general", "pair", "single", "door", "checked", "inner", "function"}
-_FUNCTIONS = "asyncgrad.ops.functions."
-_DOORS = {
-    "asyncgrad.ops.doors", "asyncgrad.ops.elementwise_doors", "asyncgrad.ops.comparison_doors",
-    "asyncgrad.ops.single_door",
-    "asyncgrad.ops.table", "asyncgrad.nn.functional",
+_CELLS = {"op", "general", "pair", "single", "dispatch", "checked", "inner", "function"}
+_FUNCTIONS = "asyncgrad.ops.api."
+_DISPATCH = {
+    "asyncgrad.ops.dispatch", "asyncgrad.ops.elementwise_dispatch",
+    "asyncgrad.ops.comparison_dispatch", "asyncgrad.ops.single_dispatch",
+    "asyncgrad.ops.registry", "asyncgrad.nn.functional",
 }  # fmt: skip
 
 
 # -- what a function is made of -------------------------------------------------------------------
 
 
-def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Entry]:
+def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Op]:
     """The entries that a function, or what it calls, may use, by name."""
     seen = set() if seen is None else seen
-    found: dict[str, Entry] = {}
-    if isinstance(function, Entry):
+    found: dict[str, Op] = {}
+    if isinstance(function, Op):
         return {function.name: function}
     function = getattr(function, "func", function)
     if id(function) in seen or not isinstance(function, FunctionType):
         return found
     module = function.__module__ or ""
-    if not module.startswith(_FUNCTIONS) and module not in _DOORS:
+    if not module.startswith(_FUNCTIONS) and module not in _DISPATCH:
         return found
     seen.add(id(function))
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -116,8 +116,8 @@ def entries_of(function: Any, seen: set[int] | None = None) -> dict[str, Entry]:
     for name, attribute in _loaded(function.__code__):
         value = function.__globals__.get(name)
         if value is RECORDED:
-            if attribute in table.ENTRIES:
-                found[attribute] = table.ENTRIES[attribute]
+            if attribute in registry.OPS:
+                found[attribute] = registry.OPS[attribute]
         elif inspect.ismodule(value):
             found |= entries_of(getattr(value, attribute or "", None), seen)
         else:
@@ -180,24 +180,24 @@ def functions() -> dict[str, dict[str, tuple[str, Any]]]:
     return {title: rows for title, rows in pages.items() if rows}
 
 
-def _pulls(entry: Entry) -> dict[str, Part]:
+def _pulls(op: Op) -> dict[str, Part]:
     """What gives the gradients of an entry, by input, without those that raise."""
-    return {k: part for k, part in entry.pulls.items() if not isinstance(part.function, Refused)}
+    return {k: part for k, part in op.pulls.items() if not isinstance(part.function, Refused)}
 
 
 def derivative(name: str, function: Any) -> tuple[str, str]:
     """What a function's gradient is made of, and in which modes there is one."""
     if name == "positive":
         return "the tensor itself", "b bb f"
-    entries = {key: table.ENTRIES[key] for key in NAMED.get(name, ())} or entries_of(function)
-    entries = {key: entry for key, entry in entries.items() if _pulls(entry)}
-    if not entries:
+    ops = {key: registry.OPS[key] for key in NAMED.get(name, ())} or entries_of(function)
+    ops = {key: op for key, op in ops.items() if _pulls(op)}
+    if not ops:
         return "none", ""
-    forward = all(entry.pushes.keys() == _pulls(entry).keys() for entry in entries.values())
+    forward = all(op.pushes.keys() == _pulls(op).keys() for op in ops.values())
     modes = "b bb f" if forward else "b bb"
-    if name in entries:
+    if name in ops:
         return "rule", modes
-    return "of " + ", ".join(f"`{key}`" for key in sorted(entries)), modes
+    return "of " + ", ".join(f"`{key}`" for key in sorted(ops)), modes
 
 
 def page() -> str:
@@ -211,11 +211,11 @@ def page() -> str:
             lines.append(f"| `{name}` | {forms} | {of} | {modes} | {DIFFERENCES.get(name, '')} |")
         lines.append("")
     lines += ["## The table", "", TABLE, ""]
-    for chapter in table.CHAPTERS:
+    for chapter in registry.CHAPTERS:
         title = chapter.__name__.rpartition(".")[2]
         lines += [f"### {title}", "", "| entry | arguments | saved | notes |",
                   "| --- | --- | --- | --- |"]  # fmt: skip
-        lines += [_row(entry) for entry in chapter.ENTRIES]
+        lines += [_row(op) for op in chapter.OPS]
         lines.append("")
     return "\n".join(lines)
 
@@ -225,25 +225,23 @@ gradient needs, by input: nothing else is kept, and nothing for inputs without a
 there is a kernel for arrays of real numbers beside the rule."""
 
 
-def _row(entry: Entry) -> str:
-    arguments = ", ".join((*entry.inputs, *(f"*{name}*" for name in entry.attributes)))
+def _row(op: Op) -> str:
+    arguments = ", ".join((*op.inputs, *(f"*{name}*" for name in op.attributes)))
     saved = "; ".join(
-        f"{key}: {', '.join(part.names) or 'nothing'}" for key, part in _pulls(entry).items()
+        f"{key}: {', '.join(part.names) or 'nothing'}" for key, part in _pulls(op).items()
     )
     notes = []
-    if not _pulls(entry):
+    if not _pulls(op):
         notes.append("no derivative")
-    if entry.view:
+    if op.view:
         notes.append("a view")
-    if entry.kernel is not None or any(
-        hasattr(part.function, "__wrapped__") for part in entry.pulls.values()
+    if op.kernel is not None or any(
+        hasattr(part.function, "__wrapped__") for part in op.pulls.values()
     ):
         notes.append("fused")
-    if entry.pushes.keys() != _pulls(entry).keys():
+    if op.pushes.keys() != _pulls(op).keys():
         notes.append("no forward mode")
-    return f"| `{entry.name}` | {arguments} | {saved} | {', '.join(notes)} |".replace(
-        "*xs", "\\*xs"
-    )
+    return f"| `{op.name}` | {arguments} | {saved} | {', '.join(notes)} |".replace("*xs", "\\*xs")
 
 
 def main(arguments: list[str]) -> int:

@@ -22,7 +22,7 @@ from asyncgrad.autograd.modes import (
     set_nesting_limit,
 )
 from asyncgrad.autograd.passes import backward, grad
-from asyncgrad.autograd.urgency import request
+from asyncgrad.autograd.request import request
 from asyncgrad.autograd.variable import Variable
 from asyncgrad.core.node import Node
 

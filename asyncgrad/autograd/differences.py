@@ -9,7 +9,7 @@ import numpy as np
 from asyncgrad.core.variable import wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.promotion import promote_dtypes
-from asyncgrad.ops.transfer import moved, on_host
+from asyncgrad.ops.tensors.transfer import moved, on_host
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from asyncgrad.autograd.function_node import FunctionCtx, FunctionNode
 from asyncgrad.autograd.function_results import connected
 from asyncgrad.autograd.function_vmap import apply_to_examples
-from asyncgrad.autograd.once import once_differentiable
+from asyncgrad.autograd.once_differentiable import once_differentiable
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.ambient import tracking
 from asyncgrad.ops.batching import level_of
-from asyncgrad.ops.trees import flatten
+from asyncgrad.ops.mode_hooks import tracking
+from asyncgrad.ops.tensors.pytree import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

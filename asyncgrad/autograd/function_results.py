@@ -22,8 +22,8 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.core.views import View, refuse_change
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops import in_place
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.tensors import in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

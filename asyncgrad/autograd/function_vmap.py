@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.modes import Mode
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.batching import Level, by_parts, lift
-from asyncgrad.ops.functions.shape import movedim
-from asyncgrad.ops.trees import flatten, spread, unflatten
+from asyncgrad.ops.api.shape import movedim
+from asyncgrad.ops.batching import Level, by_parts, lift_batch
+from asyncgrad.ops.tensors.pytree import flatten, spread, unflatten
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -96,4 +96,4 @@ def apply_to_examples(
 def _shown(x: Any, dim: int | None, level: Level) -> Any:
     if dim is None or not isinstance(x, Variable):
         return x
-    return lift(movedim(x, dim, 0) if dim else x, level)
+    return lift_batch(movedim(x, dim, 0) if dim else x, level)

@@ -22,7 +22,7 @@ from asyncgrad.autograd.functional_programs import (
     vhp_program,
     vjp_program,
 )
-from asyncgrad.scheduler import run_program, waits
+from asyncgrad.scheduler import run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def vjp(
         [2.0, 4.0]
     """
     tuple_of(inputs, "inputs", "vjp")
-    return run_program(vjp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    return run_multi_pass(vjp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
 def jvp(
@@ -89,7 +89,7 @@ def jvp(
         RuntimeError: if `v` does not fit, or `strict` finds an independence.
     """
     tuple_of(inputs, "inputs", "jvp")
-    return run_program(jvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    return run_multi_pass(jvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
 def jacobian(
@@ -130,7 +130,7 @@ def jacobian(
         check_forward(strict, vectorize)
     tuple_of(inputs, "inputs", "jacobian")
     program = jacobian_program(func, inputs, create_graph, strict, vectorize, strategy)
-    return run_program(program, waits=waits(func))
+    return run_multi_pass(program, waits=waits(func))
 
 
 def hessian(
@@ -185,7 +185,7 @@ def hessian(
                 "supported together. Set one of them otherwise."
             )
         check_forward(strict, vectorize)
-    return run_program(program(), waits=waits(func))
+    return run_multi_pass(program(), waits=waits(func))
 
 
 def vhp(
@@ -213,7 +213,7 @@ def vhp(
             an independence.
     """
     tuple_of(inputs, "inputs", "vhp")
-    return run_program(vhp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    return run_multi_pass(vhp_program(func, inputs, v, create_graph, strict), waits=waits(func))
 
 
 def hvp(
@@ -229,4 +229,4 @@ def hvp(
     Hessian is not symmetric.
     """
     tuple_of(inputs, "inputs", "hvp")
-    return run_program(hvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
+    return run_multi_pass(hvp_program(func, inputs, v, create_graph, strict), waits=waits(func))

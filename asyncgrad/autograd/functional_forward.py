@@ -8,8 +8,8 @@ from asyncgrad.autograd.forward_ad import make_dual, nested_level, unpack_dual
 from asyncgrad.autograd.functional_parts import basis, tuple_of
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import zeros_like
-from asyncgrad.ops.batching import Level, batch_of, lift
-from asyncgrad.ops.functions.shape import movedim, narrow
+from asyncgrad.ops.api.shape import movedim, narrow
+from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.scheduler import call
 
 
@@ -24,7 +24,8 @@ async def blocks_forward(func: Any, inputs: tuple[Any, ...]) -> tuple[bool, Any]
     level = Level(count, "error", current().batch, loops=True, tangents=True)
     with Mode(batch=level), nested_level():
         duals = [
-            make_dual(x, lift(unit, level)) for x, unit in zip(inputs, basis(inputs), strict=True)
+            make_dual(x, lift_batch(unit, level))
+            for x, unit in zip(inputs, basis(inputs), strict=True)
         ]
         found = await call(func, *duals)
         alone, outputs = tuple_of(found, "outputs of the user-provided function", "jacobian")

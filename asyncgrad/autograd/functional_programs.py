@@ -31,7 +31,7 @@ from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.autograd.passes import grad
 from asyncgrad.creation import zeros, zeros_like
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.functions.shape import stack
+from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import call
 
 if TYPE_CHECKING:

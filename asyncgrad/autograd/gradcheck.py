@@ -39,7 +39,7 @@ from asyncgrad.autograd.gradcheck_parts import (
 )
 from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode
-from asyncgrad.scheduler import call, run_program, waits
+from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,7 +119,7 @@ async def gradgradcheck_async(
 
 def _blocking(program: Any, func: Any) -> Any:
     with Mode(blocking=True):
-        return run_program(program, waits=waits(func))
+        return run_multi_pass(program, waits=waits(func))
 
 
 # -- the programs ---------------------------------------------------------------------------------

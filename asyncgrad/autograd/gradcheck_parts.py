@@ -14,7 +14,7 @@ from asyncgrad.autograd.passes import grad
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad, wrap
 from asyncgrad.creation import zeros_like
-from asyncgrad.ops.batching import Level, batch_of, lift
+from asyncgrad.ops.batching import Level, batch_of, lift_batch
 from asyncgrad.ops.memory import repeats
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.records import NamedTuple
@@ -131,7 +131,7 @@ async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
         try:
             with Mode(batch=level), nested_level():
                 given = [x.detach() if at in wanted else x for at, x in enumerate(inputs)]
-                given[place] = make_dual(given[place], lift(placed(directions, x), level))
+                given[place] = make_dual(given[place], lift_batch(placed(directions, x), level))
                 found = await call(func, *given)
                 tangents = [unpack_dual(out).tangent for out in as_tuple(found)]
                 together = [None if t is None else batch_of(t, level) for t in tangents]

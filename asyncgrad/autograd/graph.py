@@ -8,7 +8,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.autograd.edges import GradientEdge, get_gradient_edge
-from asyncgrad.autograd.insight import memory, to_dot
 from asyncgrad.autograd.mutation import allow_mutation_on_saved_tensors
 from asyncgrad.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
@@ -16,11 +15,12 @@ from asyncgrad.autograd.saved_tensors import (
     save_to_disk,
     saved_tensors_hooks,
 )
-from asyncgrad.core.evaluate import call_node
+from asyncgrad.autograd.visualize import memory, to_dot
 from asyncgrad.core.exec_info import predicted_order, reachable
 from asyncgrad.core.hooks import RemovableHandle
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Node, as_edge, bind_caller
+from asyncgrad.core.run_node import call_node
 from asyncgrad.core.variable import Variable, bump_version, gradient_edge
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.namespace import RECORDED

@@ -7,8 +7,7 @@ from contextvars import copy_context
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
-from asyncgrad.autograd.given import (
+from asyncgrad.autograd.arguments import (
     ONES,
     batches_of,
     by_old_name,
@@ -19,7 +18,8 @@ from asyncgrad.autograd.given import (
     sequence_of,
     wrong_number,
 )
-from asyncgrad.autograd.urgency import checked_deadline, checked_priority
+from asyncgrad.autograd.edges import GradientEdge, metadata_at, stored
+from asyncgrad.autograd.request import checked_deadline, checked_priority
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.modes import DEFAULT, Mode, current, refuse_in_transform
@@ -33,10 +33,10 @@ from asyncgrad.core.variable import (
     zeros_of,
 )
 from asyncgrad.errors import AutogradError, NestingError
-from asyncgrad.ops.batching import batch_of, held, level_of, shown
+from asyncgrad.ops.batching import batch_of, level_of, unwrap_batch, wrap_batch
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import cast
-from asyncgrad.scheduler import check_deadline, run_program, start
+from asyncgrad.scheduler import check_deadline, run_multi_pass, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -216,7 +216,7 @@ def grad(
     if around is not None:
         flags = (retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads)
         program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
-        return run_program(program, waits=False)
+        return run_multi_pass(program, waits=False)
     edges, metadata = [], []
     # Not two comprehensions: they are calls.
     for tensor in tensors:
@@ -308,17 +308,17 @@ async def _grad_of_examples(
     """`grad` inside of a `vmap`: of the tensors that hold the batches."""
     level = current().batch
     vectors = [None] * len(roots) if given is None else sequence_of(given)
-    bottoms = [held(root, level) for root in roots]
+    bottoms = [unwrap_batch(root, level) for root in roots]
     gradients = []
     for place, (root, vector) in enumerate(zip(roots, vectors, strict=True)):
         if vector is None and root._metadata.size != 1:
             one_of(root._metadata)
         ones = RECORDED.add_scalar(RECORDED.zeros_of(bottoms[place]), 1)
-        gradients.append(ones if vector is None else held(vector, level))
+        gradients.append(ones if vector is None else unwrap_batch(vector, level))
     retain_graph, create_graph, allow_unused, batched, materialize = flags
     found = await grad(
         bottoms,
-        [held(x, level) for x in tensors],
+        [unwrap_batch(x, level) for x in tensors],
         gradients,
         retain_graph,
         create_graph,
@@ -326,7 +326,7 @@ async def _grad_of_examples(
         is_grads_batched=batched,
         materialize_grads=materialize,
     )
-    results = [None if gradient is None else shown(gradient, level) for gradient in found]
+    results = [None if gradient is None else wrap_batch(gradient, level) for gradient in found]
     return tuple(results) if keys is None else dict(zip(keys, results, strict=True))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.devices import CPU, Device, Stream, current_stream
-from asyncgrad.ops.transfer import moved
+from asyncgrad.ops.tensors.transfer import moved
 
 
 class _OnHost:

@@ -13,7 +13,7 @@ from functools import partial
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.locks import lasting_lock, takings
+from asyncgrad.core.locks import acquiring, lasting_lock
 from asyncgrad.core.variable import (
     Variable,
     autograd_meta,
@@ -162,7 +162,7 @@ def commit(
     Raises:
         RuntimeError: if a gradient does not fit its leaf, or a `.grad` is read-only.
     """
-    for taken in takings(_committing, wait):
+    for taken in acquiring(_committing, wait):
         if not taken:
             return False
         try:

@@ -2,8 +2,8 @@
 
 Rule 0: one owner at a time: the event loop's worker, or the thread that runs a segment. All others
     (a coroutine node that ended, `cancel()`) append to the inbox, which the owner drains.
-Rule 1: everything that decides the order of a backward pass is in this file, once `core/walk.py`
-    has counted what each node waits for.
+Rule 1: everything that decides the order of a backward pass is in this file, once
+    `core/dependencies.py` has counted what each node waits for.
 Rule 2: nothing here waits. A call returns what became possible; the caller makes it happen.
 Rule 3: a report that comes late (after an error or a cancellation) is counted and dropped.
 
@@ -22,12 +22,12 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
+from asyncgrad.core.call_site import DEPTH
 from asyncgrad.core.commit import commit
-from asyncgrad.core.evaluate import conclude, evaluate
+from asyncgrad.core.dependencies import count, plan
 from asyncgrad.core.exec_info import ExecInfo
 from asyncgrad.core.frames import clear_frames
 from asyncgrad.core.input_buffer import InputBuffer
-from asyncgrad.core.kept import check_version, steadily
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import (
     Callbacks,
@@ -39,8 +39,9 @@ from asyncgrad.core.node import (
     as_edge,
     refuse_freed,
 )
-from asyncgrad.core.origin import DEPTH
-from asyncgrad.core.sharing import share
+from asyncgrad.core.parallel_nodes import share
+from asyncgrad.core.run_node import conclude, evaluate
+from asyncgrad.core.saved_values import check_version, steadily
 from asyncgrad.core.states import (
     CANCELLED,
     CHEAP_NS,
@@ -65,14 +66,13 @@ from asyncgrad.core.states import (
 )
 from asyncgrad.core.streams import PassStreams
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.core.walk import count, plan
 from asyncgrad.errors import add_note, described, note_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextvars import Context
 
-    from asyncgrad.core.sharing import Crew
+    from asyncgrad.core.parallel_nodes import Helpers
 
 #: Up to so many elements are added to leaves on the loop, where nobody sees some without the
 #: others; more are added in a thread.
@@ -282,11 +282,11 @@ class GraphTask:
 
     # -- running --------------------------------------------------------------------------------
 
-    def run(self, budget: int, *, thread: bool = False, crew: Crew | None = None) -> Outcome:
+    def run(self, budget: int, *, thread: bool = False, helpers: Helpers | None = None) -> Outcome:
         """Run ready nodes until `budget` nanoseconds of expected cost are used up.
 
         With `thread`, expensive nodes run however much they cost, and the slice ends after a run
-        of cheap ones; a `crew` helps with those that are ready together. The heart of the engine:
+        of cheap ones; `helpers` help with those that are ready together. The heart of the engine:
         everything that an ordinary node needs is inlined (1.0 us a node of which the array
         functions take half; benchmarks/chain.py).
         """
@@ -348,14 +348,14 @@ class GraphTask:
                     return MORE
                 else:
                     budget = CHEAP_RUN_NS
-                    if crew is not None:
-                        if crew.gives_way(cost, len(self.suspended)):
+                    if helpers is not None:
+                        if helpers.gives_way(cost, len(self.suspended)):
                             self._put_back(node, gradient, owned)
                             return HEAVY
-                        if share(self, crew, node, gradient):
+                        if share(self, helpers, node, gradient):
                             node = None
                             continue
-            if crew is not None and launched and self._is_early(node):
+            if helpers is not None and launched and self._is_early(node):
                 self._put_back(node, gradient, owned)
                 return MORE
             if careful or node.extras is not None:
@@ -814,7 +814,7 @@ class GraphTask:
             self.result = self.collect(self, self._within)
         self.state = DONE
 
-    def let_go(self) -> None:
+    def drop_graph(self) -> None:
         """Let go of the graph after a success: who keeps the pass must not keep it.
 
         Tasks and timers that hooks start do, in their context.

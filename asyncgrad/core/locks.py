@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Lock", "lasting_lock", "takings"]
+__all__ = ["Lock", "acquiring", "lasting_lock"]
 
 
 def lasting_lock() -> Lock:
@@ -25,7 +25,7 @@ def lasting_lock() -> Lock:
     return lock
 
 
-def takings(lock: Lock, wait: bool) -> Iterator[bool]:
+def acquiring(lock: Lock, wait: bool) -> Iterator[bool]:
     """What takes a lock whenever it is asked for its next value, without an end.
 
     After a call Python looks for signals: a handler that raises just when `acquire` has returned

@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from asyncgrad.core.call_site import CallSite
 from asyncgrad.core.hooks import NodeExtras, RemovableHandle
-from asyncgrad.core.origin import Origin
 from asyncgrad.errors import GraphFreedError
 from asyncgrad.records import NamedTuple
 
@@ -43,7 +43,7 @@ class Edge(NamedTuple):
 NO_EDGE: Final = Edge(None, 0)
 
 
-class Freed(Origin):
+class Freed(CallSite):
     """What stands where saved values were, once a pass has released them: where it was started."""
 
     __slots__ = ()

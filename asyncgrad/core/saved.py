@@ -1,6 +1,7 @@
 """Saved tensors: checked for in-place changes before they are used, packed and unpacked by hooks.
 
-A table node keeps plain arrays (`core/kept.py`). Where hooks pack what is saved, a `SavedTensor`
+A table node keeps plain arrays (`core/saved_values.py`). Where hooks pack what is saved, a
+`SavedTensor`
 stands in the place of the array; Functions keep nothing else.
 """
 
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.hook_calls import awaited
-from asyncgrad.core.kept import (
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import Node, extras_of, first_metadata
+from asyncgrad.core.saved_values import (
     further,
     refuse_modified,
     saved_edge,
     values_of,
     watched,
 )
-from asyncgrad.core.modes import current, install
-from asyncgrad.core.node import Node, extras_of, first_metadata
 from asyncgrad.core.variable import Variable, counter_of, gradient_edge, wrap
 from asyncgrad.errors import AutogradError
 from asyncgrad.records import NamedTuple

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.kept import check_version, saved_edge, values_of, watched
 from asyncgrad.core.node import Freed, Node, bind_reader, first_metadata, refuse_freed
 from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, restored
+from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import AutogradError

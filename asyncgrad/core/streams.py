@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.commit import Prepared, prepare
-from asyncgrad.core.evaluate import evaluate, modes_within
 from asyncgrad.core.modes import current, install
 from asyncgrad.core.node import Edge, GraphRoot, as_edge, first_metadata
+from asyncgrad.core.run_node import evaluate, modes_within
 from asyncgrad.core.states import HEAVY, HEAVY_NS, MORE, RUNNING
 from asyncgrad.core.variable import gradient_edge
 

@@ -11,8 +11,8 @@ from asyncgrad.distributions.continuous import Gumbel, Normal
 from asyncgrad.distributions.discrete import Categorical
 from asyncgrad.distributions.distribution import Distribution, derived, sum_rightmost
 from asyncgrad.distributions.transforms import ComposeTransform, ExpTransform, Transform
-from asyncgrad.ops.functions.activation import log_softmax
-from asyncgrad.ops.functions.data import scalar_tensor
+from asyncgrad.ops.api.activation import log_softmax
+from asyncgrad.ops.api.data import scalar_tensor
 
 
 class Independent(Distribution):

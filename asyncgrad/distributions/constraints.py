@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.functions.elementwise import isfinite
-from asyncgrad.ops.functions.matrices import cholesky_ex
+from asyncgrad.ops.api.elementwise import isfinite
+from asyncgrad.ops.api.matrices import cholesky_ex
 
 if TYPE_CHECKING:
     from collections.abc import Callable

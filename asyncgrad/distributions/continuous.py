@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.distribution import Distribution, broadcast_all
+from asyncgrad.ops.api.creation import full_like
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.random import rand, randn, standard_gamma
+from asyncgrad.ops.api.special import ndtr
+from asyncgrad.ops.api.transcendental import igamma, xlogy
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.functions.creation import full_like
-from asyncgrad.ops.functions.elementwise import where
-from asyncgrad.ops.functions.random import rand, randn, standard_gamma
-from asyncgrad.ops.functions.special import ndtr
-from asyncgrad.ops.functions.transcendental import igamma, xlogy
 
 _EULER = 0.57721566490153286
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)

@@ -9,14 +9,14 @@ import numpy as np
 
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
+from asyncgrad.ops.api.activation import softmax, softplus
+from asyncgrad.ops.api.creation import arange, eye, zeros_like
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.loss import binary_cross_entropy_with_logits
+from asyncgrad.ops.api.random import bernoulli, binomial, multinomial, poisson, rand
+from asyncgrad.ops.api.shape import broadcast_tensors
+from asyncgrad.ops.api.transcendental import xlogy
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.functions.activation import softmax, softplus
-from asyncgrad.ops.functions.creation import arange, eye, zeros_like
-from asyncgrad.ops.functions.elementwise import where
-from asyncgrad.ops.functions.loss import binary_cross_entropy_with_logits
-from asyncgrad.ops.functions.random import bernoulli, binomial, multinomial, poisson, rand
-from asyncgrad.ops.functions.shape import broadcast_tensors
-from asyncgrad.ops.functions.transcendental import xlogy
 
 _INT64 = np.dtype("int64")
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.functions.arranged import broadcast_shapes
-from asyncgrad.ops.functions.data import scalar_tensor
+from asyncgrad.ops.api.data import scalar_tensor
+from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.promotion import as_number
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from asyncgrad.distributions.multivariate import (
     MultivariateNormal,
     squared_distances,
 )
-from asyncgrad.ops.functions.activation import softplus
-from asyncgrad.ops.functions.elementwise import where
-from asyncgrad.ops.functions.matrices import solve_triangular
-from asyncgrad.ops.functions.transcendental import xlogy
+from asyncgrad.ops.api.activation import softplus
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.matrices import solve_triangular
+from asyncgrad.ops.api.transcendental import xlogy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.continuous import Gamma
 from asyncgrad.distributions.distribution import Distribution, broadcast_all, derived
-from asyncgrad.ops.functions.arranged import broadcast_shapes
-from asyncgrad.ops.functions.factored import cholesky_inverse
-from asyncgrad.ops.functions.linalg import matmul
-from asyncgrad.ops.functions.matrices import cholesky, solve_triangular
-from asyncgrad.ops.functions.random import randn
-from asyncgrad.ops.functions.shape import stack
-from asyncgrad.ops.functions.transcendental import xlogy
+from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.api.linalg_legacy import cholesky_inverse
+from asyncgrad.ops.api.matrices import cholesky, solve_triangular
+from asyncgrad.ops.api.random import randn
+from asyncgrad.ops.api.rearrange import broadcast_shapes
+from asyncgrad.ops.api.shape import stack
+from asyncgrad.ops.api.transcendental import xlogy
 
 
 class Dirichlet(Distribution):

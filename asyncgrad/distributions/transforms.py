@@ -9,10 +9,10 @@ from typing import Any
 from asyncgrad.core.variable import Variable
 from asyncgrad.distributions import constraints
 from asyncgrad.distributions.distribution import sum_rightmost
+from asyncgrad.ops.api.activation import softplus
+from asyncgrad.ops.api.creation import full_like
+from asyncgrad.ops.api.rearrange import broadcast_shapes
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.functions.activation import softplus
-from asyncgrad.ops.functions.arranged import broadcast_shapes
-from asyncgrad.ops.functions.creation import full_like
 
 __all__ = [
     "AffineTransform",

@@ -66,12 +66,12 @@ class BatchedTensor(Tensor):
 
     def detach(self) -> Tensor:
         """The same values, cut off from the graph; the memory is shared."""
-        return batching.lift(self._value.detach(), self._level)  # type: ignore[attr-defined, no-any-return]
+        return batching.lift_batch(self._value.detach(), self._level)  # type: ignore[attr-defined, no-any-return]
 
     @property
     def data(self) -> Tensor:
         """The same memory, without graph and without shared version counter."""
-        return batching.lift(self._value.data, self._level)  # type: ignore[attr-defined, no-any-return]
+        return batching.lift_batch(self._value.data, self._level)  # type: ignore[attr-defined, no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:

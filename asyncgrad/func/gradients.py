@@ -11,9 +11,9 @@ from asyncgrad.core.modes import Mode, current
 from asyncgrad.creation import ones_like
 from asyncgrad.errors import AutogradError
 from asyncgrad.func.levels import argument, cut_off, differentiated, is_tensor, leads_beyond
-from asyncgrad.ops.batching import held, shown
-from asyncgrad.ops.trees import flatten, tree_map, unflatten
-from asyncgrad.scheduler import call, run_program, waits
+from asyncgrad.ops.batching import unwrap_batch, wrap_batch
+from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
+from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        return run_program(program(*args, **kwargs), waits=waiting)
+        return run_multi_pass(program(*args, **kwargs), waits=waiting)
 
     transformed._program = program  # type: ignore[attr-defined]
     transformed._waits = waiting  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         >>> pull(ag.tensor(2.0))[0].item()
         2.0
     """
-    return run_program(_vjp(func, primals, has_aux), waits=waits(func))
+    return run_multi_pass(_vjp(func, primals, has_aux), waits=waits(func))
 
 
 # -- the programs ---------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ async def _grad(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) 
         out = await call(func, *given, **kwargs)
         out, aux = split_aux(out, has_aux, "grad_and_value(f)(*args)")
         _check_scalar(out)
-        root = held(out, level)
+        root = unwrap_batch(out, level)
     beyond = wanted and leads_beyond([root], arguments)
     found = await pulled([root], arguments, [ones_like(root)], create_graph=beyond)
-    trees = unflatten(structure, [shown(gradient, level) for gradient in found])
+    trees = unflatten(structure, [wrap_batch(gradient, level) for gradient in found])
     value = out if beyond else cut_off(out)
     return (
         trees if isinstance(argnums, tuple) else trees[0],
@@ -140,7 +140,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
         out, aux = split_aux(out, has_aux, "vjp(f, *primals)")
         outputs, out_structure = flatten(out)
         check_tensors(outputs, "vjp(f, *primals)")
-        roots = [held(tensor, level) for tensor in outputs]
+        roots = [unwrap_batch(tensor, level) for tensor in outputs]
 
     @outside_inference
     async def pull(
@@ -155,7 +155,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
             )
         # The cotangents may be of a `vmap` that the function was not called in.
         inner = current().batch
-        vectors = [held(vector, level) if inner is level else vector for vector in given]
+        vectors = [unwrap_batch(vector, level) if inner is level else vector for vector in given]
         beyond, recording = create_graph, current().grad
         if beyond is None:
             with enable_grad():
@@ -163,7 +163,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
                     leads_beyond(roots, arguments) or any(v.requires_grad for v in vectors)
                 )
         found = await pulled(roots, arguments, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(structure, [shown(x, level) if inner is level else x for x in found])
+        return unflatten(structure, [wrap_batch(x, level) if inner is level else x for x in found])
 
     value = outward(out, arguments, level, wanted)
     pull_back = transform(pull, pull)
@@ -190,7 +190,7 @@ def renewed(args: Any, places: Any, level: Any) -> Any:
         if not is_tensor(leaf):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
     arguments = [argument(leaf, level) for leaf in leaves]
-    trees = unflatten(structure, [shown(x, level) for x in arguments])
+    trees = unflatten(structure, [wrap_batch(x, level) for x in arguments])
     given = list(args)
     for place, tree in zip(places, trees, strict=True):
         given[place] = tree
@@ -240,7 +240,7 @@ def outward(tree: Any, arguments: Any, level: Any, wanted: bool) -> Any:
     def leaf(x: Any) -> Any:
         if not is_tensor(x) or not x.requires_grad:
             return x
-        return x if wanted and leads_beyond([held(x, level)], arguments) else cut_off(x)
+        return x if wanted and leads_beyond([unwrap_batch(x, level)], arguments) else cut_off(x)
 
     return tree_map(leaf, tree)
 

@@ -22,10 +22,10 @@ from asyncgrad.func.gradients import (
 )
 from asyncgrad.func.levels import as_leaf, differentiated, is_tensor, leads_beyond
 from asyncgrad.func.mapping import check_randomness
-from asyncgrad.ops.batching import Level, batch_of, held, lift, shown
-from asyncgrad.ops.functions.shape import cat
-from asyncgrad.ops.trees import flatten, tree_map, unflatten
-from asyncgrad.scheduler import call, run_program, waits
+from asyncgrad.ops.api.shape import cat
+from asyncgrad.ops.batching import Level, batch_of, lift_batch, unwrap_batch, wrap_batch
+from asyncgrad.ops.tensors.pytree import flatten, tree_map, unflatten
+from asyncgrad.scheduler import call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ def jvp(
         >>> ag.func.jvp(lambda x: x * x, (x,), (ag.tensor(1.0),))[1].item()
         4.0
     """
-    return run_program(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
+    return run_multi_pass(_jvp(func, primals, tangents, strict, has_aux), waits=waits(func))
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> Any:
@@ -83,7 +83,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> Any:
         `(output, jvp_fn)`; a future of that on a running loop. `jvp_fn` takes a tangent for each
         argument and gives the output's; `func` is not called again for it.
     """
-    return run_program(_linearize(func, primals), waits=waits(func))
+    return run_multi_pass(_linearize(func, primals), waits=waits(func))
 
 
 def jacrev(
@@ -194,12 +194,12 @@ async def _jvp(func: Any, primals: Any, tangents: Any, strict: bool, has_aux: bo
                     f"{_JVP}: Expected {what} to only contain Tensors, got {type(leaf)}"
                 )
     batch = current().batch
-    vectors = [held(t, batch) for t in directions]
+    vectors = [unwrap_batch(t, batch) for t in directions]
     with differentiated(func, tuple(given)):
         out_structure, values, slopes, aux = await _pushed(
             func, structure, given, vectors, strict, has_aux
         )
-    slopes = [shown(slope, batch) for slope in slopes]
+    slopes = [wrap_batch(slope, batch) for slope in slopes]
     result = unflatten(out_structure, values), unflatten(out_structure, slopes)
     return (*result, aux) if has_aux else result
 
@@ -227,7 +227,7 @@ async def _pushed(
     batch = current().batch
     with nested_level(recorded=recorded):
         duals = [
-            shown(make_dual(held(x, batch), vector), batch)
+            wrap_batch(make_dual(unwrap_batch(x, batch), vector), batch)
             for x, vector in zip(given, vectors, strict=True)
         ]
         out = await call(func, *unflatten(structure, duals))
@@ -241,7 +241,7 @@ async def _pushed(
 
 def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
     """The values of an output, and its tangent, which holds all batches."""
-    value, tangent = unpack_dual(held(x, batch))
+    value, tangent = unpack_dual(unwrap_batch(x, batch))
     if tangent is None:
         if strict:
             raise AutogradError(
@@ -249,7 +249,7 @@ def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
                 "inputs. This is not allowed with strict=True."
             )
         tangent = zeros_like(value)
-    return shown(value, batch), tangent
+    return wrap_batch(value, batch), tangent
 
 
 @outside_inference
@@ -259,7 +259,7 @@ async def _linearize(func: Any, primals: Any) -> Any:
     for leaf in given:
         if not is_tensor(leaf):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(leaf)}")
-    arguments = [held(x, batch) for x in given]
+    arguments = [unwrap_batch(x, batch) for x in given]
     leaves = [as_leaf(zeros_like(x)) for x in arguments]
     with enable_grad():
         # The function may change its arguments in place, and so their tangents.
@@ -284,7 +284,7 @@ async def _linearize(func: Any, primals: Any) -> Any:
                 f"{structure}"
             )
         inner = current().batch
-        vectors = [held(t, batch) if inner is batch else t for t in directions]
+        vectors = [unwrap_batch(t, batch) if inner is batch else t for t in directions]
         for place, (vector, x) in enumerate(zip(vectors, arguments, strict=True)):
             for what in ("shape", "dtype", "device"):
                 if getattr(vector, what) != getattr(x, what):
@@ -300,7 +300,9 @@ async def _linearize(func: Any, primals: Any) -> Any:
                 or any(vector.requires_grad for vector in vectors)
             )
         found = await pulled(transposed, dummies, vectors, create_graph=beyond, retain_graph=True)
-        return unflatten(out_structure, [shown(t, batch) if inner is batch else t for t in found])
+        return unflatten(
+            out_structure, [wrap_batch(t, batch) if inner is batch else t for t in found]
+        )
 
     return unflatten(out_structure, values), transform(push, push)
 
@@ -319,7 +321,7 @@ async def _jacrev(
         outputs, out_structure = flatten(out)
         check_tensors(outputs, _VJP)
         _check_real(outputs, "jacrev", "outputs")
-        roots = [held(x, batch) for x in outputs]
+        roots = [unwrap_batch(x, batch) for x in outputs]
     beyond = wanted and leads_beyond([root for root in roots if root.requires_grad], arguments)
     sizes = [x.numel() for x in outputs]
     total = sum(sizes)
@@ -401,7 +403,7 @@ def _tree_of_blocks(
 ) -> Any:
     trees = []
     for row in blocks:
-        tree = unflatten(structure, [shown(block, batch) for block in row])
+        tree = unflatten(structure, [wrap_batch(block, batch) for block in row])
         trees.append(tree if several else tree[0])
     return unflatten(out_structure, trees)
 
@@ -425,7 +427,7 @@ async def _jacfwd(
     sizes = [x.numel() for x in leaves]
     total = sum(sizes)
     outer = current().batch
-    roots = [held(x, outer) for x in leaves]
+    roots = [unwrap_batch(x, outer) for x in leaves]
     depth = roots[0].ndim - leaves[0].ndim
     own = tuple(flatten(args)[0])
     # The values are the same for all columns, unless each has random numbers of its own.
@@ -447,9 +449,9 @@ async def _jacfwd(
         if alike:
             units = _unit_vectors(leaves, roots, start, count)
             # The function may change its arguments in place, and these with them.
-            units = [lift(v.clone() if depth else v, level) for v in units]
+            units = [lift_batch(v.clone() if depth else v, level) for v in units]
         else:
-            units = [held(v, outer) for v in _unit_vectors(leaves, leaves, start, count)]
+            units = [unwrap_batch(v, outer) for v in _unit_vectors(leaves, leaves, start, count)]
         with Mode(batch=level), differentiated(func, own):
             out_structure, _, slopes, aux = await _pushed(
                 chosen, structure, leaves, units, False, has_aux
@@ -459,7 +461,7 @@ async def _jacfwd(
             slopes = [batch_of(slope, level).movedim(0, depth) for slope in slopes]
         else:
             aux = tree_map(partial(_first, level=level), aux)
-        parts.append([shown(slope, outer) for slope in slopes])
+        parts.append([wrap_batch(slope, outer) for slope in slopes])
     columns = [cat(chunks, 0) for chunks in zip(*parts, strict=True)]
     blocks = []
     for column in columns:

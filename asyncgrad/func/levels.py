@@ -22,7 +22,7 @@ from asyncgrad.core.variable import (
     wrap,
 )
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.batching import held
+from asyncgrad.ops.batching import unwrap_batch
 from asyncgrad.ops.namespace import RECORDED
 from asyncgrad.ops.promotion import category
 
@@ -92,7 +92,7 @@ def argument(x: Any, level: Level | None) -> Any:
     The function may hold the same tensor as a constant. Where the tensor itself is part of a
     graph, or has a tangent, the new one leads to it.
     """
-    bottom = held(x, level)
+    bottom = unwrap_batch(x, level)
     if bottom.requires_grad or current().dual_level is not None:
         alias = RECORDED.reshape(bottom, bottom.shape)
         return alias if alias.requires_grad else as_leaf(alias)

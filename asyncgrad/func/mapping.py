@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.func.levels import is_tensor
-from asyncgrad.ops.batching import Level, batch_of, lift
-from asyncgrad.ops.functions.shape import cat, movedim, narrow
-from asyncgrad.ops.trees import Structure, flatten, spread, unflatten
-from asyncgrad.scheduler import awaitable, call, run_program, waits
+from asyncgrad.ops.api.shape import cat, movedim, narrow
+from asyncgrad.ops.batching import Level, batch_of, lift_batch
+from asyncgrad.ops.tensors.pytree import Structure, flatten, spread, unflatten
+from asyncgrad.scheduler import awaitable, call, run_multi_pass, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def vmap(
             given = [
                 leaf
                 if dim is None
-                else lift(_in_front(_part(leaf, dim, start, count, size), dim), level)
+                else lift_batch(_in_front(_part(leaf, dim, start, count, size), dim), level)
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
             with Mode(batch=level):
@@ -93,10 +93,10 @@ def vmap(
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if passing:
-            return run_program(program(*args, **kwargs), waits=waiting)
+            return run_multi_pass(program(*args, **kwargs), waits=waiting)
         # Nothing to wait for: an operation like others.
         with Mode(blocking=True):
-            return awaitable(run_program(program(*args, **kwargs), waits=False))
+            return awaitable(run_multi_pass(program(*args, **kwargs), waits=False))
 
     mapped._program = program  # type: ignore[attr-defined]
     mapped._waits = waiting  # type: ignore[attr-defined]

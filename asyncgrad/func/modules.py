@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.functions.shape import stack
+from asyncgrad.ops.api.shape import stack
 from asyncgrad.scheduler import waits
 
 if TYPE_CHECKING:

@@ -14,20 +14,7 @@ from asyncgrad.nn.activation import (
     Softplus,
     Tanh,
 )
-from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
-from asyncgrad.nn.alone import DataParallel, SyncBatchNorm
-from asyncgrad.nn.attention import MultiheadAttention
-from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
-from asyncgrad.nn.containers import ModuleDict, ModuleList, Sequential
-from asyncgrad.nn.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from asyncgrad.nn.curves import (
+from asyncgrad.nn.activation_composite import (
     CELU,
     GLU,
     SELU,
@@ -47,6 +34,19 @@ from asyncgrad.nn.curves import (
     Softsign,
     Tanhshrink,
     Threshold,
+)
+from asyncgrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
+from asyncgrad.nn.alone import DataParallel, SyncBatchNorm
+from asyncgrad.nn.attention import MultiheadAttention
+from asyncgrad.nn.cells import GRUCell, LSTMCell, RNNCell
+from asyncgrad.nn.containers import ModuleDict, ModuleList, Sequential
+from asyncgrad.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
 )
 from asyncgrad.nn.dropout import (
     AlphaDropout,

@@ -8,12 +8,12 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn.containers import ModuleList, Sequential
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.functions.arranged import atleast_1d
-from asyncgrad.ops.functions.elementwise import where
-from asyncgrad.ops.functions.index import gather
-from asyncgrad.ops.functions.placed import index_copy
-from asyncgrad.ops.functions.reduction import argmax
-from asyncgrad.ops.functions.shape import cat
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.index import gather
+from asyncgrad.ops.api.rearrange import atleast_1d
+from asyncgrad.ops.api.reduction import argmax
+from asyncgrad.ops.api.scatter import index_copy
+from asyncgrad.ops.api.shape import cat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from asyncgrad.nn import init
 from asyncgrad.nn.linear import Linear
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-from asyncgrad.ops.functions.heads import Heads, attention_of_heads
+from asyncgrad.ops.api.multihead_attention import Heads, attention_of_heads
 
 if TYPE_CHECKING:
     from asyncgrad.nn.parameter import Parameter

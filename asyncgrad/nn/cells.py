@@ -10,7 +10,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-from asyncgrad.ops.functions.shape import reshape, stack
+from asyncgrad.ops.api.shape import reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 
 #: For each kind of cell, how many gates it has.

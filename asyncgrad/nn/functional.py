@@ -7,19 +7,10 @@ import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.ops.functions import activation, elementwise
-from asyncgrad.ops.functions import dropout as dropping
-from asyncgrad.ops.functions.activation import gelu, logsigmoid, softplus
-from asyncgrad.ops.functions.bags import embedding_bag
-from asyncgrad.ops.functions.convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from asyncgrad.ops.functions.curves import (
+from asyncgrad.ops.api import activation, elementwise
+from asyncgrad.ops.api import dropout as dropping
+from asyncgrad.ops.api.activation import gelu, logsigmoid, softplus
+from asyncgrad.ops.api.activation_composite import (
     celu,
     glu,
     group_norm,
@@ -41,8 +32,17 @@ from asyncgrad.ops.functions.curves import (
     tanhshrink,
     threshold,
 )
-from asyncgrad.ops.functions.distances import pdist
-from asyncgrad.ops.functions.dropout import (
+from asyncgrad.ops.api.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
+from asyncgrad.ops.api.ctc import ctc_loss
+from asyncgrad.ops.api.distances import pdist
+from asyncgrad.ops.api.dropout import (
     alpha_dropout,
     dropout,
     dropout1d,
@@ -51,11 +51,18 @@ from asyncgrad.ops.functions.dropout import (
     feature_alpha_dropout,
     gumbel_softmax,
 )
-from asyncgrad.ops.functions.elementwise import sigmoid, tanh
-from asyncgrad.ops.functions.heads import multi_head_attention_forward, scaled_dot_product_attention
-from asyncgrad.ops.functions.index import embedding, one_hot
-from asyncgrad.ops.functions.linalg import linear
-from asyncgrad.ops.functions.loss import (
+from asyncgrad.ops.api.elementwise import sigmoid, tanh
+from asyncgrad.ops.api.embedding_bag import embedding_bag
+from asyncgrad.ops.api.grid_sample import affine_grid, grid_sample
+from asyncgrad.ops.api.index import embedding, one_hot
+from asyncgrad.ops.api.interpolate import (
+    interpolate,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
+from asyncgrad.ops.api.linalg import linear
+from asyncgrad.ops.api.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_similarity,
@@ -67,7 +74,7 @@ from asyncgrad.ops.functions.loss import (
     nll_loss,
     smooth_l1_loss,
 )
-from asyncgrad.ops.functions.margins import (
+from asyncgrad.ops.api.margin_loss import (
     cosine_embedding_loss,
     gaussian_nll_loss,
     hinge_embedding_loss,
@@ -80,8 +87,12 @@ from asyncgrad.ops.functions.margins import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from asyncgrad.ops.functions.normalisation import batch_norm, instance_norm, layer_norm, rms_norm
-from asyncgrad.ops.functions.patches import (
+from asyncgrad.ops.api.multihead_attention import (
+    multi_head_attention_forward,
+    scaled_dot_product_attention,
+)
+from asyncgrad.ops.api.normalisation import batch_norm, instance_norm, layer_norm, rms_norm
+from asyncgrad.ops.api.patches import (
     bilinear,
     channel_shuffle,
     fold,
@@ -91,7 +102,7 @@ from asyncgrad.ops.functions.patches import (
     lp_pool3d,
     unfold,
 )
-from asyncgrad.ops.functions.pooling import (
+from asyncgrad.ops.api.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
@@ -110,17 +121,9 @@ from asyncgrad.ops.functions.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
-from asyncgrad.ops.functions.resized import (
-    interpolate,
-    upsample,
-    upsample_bilinear,
-    upsample_nearest,
-)
-from asyncgrad.ops.functions.sampled import affine_grid, grid_sample
-from asyncgrad.ops.functions.sequences import ctc_loss
-from asyncgrad.ops.functions.shape import pad
-from asyncgrad.ops.in_place import assign, change
+from asyncgrad.ops.api.shape import pad
 from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.tensors.in_place import assign, change
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,11 +15,11 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.devices import CPU
-from asyncgrad.ops.generator import source_of
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.tensors.rng import source_of
 
 if TYPE_CHECKING:
-    from asyncgrad.ops.generator import Generator
+    from asyncgrad.ops.tensors.rng import Generator
 
 _T = TypeVar("_T", bound=Variable)
 

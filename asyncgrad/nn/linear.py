@@ -9,7 +9,7 @@ from asyncgrad.nn import functional as F
 from asyncgrad.nn import init
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
-from asyncgrad.ops.functions.shape import flatten, unflatten
+from asyncgrad.ops.api.shape import flatten, unflatten
 
 
 class Identity(Module):

@@ -6,7 +6,7 @@ from typing import Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.module import Module
-from asyncgrad.ops.functions.loss import chosen_reduction
+from asyncgrad.ops.api.loss import chosen_reduction
 
 
 class _Loss(Module):

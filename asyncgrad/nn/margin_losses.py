@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn import functional as F
 from asyncgrad.nn.loss import _Loss
-from asyncgrad.ops.functions.loss import chosen_reduction
+from asyncgrad.ops.api.loss import chosen_reduction
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,16 +8,16 @@ import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
 from asyncgrad.core.variable import Variable
-from asyncgrad.nn.hooked import HOOKS, Hooked
 from asyncgrad.nn.hooks import EVERYWHERE, HookedCall, registered_anew
+from asyncgrad.nn.module_hooks import HOOKS, Hooked
 from asyncgrad.nn.parameter import clear_gradient
 from asyncgrad.nn.snapshot import Snapshot
 from asyncgrad.nn.state import LoadResult, StateDict, load, load_own, own_state
 from asyncgrad.nn.state import unexpected_keys as find_unexpected
+from asyncgrad.ops.api.creation import empty_like
+from asyncgrad.ops.api.transfer import cuda_device
 from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.functions.creation import empty_like
-from asyncgrad.ops.functions.transfer import cuda_device
 from asyncgrad.ops.promotion import category
 from asyncgrad.scheduler import check_awaited
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from asyncgrad.nn import (
     activation,
+    activation_composite,
     adaptive,
     alone,
     attention,
     cells,
     containers,
     conv,
-    curves,
     dropout,
     embedding,
     hooks,
@@ -41,7 +41,7 @@ from asyncgrad.nn import (
 
 #: Where the modules of PyTorch's files are.
 _FILES: dict[str, tuple[ModuleType, ...]] = {
-    "activation": (activation, attention, curves),
+    "activation": (activation, attention, activation_composite),
     "adaptive": (adaptive,),
     "batchnorm": (alone, norm, lazy),
     "channelshuffle": (images,),
@@ -57,7 +57,7 @@ _FILES: dict[str, tuple[ModuleType, ...]] = {
     "module": (module,),
     "normalization": (norm,),
     "padding": (padding,),
-    "pixelshuffle": (curves,),
+    "pixelshuffle": (activation_composite,),
     "pooling": (images, pooling),
     "rnn": (cells, recurrent),
     "sparse": (embedding,),

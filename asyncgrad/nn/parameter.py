@@ -9,10 +9,10 @@ from asyncgrad.core.variable import Variable, autograd_meta, counter_of, is_infe
 from asyncgrad.creation import from_numpy, zeros
 from asyncgrad.devices import CPU
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.copies import warn_of_hooks
-from asyncgrad.ops.functions.shape import clone
+from asyncgrad.ops.api.shape import clone
 from asyncgrad.ops.promotion import category
-from asyncgrad.ops.transfer import on_host
+from asyncgrad.ops.tensors.copies import warn_of_hooks
+from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.tensor import Tensor
 
 

@@ -13,8 +13,8 @@ from asyncgrad.nn.cells import GATES, advance, check_nonlinearity, reset
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.nn.utils.rnn import PackedSequence
-from asyncgrad.ops.functions.index import index_select
-from asyncgrad.ops.functions.shape import cat, flip, reshape, stack, transpose
+from asyncgrad.ops.api.index import index_select
+from asyncgrad.ops.api.shape import cat, flip, reshape, stack, transpose
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor

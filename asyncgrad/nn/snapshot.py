@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from asyncgrad.core.holders import weights_lock
+from asyncgrad.core.array_holders import weights_lock
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import counter_of, gradient_edge
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:
-    from asyncgrad.nn.members import Members
+    from asyncgrad.nn.module_tree import Members
     from asyncgrad.nn.parameter import Parameter
 
 

@@ -16,7 +16,7 @@ from asyncgrad.nn.containers import ModuleList
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.norm import LayerNorm
 from asyncgrad.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
-from asyncgrad.ops.functions.shape import triu
+from asyncgrad.ops.api.shape import triu
 
 if TYPE_CHECKING:
     from collections.abc import Callable

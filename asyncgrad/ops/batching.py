@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.core.variable import Variable
-    from asyncgrad.ops.entry import Entry
+    from asyncgrad.ops.op import Op
 
 #: Makes a batched tensor, empty as yet; bound by `func.batched`.
 _face: list[Any] = []
@@ -67,7 +67,7 @@ def bind_face(face: Any) -> None:
     _face[:] = [face]
 
 
-def lift(value: Variable, level: Level) -> Any:
+def lift_batch(value: Variable, level: Level) -> Any:
     """The examples of a tensor whose first axis is the batch."""
     out: Any = _face[0]()
     out._value = value
@@ -80,7 +80,7 @@ def lift(value: Variable, level: Level) -> Any:
 
 
 def _example(batch: Metadata) -> Metadata:
-    """The record of one example of a batch: `special`, so that no door takes its short way."""
+    """The record of one example of a batch: `special`, so that dispatch takes the general way."""
     record = _examples.get(batch)
     if record is None:
         if len(_examples) >= _CACHE_LIMIT:
@@ -115,15 +115,15 @@ def level_of(values: Any) -> Level | None:
     return found
 
 
-def evaluate(entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
+def evaluate(op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
     """An operation of the table on batched tensors; None if none of its inputs is one."""
     level = level_of(inputs)
     if level is None:
         return None
-    rule: Any = RULES.get(entry.name, by_example)
+    rule: Any = RULES.get(op.name, by_example)
     flags = tuple([x._batched and x._level is level for x in inputs])
     values = [x._value if flag else x for x, flag in zip(inputs, flags, strict=True)]
-    return lift(rule(Call(entry.name, level.size, flags), *values, *attributes), level)
+    return lift_batch(rule(Call(op.name, level.size, flags), *values, *attributes), level)
 
 
 def batch_of(x: Any, level: Level) -> Any:
@@ -131,19 +131,19 @@ def batch_of(x: Any, level: Level) -> Any:
     return x._value if x._batched and x._level is level else in_front(x, level.size)
 
 
-def held(x: Any, level: Level | None) -> Any:
+def unwrap_batch(x: Any, level: Level | None) -> Any:
     """The tensor that holds the batches of a level and all round it, outermost first."""
     if level is None:
         return x
-    return held(x if level.tangents else batch_of(x, level), level.outer)
+    return unwrap_batch(x if level.tangents else batch_of(x, level), level.outer)
 
 
-def shown(x: Any, level: Level | None) -> Any:
+def wrap_batch(x: Any, level: Level | None) -> Any:
     """One example of a tensor that holds the batches of a level and all round it."""
     if level is None:
         return x
-    outer = shown(x, level.outer)
-    return outer if level.tangents else lift(outer, level)
+    outer = wrap_batch(x, level.outer)
+    return outer if level.tangents else lift_batch(outer, level)
 
 
 def bottom(x: Any) -> Any:
@@ -158,7 +158,7 @@ def join(tensors: tuple[Any, ...], dim: int, join_all: Callable[..., Any]) -> An
     level = level_of(tensors)
     if level is None:
         return None
-    return lift(join_all([batch_of(x, level) for x in tensors], dim + 1), level)
+    return lift_batch(join_all([batch_of(x, level) for x in tensors], dim + 1), level)
 
 
 def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:
@@ -178,8 +178,8 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
     level, values = together(*tensors)
     out = function(*values)
     if not isinstance(out, tuple):
-        return lift(out, level)
-    return _again(out, [lift(part, level) for part in out])
+        return lift_batch(out, level)
+    return _again(out, [lift_batch(part, level) for part in out])
 
 
 def _again(like: tuple[Any, ...], parts: list[Any]) -> Any:
@@ -193,7 +193,7 @@ def for_each(x: Any, like: Any) -> Any:
     if not getattr(like, "_batched", False):
         return x
     level = like._level
-    return lift(RECORDED.clone(in_front(for_each(x, like._value), level.size)), level)
+    return lift_batch(RECORDED.clone(in_front(for_each(x, like._value), level.size)), level)
 
 
 def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -210,8 +210,8 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         for i in range(level.size)
     ]
     if not isinstance(outs[0], tuple):
-        return lift(_stack(outs), level)
-    return _again(outs[0], [lift(_stack(found), level) for found in zip(*outs, strict=True)])
+        return lift_batch(_stack(outs), level)
+    return _again(outs[0], [lift_batch(_stack(found), level) for found in zip(*outs, strict=True)])
 
 
 def _one_of(arg: Any, level: Any, i: int) -> Any:
@@ -249,7 +249,7 @@ def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any
     with Mode(batch=level.outer):
         if level.randomness == "same":
             return draw(shape)
-        return lift(draw((level.size, *shape)), level)
+        return lift_batch(draw((level.size, *shape)), level)
 
 
 def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
@@ -259,7 +259,7 @@ def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
     if level.randomness == "same":
         return None
     with Mode(batch=level.outer):
-        return lift(function(batch_of(x, level)), level)
+        return lift_batch(function(batch_of(x, level)), level)
 
 
 def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:

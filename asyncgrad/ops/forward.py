@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.forward import UNKNOWN, Level
-from asyncgrad.core.kept import keep_old_values
 from asyncgrad.core.modes import current, install
+from asyncgrad.core.saved_values import keep_old_values
 from asyncgrad.core.variable import view_of, zeros_of
 from asyncgrad.ops.batching import bottom, for_each
 from asyncgrad.ops.namespace import RECORDED
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.core.modes import Modes
-    from asyncgrad.ops.entry import Entry
+    from asyncgrad.ops.op import Op
 
 
 def tangent_of(x: Any, level: Level) -> Any:
@@ -59,7 +59,7 @@ def follow(base: Any, path: Any) -> Any:
 
 
 def push_tangents(
-    entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
+    op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
 ) -> None:
     """Give the result of an operation its tangents at all open levels."""
     array = out._array
@@ -75,42 +75,42 @@ def push_tangents(
             tangents = [tangent_of(x, level) for x in inputs]
             if all(t is None for t in tangents):
                 continue
-            tangent = _pushed(entry, inputs, attributes, out, tangents)
+            tangent = _pushed(op, inputs, attributes, out, tangents)
             if changed:
                 change_tangent(inputs[0], tangent, level)
             elif tangent is not None:
-                level.set(array, tangent if entry.view else _own(tangent, tangents))
+                level.set(array, tangent if op.view else _own(tangent, tangents))
         finally:
             install(modes)
 
 
 def _pushed(
-    entry: Entry, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, tangents: Any
+    op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, tangents: Any
 ) -> Any:
     """The tangent of an operation's result."""
     values = {"out": out, "out_shape": out._metadata.shape}
-    values.update(zip(entry.attributes, attributes, strict=False))
-    if entry.inputs == ("*xs",):
-        push = entry.pushes["*xs"]
+    values.update(zip(op.attributes, attributes, strict=False))
+    if op.inputs == ("*xs",):
+        push = op.pushes["*xs"]
         filled = [
             zeros_of(x._metadata) if t is None else t for x, t in zip(inputs, tangents, strict=True)
         ]
         return push.function(RECORDED, filled, *[values[name] for name in push.names])
-    for key, x in zip(entry.inputs, inputs, strict=True):
+    for key, x in zip(op.inputs, inputs, strict=True):
         values[key] = x
         values[f"{key}_shape"] = x._metadata.shape
         values[f"{key}_dtype"] = x._metadata.dtype
     total = None
-    for key, tangent in zip(entry.inputs, tangents, strict=True):
-        if tangent is None or key not in entry.pulls:
+    for key, tangent in zip(op.inputs, tangents, strict=True):
+        if tangent is None or key not in op.pulls:
             continue
-        push = entry.pushes.get(key)  # type: ignore[assignment]
+        push = op.pushes.get(key)  # type: ignore[assignment]
         if push is None:
             raise NotImplementedError(
-                f"Trying to use forward AD with {entry.name} that does not support it: its entry "
+                f"Trying to use forward AD with {op.name} that does not support it: its entry "
                 f"has no push for {key!r}."
             )
-        if entry.broadcasts and tangent._metadata.shape != out._metadata.shape:
+        if op.broadcasts and tangent._metadata.shape != out._metadata.shape:
             tangent = RECORDED.expand(tangent, out._metadata.shape)
         # Attributes at the end may have been left to their defaults.
         names = [name for name in push.names if name in values]

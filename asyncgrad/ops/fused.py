@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.cores import divided
-from asyncgrad.devices.quiet import hushes, quiet, unhush
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, without_fp_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -184,7 +184,7 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Run a raw function, whose parameters can still be read, without NumPy's warnings."""
-    return functools.wraps(kernel)(quiet(kernel))
+    return functools.wraps(kernel)(without_fp_errors(kernel))
 
 
 def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,7 +269,7 @@ def _runner(
     @functools.wraps(kernel)
     def run(xp: Any, *arguments: Any) -> Any:
         first = arguments[0]
-        for token in hushes:
+        for token in fp_errors_ignored:
             try:
                 if (
                     first.__class__ is np.ndarray
@@ -294,7 +294,7 @@ def _runner(
                 parts = [part.reshape(1) for part in arguments[:arrays]]
                 out = kernel(xp, None, *parts, *arguments[arrays:]).reshape(())
             finally:
-                unhush(token)
+                restore_fp_errors(token)
             break
         return out
 

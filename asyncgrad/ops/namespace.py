@@ -16,14 +16,14 @@ import numpy as np
 
 from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.metadata import Metadata
-from asyncgrad.devices.quiet import quiet
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.bfloat16 import BFLOAT16
+from asyncgrad.ops.device_check import in_one_place, know
 from asyncgrad.ops.dtype import DType
 from asyncgrad.ops.fused import PART, assign, parts_of
 from asyncgrad.ops.memory import is_dense, repeats, unlocked
-from asyncgrad.ops.one_place import in_one_place, know
-from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _CACHE_LIMIT = 4096
 
 
-class Quiet(NamedTuple):
+class IgnoringFpErrors(NamedTuple):
     """A function of the device's library that says nothing about infinities and NaN."""
 
     name: str
@@ -111,7 +111,7 @@ class Raw:
             return add(value, gradient, gradient), True
         return add(value, gradient), True
 
-    @quiet
+    @without_fp_errors
     def add_into(self, target: Any, gradient: Any, done: list[int]) -> None:
         """Add to an array in place what has not been added.
 
@@ -187,7 +187,7 @@ class Raw:
         """A gradient in the dtype of what it is the gradient of, where its rule gave another."""
         return gradient if gradient.dtype == dtype else self.in_dtype(gradient, dtype)
 
-    @quiet
+    @without_fp_errors
     def in_dtype(self, gradient: Any, dtype: Any) -> Any:
         """A gradient in another dtype; a real one takes the real part."""
         if gradient.dtype.kind == "c" and dtype.kind != "c":
@@ -275,8 +275,8 @@ def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
     """A raw function of a library: the library's own of a name, or one that is given it."""
     if isinstance(function, str):
         bound = getattr(xp, function)
-    elif isinstance(function, Quiet):
-        bound = quiet(getattr(xp, function.name))
+    elif isinstance(function, IgnoringFpErrors):
+        bound = without_fp_errors(getattr(xp, function.name))
     else:
         # As a method of the library: Python calls one in its own loop, and `partial` not.
         bound = MethodType(function, xp)

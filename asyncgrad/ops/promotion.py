@@ -15,9 +15,9 @@ from asyncgrad.core.modes import current
 from asyncgrad.core.variable import Variable, autograd_meta, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.batching import mapped
+from asyncgrad.ops.device_check import apart
 from asyncgrad.ops.namespace import RECORDED, metadata_of
-from asyncgrad.ops.one_place import apart
-from asyncgrad.ops.transfer import to_device
+from asyncgrad.ops.tensors.transfer import to_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -332,7 +332,7 @@ def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
     return moved
 
 
-def meeting(
+def promote_binary(
     name: str,
     pair: Callable[[Any, Any], Any],
     *,

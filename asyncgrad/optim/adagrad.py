@@ -20,7 +20,7 @@ from asyncgrad.optim.updates import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgrad.ops.rows import Rows
+    from asyncgrad.ops.tensors.sparse_rows import Rows
 
 
 class Adagrad(Optimizer):

@@ -10,7 +10,7 @@ import numpy as np
 from asyncgrad.autograd.modes import enable_grad
 from asyncgrad.core.variable import Variable, wrap
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.line_search import Point, strong_wolfe
 from asyncgrad.optim.optimizer import Optimizer
 from asyncgrad.optim.updates import check_option, put_values

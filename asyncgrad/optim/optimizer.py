@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.modes import enable_grad
-from asyncgrad.core.holders import is_held, rebind, weights_lock
+from asyncgrad.core.array_holders import is_held, rebind, weights_lock
 from asyncgrad.core.variable import Variable, bump_version
 from asyncgrad.nn.parameter import clear_gradient
-from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.tensors.sparse_rows import Rows
 from asyncgrad.optim.hooks import HOOKS, Hooked
 from asyncgrad.optim.updates import copied_beside
 from asyncgrad.scheduler import check_awaited, offload

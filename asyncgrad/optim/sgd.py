@@ -11,7 +11,7 @@ from asyncgrad.optim.updates import check_manner, check_option, descending, in_t
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgrad.ops.rows import Rows
+    from asyncgrad.ops.tensors.sparse_rows import Rows
 
 
 class SGD(Optimizer):

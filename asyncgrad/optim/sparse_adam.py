@@ -13,7 +13,7 @@ from asyncgrad.optim.updates import check_option, zeros_like
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgrad.ops.rows import Rows
+    from asyncgrad.ops.tensors.sparse_rows import Rows
 
 
 class SparseAdam(Optimizer):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.autograd.modes import no_grad
-from asyncgrad.core.holders import is_held, rebind, weights_lock
+from asyncgrad.core.array_holders import is_held, rebind, weights_lock
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.devices import CPU
-from asyncgrad.ops.functions.conversion import to
+from asyncgrad.ops.api.conversion import to
 from asyncgrad.ops.namespace import metadata_of
 from asyncgrad.ops.promotion import category
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.core.evaluate import bind_preparation, bind_turns
 from asyncgrad.core.modes import current
-from asyncgrad.devices.quiet import hush
+from asyncgrad.core.run_node import bind_preparation, bind_turns
+from asyncgrad.devices.fp_errors import ignore_fp_errors
+from asyncgrad.scheduler.completion import check_deadline
 from asyncgrad.scheduler.coroutines import until_free
-from asyncgrad.scheduler.ending import check_deadline
 from asyncgrad.scheduler.engine import Engine
 from asyncgrad.scheduler.future import BackwardFuture
 from asyncgrad.scheduler.inline import run_inline
+from asyncgrad.scheduler.multi_pass import MultiPass, call, run_multi_pass, waits
 from asyncgrad.scheduler.offload import cooperate, offload
 from asyncgrad.scheduler.portal import portal
-from asyncgrad.scheduler.program import Program, call, run_program, waits
+from asyncgrad.scheduler.reentrant import is_in_node
 from asyncgrad.scheduler.registry import engine, engine_of
 from asyncgrad.scheduler.results import awaitable, ended
-from asyncgrad.scheduler.stack import is_in_node
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackwardFuture",
     "Engine",
-    "Program",
+    "MultiPass",
     "awaitable",
     "awaits",
     "call",
@@ -36,7 +36,7 @@ __all__ = [
     "engine",
     "offload",
     "portal",
-    "run_program",
+    "run_multi_pass",
     "start",
     "waits",
 ]
@@ -73,9 +73,9 @@ def check_awaited(name: str) -> None:
     loop = _get_running_loop()
     if loop is not None:
         running = engine_of(loop)
-        running.observation.check_awaited(running, name)
+        running.forgotten_awaits.check_awaited(running, name)
 
 
 # Hooks and Functions run in the context of their pass: NumPy is silent there, too.
-bind_preparation(hush)
+bind_preparation(ignore_fp_errors)
 bind_turns(_until_free)

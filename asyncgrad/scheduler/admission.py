@@ -18,7 +18,7 @@ _PATIENCE = 64
 
 
 class Admission:
-    """The door to one engine."""
+    """Lets passes into one engine, or has them wait."""
 
     def __init__(self) -> None:
         """Everybody may enter."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.commit import when_free
 from asyncgrad.core.modes import current, install
 from asyncgrad.records import NamedTuple
-from asyncgrad.scheduler.away import settle, tell_loop
-from asyncgrad.scheduler.ending import is_stop, stopped_by
+from asyncgrad.scheduler.completion import is_stop, stopped_by
+from asyncgrad.scheduler.segments import settle, tell_loop
 
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask

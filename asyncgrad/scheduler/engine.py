@@ -18,15 +18,12 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import DONE, DRAINING, FINISHED, HEAVY, MORE, RUNNING, WAITING
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.devices.pool import POOL
-from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.errors import AutogradError, add_note
 from asyncgrad.scheduler import blas
 from asyncgrad.scheduler.admission import Admission
-from asyncgrad.scheduler.away import Away
-from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
-from asyncgrad.scheduler.device_queue import DeviceQueue
-from asyncgrad.scheduler.ending import (
+from asyncgrad.scheduler.completion import (
     as_failure,
     ask_to_end,
     begin_end,
@@ -36,15 +33,18 @@ from asyncgrad.scheduler.ending import (
     is_stop,
     stopped_by,
 )
+from asyncgrad.scheduler.coroutines import GRACE, LIMIT, CoroutineNodes, Ended, discard
+from asyncgrad.scheduler.device_queue import DeviceQueue
+from asyncgrad.scheduler.forgotten_awaits import ForgottenAwaits
 from asyncgrad.scheduler.future import BackwardFuture, resolve
-from asyncgrad.scheduler.line import Line
-from asyncgrad.scheduler.lull import Lull
-from asyncgrad.scheduler.observation import Observation
+from asyncgrad.scheduler.idle_queue import IdleQueue
+from asyncgrad.scheduler.segments import ThreadSegments
 from asyncgrad.scheduler.shutdown import register, shut_down
 from asyncgrad.scheduler.statistics import Collections, EngineStatistics, statistics_of
 from asyncgrad.scheduler.story import Story
-from asyncgrad.scheduler.walk import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
+from asyncgrad.scheduler.walk_budget import LONG, SHORT_NS, WALK_NS, cost_of, share_of, steps_of
 from asyncgrad.scheduler.worker import Worker
+from asyncgrad.scheduler.yield_queue import YieldQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -95,19 +95,19 @@ class Engine:
         self.collections.watch()
         self.worker = Worker()
         self.admission = Admission()
-        self.away = Away()
+        self.thread_segments = ThreadSegments()
         self.nodes = CoroutineNodes()
-        self.observation = Observation()
+        self.forgotten_awaits = ForgottenAwaits()
         #: That one's: passes started by a task that nobody has looked at.
-        self.unobserved = self.observation.unobserved
+        self.unobserved = self.forgotten_awaits.unobserved
         self._turn_open = False
         self._turn_start = 0
         #: This turn's budget is used up: who awaits gives way, even for what is done.
         self.spent = False
         #: Those who gave way, in order.
-        self.line = Line(SLICE_NS)
+        self.yield_queue = YieldQueue(SLICE_NS)
         #: Those who give way to everybody.
-        self.lull = Lull()
+        self.idle_queue = IdleQueue()
         blas.leave_a_core()
         #: It will look whether the process is idle.
         self._watches_idle = False
@@ -135,11 +135,11 @@ class Engine:
         self.closed = True
         # Both lead to the loop.
         self._closer = self.emptied = None
-        self.away.close(ended)
+        self.thread_segments.close(ended)
         self.collections.unwatch()
         blas.give_back()
 
-    def disown(self) -> None:
+    def drop(self) -> None:
         """In a forked child: the threads and the loop are the parent's."""
         self.closed = True
         self.collections.unwatch()
@@ -245,12 +245,12 @@ class Engine:
         """Have a pass end as its inbox says, when what runs of it has come back."""
         self.nodes.stop(self, task)
         if not task.ending:
-            self.away.recall(task)
+            self.thread_segments.recall(task)
         self.hurry(task)
 
     def hurry(self, task: GraphTask) -> None:
         """Have the reports in a pass's inbox read, unless its owner is about to."""
-        if task not in self.away.tasks and not task.running:
+        if task not in self.thread_segments.tasks and not task.running:
             task.drain()
             self._after(task, task.outcome())
 
@@ -297,7 +297,7 @@ class Engine:
                     task.share_ns = share_of(cost)
                     budget = min(budget, task.share_ns)
         task.running = True
-        for token in hushes:
+        for token in fp_errors_ignored:
             try:
                 outcome = task.run(budget)
                 if outcome is MORE and self.queue.empty():
@@ -309,7 +309,7 @@ class Engine:
                 task.fail(error)
                 outcome = task.outcome()
             finally:
-                unhush(token)
+                restore_fp_errors(token)
                 del token
             break
         task.running = False
@@ -349,7 +349,7 @@ class Engine:
         elif outcome is MORE:
             self.enqueue(task)
         elif outcome is HEAVY:
-            self.away.send(self, task)
+            self.thread_segments.send(self, task)
 
     def enqueue(self, task: GraphTask) -> None:
         """Let a pass wait for its turn."""
@@ -420,7 +420,7 @@ class Engine:
                 self._complete(task)
                 return
             task.ending = False
-        self.away.own(self, task, partial(end_in_thread, task))
+        self.thread_segments.own(self, task, partial(end_in_thread, task))
 
     def _complete(self, task: GraphTask) -> None:
         """End the future of a pass."""
@@ -444,7 +444,7 @@ class Engine:
             resolve(future, task.result)
             task.context = None
             if task.stepping is not None:
-                task.let_go()
+                task.drop_graph()
             return
         # Who asks another thread's pass to end is told that this is too late, or asks in time.
         task.ending = True

@@ -14,8 +14,8 @@ from asyncio.events import _get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.errors import AutogradError, WrongLoopError, add_note, described
-from asyncgrad.scheduler.away import tell_loop
-from asyncgrad.scheduler.ending import ask_to_end
+from asyncgrad.scheduler.completion import ask_to_end
+from asyncgrad.scheduler.segments import tell_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -223,7 +223,7 @@ class BackwardFuture(asyncio.Future[Any]):
             super().__del__()
         if not self._observed:
             self._observe()
-            self._engine.observation.note_lost(self._starter)
+            self._engine.forgotten_awaits.note_lost(self._starter)
             warnings.warn(
                 f"a backward pass started at {self._origin} was never awaited",
                 RuntimeWarning,

@@ -17,11 +17,11 @@ from threading import TIMEOUT_MAX, Timer
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.states import FINISHED, RUNNING
-from asyncgrad.devices.quiet import hushes, unhush
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.errors import AutogradError
-from asyncgrad.scheduler import stack
+from asyncgrad.scheduler import reentrant
+from asyncgrad.scheduler.completion import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.coroutines import LIMIT, STALLED, discard, wait_for_node, warn_of_stall
-from asyncgrad.scheduler.ending import as_failure, deadline_error, end_pass, time_left
 from asyncgrad.scheduler.portal import OnPortal
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def run_inline(task: GraphTask) -> Any:
     Raises:
         BaseException: the error that the pass ended with.
     """
-    if task.parent is not None and stack.is_short(task):
-        return stack.fresh(_run, task)
+    if task.parent is not None and reentrant.is_short(task):
+        return reentrant.fresh(_run, task)
     return _run(task)
 
 
@@ -52,12 +52,12 @@ def _run(task: GraphTask) -> Any:
     if task.deadline is not None:
         _go_on(task)
     else:
-        for token in hushes:
+        for token in fp_errors_ignored:
             try:
                 task.start()
                 outcome = task.run(_UNLIMITED)
             finally:
-                unhush(token)
+                restore_fp_errors(token)
                 del token
             break
         if outcome is not FINISHED:
@@ -69,7 +69,7 @@ def _run(task: GraphTask) -> Any:
         task.context = None
         result = task.result
         if task.stepping is not None:
-            task.let_go()
+            task.drop_graph()
         return result
     task.release()
     try:
@@ -89,7 +89,7 @@ def _go_on(task: GraphTask) -> None:
         timer = Timer(left, _expire, (task, started))
         # An interrupt may leave it running: the program's end does not wait for it.
         timer.daemon = True
-    for token in hushes:
+    for token in fp_errors_ignored:
         try:
             if timer is not None:
                 timer.start()
@@ -97,7 +97,7 @@ def _go_on(task: GraphTask) -> None:
             while task.run(_UNLIMITED) is not FINISHED:
                 _await_nodes(task, started, ended)
         finally:
-            unhush(token)
+            restore_fp_errors(token)
             del token
             if timer is not None:
                 timer.cancel()

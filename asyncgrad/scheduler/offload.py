@@ -69,14 +69,14 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     ended = asyncio.get_running_loop().create_future()
     job = partial(copy_context().run, _within, stop, partial(function, *args, **kwargs))
     running = engine()
-    errand = running.away.offload(running, job, partial(_settle, ended))
+    thread_job = running.thread_segments.offload(running, job, partial(_settle, ended))
     try:
         # What changes meanwhile is the function's and the loop's business.
         await asyncio.shield(ended)
     except asyncio.CancelledError:
         # What the function touches is free again when it has ended, and not before.
         stop.wanted = True
-        if not errand.withdraw():
+        if not thread_job.withdraw():
             while not ended.done():
                 try:
                     await asyncio.wait([ended])
@@ -128,9 +128,9 @@ async def cooperate() -> None:
     running = engine()
     if current().priority < 0:
         # Nothing of ours is open here, nor below; a cancellation is simply the caller's.
-        await running.lull.join(running)
+        await running.idle_queue.join(running)
         return
-    line = running.line
+    line = running.yield_queue
     # A thousand tasks may come here in one turn of the loop: who finds a line asks no clock.
     if line.waiting or running.overdrawn():
         # Nothing of ours is open here; a cancellation is simply the caller's.

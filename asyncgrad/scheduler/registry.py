@@ -59,7 +59,7 @@ def _after_collection() -> None:
     """
     for engine in tuple(_engines.values()):
         if engine.is_abandoned():
-            engine.away.threads.submit(_sweep)
+            engine.thread_segments.threads.submit(_sweep)
 
 
 def _forget(engine: Engine) -> None:
@@ -73,7 +73,7 @@ def _forget(engine: Engine) -> None:
 def _after_fork() -> None:
     """A child starts afresh: the threads were not forked."""
     for engine in _engines.values():
-        engine.disown()
+        engine.drop()
         _inherited.append(engine)
     _engines.clear()
     blas.after_fork()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asyncgrad.scheduler.away import settle, tell_loop
+from asyncgrad.scheduler.segments import settle, tell_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -73,6 +73,6 @@ async def shut_down(engine: Engine) -> None:
     engine.close(partial(tell_loop, loop, settle, gone))
     # They run what was offloaded to its end. Cancelled here, they do so all the same.
     await gone
-    while engine.away.threads.alive():  # noqa: ASYNC110  nobody announces it
+    while engine.thread_segments.threads.alive():  # noqa: ASYNC110  nobody announces it
         # The last one has taken its leave, and needs some microseconds to go.
         await asyncio.sleep(0)

@@ -90,7 +90,7 @@ class Collections:
 
 def statistics_of(engine: Engine) -> EngineStatistics:
     """What an engine has done so far."""
-    queue, collections, away = engine.queue, engine.collections, engine.away
+    queue, collections, thread_segments = engine.queue, engine.collections, engine.thread_segments
     held = len(engine.admission.held)
     return EngineStatistics(
         passes=engine.passes,
@@ -98,12 +98,12 @@ def statistics_of(engine: Engine) -> EngineStatistics:
         held_back=held,
         nodes=engine.node_count,
         slices=engine.slices,
-        segments=away.segments,
+        segments=thread_segments.segments,
         queued=queue.waiting(),
         queue_waits=queue.waits,
         queue_wait=queue.waited_ns / 1e9,
         longest_queue_wait=queue.longest_ns / 1e9,
-        offloads=away.offloads,
+        offloads=thread_segments.offloads,
         collections=collections.count,
         collector_pause=collections.total_ns / 1e9,
         longest_collector_pause=collections.longest_ns / 1e9,

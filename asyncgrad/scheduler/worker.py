@@ -7,7 +7,7 @@ from functools import partial
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.scheduler.ending import is_stop
+from asyncgrad.scheduler.completion import is_stop
 
 if TYPE_CHECKING:
     from collections.abc import Generator

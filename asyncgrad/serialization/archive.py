@@ -16,8 +16,8 @@ import numpy as np
 
 from asyncgrad.creation import from_numpy
 from asyncgrad.devices import CPU
-from asyncgrad.ops.places import as_device
-from asyncgrad.ops.transfer import moved
+from asyncgrad.ops.dtype_device import as_device
+from asyncgrad.ops.tensors.transfer import moved
 from asyncgrad.serialization.legacy import LegacyFile, is_legacy
 from asyncgrad.serialization.pickle_reader import Storage, read_pickle
 from asyncgrad.serialization.pickle_writer import PickleWriter

@@ -21,8 +21,8 @@ from asyncgrad.creation import from_numpy
 from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.leaves import leaf
 from asyncgrad.ops.promotion import category
+from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.records import NamedTuple
 from asyncgrad.serialization.opcodes import operations
 from asyncgrad.serialization.storages import dtype_named, is_storage

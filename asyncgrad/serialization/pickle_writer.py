@@ -13,7 +13,7 @@ from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.devices import CPU
 from asyncgrad.nn.parameter import Parameter
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.transfer import on_host
+from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.serialization.storages import name_of
 
 if TYPE_CHECKING:

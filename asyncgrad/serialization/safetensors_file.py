@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import from_numpy
-from asyncgrad.ops.transfer import on_host
+from asyncgrad.ops.tensors.transfer import on_host
 
 if TYPE_CHECKING:
     import os

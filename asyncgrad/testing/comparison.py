@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.ops.functions.data import from_numpy
+from asyncgrad.ops.api.data import from_numpy
 from asyncgrad.ops.promotion import promote_dtypes
-from asyncgrad.ops.transfer import on_host
+from asyncgrad.ops.tensors.transfer import on_host
 from asyncgrad.records import NamedTuple
 from asyncgrad.tensor import Tensor
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from asyncgrad.ops.api.complex_parts import view_as_real
+from asyncgrad.ops.api.creation import empty
+from asyncgrad.ops.api.random import randint
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.dtype import DType
-from asyncgrad.ops.functions.creation import empty
-from asyncgrad.ops.functions.parts import view_as_real
-from asyncgrad.ops.functions.random import randint
-from asyncgrad.ops.leaves import new_shape
-from asyncgrad.ops.places import as_dtype
+from asyncgrad.ops.dtype_device import as_dtype
+from asyncgrad.ops.tensors.new_tensors import new_shape
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.generator import source_of
+from asyncgrad.ops.tensors.rng import source_of
 from asyncgrad.records import NamedTuple
 from asyncgrad.utils.recomputation import CheckpointError, Frame
 from asyncgrad.utils.reentrant import (

@@ -11,7 +11,7 @@ from asyncgrad import autograd
 from asyncgrad.core.modes import Mode, current
 from asyncgrad.core.variable import Variable, requires_grad
 from asyncgrad.errors import AutogradError
-from asyncgrad.ops.generator import source_of
+from asyncgrad.ops.tensors.rng import source_of
 from asyncgrad.scheduler import awaits, offload
 
 if TYPE_CHECKING:

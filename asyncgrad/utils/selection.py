@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.core.versions import VersionCounter
-    from asyncgrad.ops.entry import Entry
+    from asyncgrad.ops.op import Op
 
 
 class CheckpointPolicy(enum.Enum):
@@ -78,10 +78,12 @@ class _Keeper:
         """Fill a store."""
         self._store = store
 
-    def evaluate(self, entry: Entry, door: Callable[..., Any], inputs: Any, attributes: Any) -> Any:
+    def evaluate(
+        self, entry: Op, dispatch: Callable[..., Any], inputs: Any, attributes: Any
+    ) -> Any:
         """Compute a result, and keep it if the policy says so."""
         with Mode(selection=None):
-            out = door(*inputs, *attributes)
+            out = dispatch(*inputs, *attributes)
             told = SelectiveCheckpointContext(is_recompute=False, op_output=out)
             policy = self._store.policy(told, entry.name, *inputs, *attributes)
         kept: Any = _AGAIN
@@ -100,13 +102,15 @@ class _Replayer:
         self._store = store
         self._calls: defaultdict[str, int] = defaultdict(int)
 
-    def evaluate(self, entry: Entry, door: Callable[..., Any], inputs: Any, attributes: Any) -> Any:
+    def evaluate(
+        self, entry: Op, dispatch: Callable[..., Any], inputs: Any, attributes: Any
+    ) -> Any:
         """Take a result, or compute it if it was not kept."""
         kept = self._take(entry.name)
         with Mode(selection=None):
             if kept is _AGAIN:
-                return door(*inputs, *attributes)
-            return door(_having(inputs[0], entry.name, kept.array), *inputs[1:], *attributes)
+                return dispatch(*inputs, *attributes)
+            return dispatch(_having(inputs[0], entry.name, kept.array), *inputs[1:], *attributes)
 
     def _take(self, name: str) -> Any:
         results, place = self._store.results[name], self._calls[name]

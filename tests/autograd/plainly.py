@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-import both
 import numpy as np
+import parity
 import pytest
 
 
@@ -20,9 +20,9 @@ def plainly(program):
     @pytest.mark.filterwarnings("ignore")
     @pytest.mark.parametrize("way", ["inline", "blocking"])
     def test(way):
-        theirs = both._theirs(program)
+        theirs = parity._theirs(program)
         assert theirs, "the program has noted nothing"
-        assert both._ours(program, way) == theirs
+        assert parity._ours(program, way) == theirs
 
     test.__name__ = program.__name__
     test.__doc__ = program.__doc__

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 from asyncgrad.core.commit import commit

@@ -12,7 +12,7 @@ import weakref
 
 import numpy as np
 import pytest
-from both import both
+from parity import both
 
 import asyncgrad as ag
 

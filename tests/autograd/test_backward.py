@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

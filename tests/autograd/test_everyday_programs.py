@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from both import attempt, both
+from parity import attempt, both
 
 
 def leaf(T, *values):

@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 from asyncgrad.autograd import forward_ad as fwAD

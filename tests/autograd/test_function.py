@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

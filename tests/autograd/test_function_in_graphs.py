@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from both import both
+from parity import both
 
 import asyncgrad as ag
 

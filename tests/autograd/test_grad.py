@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

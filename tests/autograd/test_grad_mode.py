@@ -9,7 +9,7 @@ import warnings
 
 import anyio
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 from asyncgrad.core.modes import DEFAULT, current

@@ -6,7 +6,7 @@ import asyncio
 import warnings
 
 import pytest
-from both import torch
+from parity import torch
 
 import asyncgrad as ag
 

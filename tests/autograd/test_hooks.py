@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

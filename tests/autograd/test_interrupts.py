@@ -20,9 +20,10 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.core import commit as commits
 from asyncgrad.core import variable as variables
-from asyncgrad.devices import cores, pool, quiet
-from asyncgrad.ops import fused, namespace, rows
-from asyncgrad.ops.derivatives import elementwise
+from asyncgrad.devices import cores, fp_errors, pool
+from asyncgrad.ops import fused, namespace
+from asyncgrad.ops.registry import elementwise
+from asyncgrad.ops.tensors import sparse_rows
 from asyncgrad.scheduler import inline
 from asyncgrad.scheduler.engine import Engine
 
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 #: Whose code is interrupted in a commit, and around the slices of a pass.
-COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, rows)}
+COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, sparse_rows)}
 SILENCE = {
     run.__code__.co_filename
-    for run in (Engine.run_slice, inline._run, quiet.silently, elementwise._rsqrt)
+    for run in (Engine.run_slice, inline._run, fp_errors.silently, elementwise._rsqrt)
 }
 #: After these Python looks for signals; `for` and `with` call without it.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
@@ -133,7 +134,7 @@ class Leaves:
         """The values of all gradients."""
         grads = [leaf.grad for leaf in self.all]
         arrays = [None if grad is None else grad._array for grad in grads]
-        return [a.dense() if isinstance(a, rows.Rows) else np.array(a) for a in arrays]
+        return [a.dense() if isinstance(a, sparse_rows.Rows) else np.array(a) for a in arrays]
 
     def changed(self) -> set[str]:
         """Whether gradients are as before, or as they are to be."""
@@ -190,7 +191,7 @@ def on_a_loop() -> None:
 
 
 def alone() -> None:
-    quiet.silently(np.sqrt, -1.0)
+    fp_errors.silently(np.sqrt, -1.0)
 
 
 def forward() -> None:
@@ -204,7 +205,7 @@ def forward() -> None:
         (one_go, inline._run),
         (several_goes, inline._go_on),
         (on_a_loop, Engine.run_slice),
-        (alone, quiet.silently),
+        (alone, fp_errors.silently),
         (forward, elementwise._rsqrt),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from both import both
+from parity import both
 
 import asyncgrad as ag
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from both import both
+from parity import both
 
 
 def ones(T, *shape):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 # PyTorch's forward mode compiles its decompositions the first time it is used.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")

@@ -7,7 +7,7 @@ import os
 import tempfile
 import weakref
 
-from both import attempt, both
+from parity import attempt, both
 
 
 def leaf(T, *values):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from both import _drive, _drive_awaiting, _logger, torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parity import _drive, _drive_awaiting, _logger, torch
 
 import asyncgrad as ag
 

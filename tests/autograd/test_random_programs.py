@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from both import _drive, _logger, torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parity import _drive, _logger, torch
 
 import asyncgrad as ag
 

@@ -9,7 +9,7 @@ import threading
 import weakref
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 from asyncgrad.core.modes import current

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import weakref
 
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

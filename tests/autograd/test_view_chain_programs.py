@@ -7,9 +7,9 @@ errors; at the end the gradients by all leaves, and those of a pass that is itse
 from __future__ import annotations
 
 import pytest
-from both import _logger, torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parity import _logger, torch
 
 import asyncgrad as ag
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 import asyncgrad as ag
 

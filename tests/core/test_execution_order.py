@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from paper import ENDLESS, Step, by_rule, leaf, pass_over, run_through, staged
+from integer_graphs import ENDLESS, Step, by_rule, leaf, pass_over, run_through, staged
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import MAX_SEQUENCE_NR, Edge, Identity

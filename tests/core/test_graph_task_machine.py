@@ -13,7 +13,17 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from paper import ENDLESS, Answer, Question, Step, accumulate, by_rule, leaf, pass_over, staged
+from integer_graphs import (
+    ENDLESS,
+    Answer,
+    Question,
+    Step,
+    accumulate,
+    by_rule,
+    leaf,
+    pass_over,
+    staged,
+)
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import Edge, Node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paper import ENDLESS, Answer, Asks, Step, leaf, pass_over, run_through, staged
+from integer_graphs import ENDLESS, Answer, Asks, Step, leaf, pass_over, run_through, staged
 
 from asyncgrad.core.hooks import NodeExtras
 from asyncgrad.core.node import Edge

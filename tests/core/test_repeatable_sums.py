@@ -10,7 +10,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paper import ENDLESS, FACTS, Answer, Asks, Step, accumulate, leaf, pass_over, staged
+from integer_graphs import ENDLESS, FACTS, Answer, Asks, Step, accumulate, leaf, pass_over, staged
 
 from asyncgrad.core.input_buffer import InputBuffer
 from asyncgrad.core.node import Edge

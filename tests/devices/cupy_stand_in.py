@@ -22,7 +22,7 @@ from asyncgrad.devices.simulated.array import Library, SimArray, adopt, launch
 from asyncgrad.devices.simulated.machine import Machine, SimEvent
 from asyncgrad.devices.simulated.memory import Access
 from asyncgrad.errors import OutOfMemoryError
-from asyncgrad.ops import namespace, one_place
+from asyncgrad.ops import device_check, namespace
 
 
 def installed(monkeypatch, **options):
@@ -33,7 +33,7 @@ def installed(monkeypatch, **options):
     monkeypatch.setattr(home, "_devices", {})
     # Who asks later where an array is does not ask the devices of this test, and new functions are
     # not bound to their library.
-    monkeypatch.setattr(one_place, "_known", [*one_place._known])
+    monkeypatch.setattr(device_check, "_known", [*device_check._known])
     monkeypatch.setattr(namespace, "_raw", dict(namespace._raw))
     return stand_in
 

@@ -213,7 +213,7 @@ def test_what_is_kept_while_a_stream_is_marked_is_not_let_go_with_the_rest(monke
             y = stream.keep(y._array)
         record(self, event, raw)
 
-    def looking(self, event):
+    def view_dispatch(self, event):
         monkeypatch.undo()
         stream.mark()
         return status(self, event)
@@ -230,7 +230,7 @@ def test_what_is_kept_while_a_stream_is_marked_is_not_let_go_with_the_rest(monke
         pass
     with stream:
         z * z
-    monkeypatch.setattr(type(device), "status", looking)
+    monkeypatch.setattr(type(device), "status", view_dispatch)
     stream.mark()
     assert [one() is None for one in alive] == [True, False]
 

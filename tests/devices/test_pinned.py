@@ -57,6 +57,6 @@ def test_only_the_hosts_memory_is_pinned():
 
 
 def test_without_an_accelerator_nothing_can_be_pinned(monkeypatch):
-    monkeypatch.setattr("asyncgrad.ops.transfer.accelerators", lambda: ())
+    monkeypatch.setattr("asyncgrad.ops.tensors.transfer.accelerators", lambda: ())
     with pytest.raises(RuntimeError, match="pin_memory=True requires an accelerator"):
         ag.ones(2, pin_memory=True)

@@ -17,7 +17,7 @@ from numpy.lib import stride_tricks
 import asyncgrad as ag
 from asyncgrad.core.variable import view_of
 from asyncgrad.devices.pool import POOL, Lease
-from asyncgrad.ops.table import ENTRIES
+from asyncgrad.ops.registry import OPS
 from asyncgrad.testing import poisoned_memory
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def test_a_lease_is_over_once():
 
 def test_every_function_that_makes_views_is_drawn():
     """A new one in the table has to be among these."""
-    marked = {name for name, entry in ENTRIES.items() if entry.view}
+    marked = {name for name, entry in OPS.items() if entry.view}
     assert marked == OF_TENSORS.keys()
     for name, looks in OF_TENSORS.items():
         x = ag.arange(24.0).reshape(4, 6).clone()

@@ -12,8 +12,8 @@ from device_programs import PROGRAMS
 from asyncgrad.autograd import saved_on_cpu
 from asyncgrad.core import streams as core_streams
 from asyncgrad.devices.simulated.device import SimDevice
-from asyncgrad.ops import transfer as ops_transfer
-from asyncgrad.ops.functions import transfer as functions_transfer
+from asyncgrad.ops.api import transfer as functions_transfer
+from asyncgrad.ops.tensors import transfer as ops_transfer
 from asyncgrad.testing import RaceError, simulate
 
 

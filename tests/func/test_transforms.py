@@ -6,7 +6,7 @@ import asyncio
 from collections import namedtuple
 
 import pytest
-from both import both, torch
+from parity import both, torch
 
 import asyncgrad as ag
 

@@ -7,8 +7,8 @@ import pytest
 import asyncgrad as ag
 from asyncgrad.nn import functional as F
 from asyncgrad.ops.batch_rules import RULES
-from asyncgrad.ops.table import ENTRIES
-from asyncgrad.ops.trees import flatten
+from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.tensors.pytree import flatten
 
 SIZE = 3
 
@@ -279,5 +279,5 @@ def test_batches_of_gradients(name):
 
 def test_rules_are_of_entries_that_there_are():
     """Their names are the table's."""
-    assert set(RULES) <= set(ENTRIES)
+    assert set(RULES) <= set(OPS)
     assert ag.vmap is ag.func.vmap

@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from beside import X
+from module_parity import X
 
 import asyncgrad as ag
 from asyncgrad import nn

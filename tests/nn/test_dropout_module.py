@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from beside import refusal
+from module_parity import refusal
 
 import asyncgrad as ag
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from beside import X, check, refusal
+from module_parity import X, check, refusal
 
 import asyncgrad as ag
 

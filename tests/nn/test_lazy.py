@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from beside import X
+from module_parity import X
 
 import asyncgrad as ag
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from beside import X, check, with_buffers
+from module_parity import X, check, with_buffers
 
 import asyncgrad as ag
 

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from beside import assert_close, flat
+from module_parity import assert_close, flat
 
 import asyncgrad as ag
 

@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from beside import X, assert_close, check, layers
+from module_parity import X, assert_close, check, layers
 
 import asyncgrad as ag
 

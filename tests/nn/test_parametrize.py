@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from beside import X, assert_close, check, refusal
+from module_parity import X, assert_close, check, refusal
 
 import asyncgrad as ag
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from beside import assert_close, layers, refusal
+from module_parity import assert_close, layers, refusal
 
 import asyncgrad as ag
 

@@ -8,7 +8,7 @@ import pkgutil
 
 import numpy as np
 import pytest
-from beside import assert_close, check, layers
+from module_parity import assert_close, check, layers
 
 import asyncgrad as ag
 

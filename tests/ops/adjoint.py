@@ -13,7 +13,7 @@ import numpy as np
 
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import metadata_of
-from asyncgrad.ops.table import ENTRIES
+from asyncgrad.ops.registry import OPS
 
 _STEP = 1e-6
 #: What arrays of real and of complex dtypes are computed with.
@@ -35,7 +35,7 @@ def check_entry(
         attributes: its attributes.
         slope: compare the push with a difference of two values of the function.
     """
-    entry = ENTRIES[name]
+    entry = OPS[name]
     is_complex = any(x.dtype.kind == "c" for x in inputs)
     rng = np.random.default_rng(0)
     F = _COMPLEX if is_complex else _REAL

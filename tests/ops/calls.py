@@ -21,10 +21,10 @@ from asyncgrad.autograd import forward_ad
 from asyncgrad.core.variable import view_of
 from asyncgrad.devices import CPU
 from asyncgrad.ops import namespace
-from asyncgrad.ops.derivatives.in_place import Route
-from asyncgrad.ops.functions.random import standard_gamma
+from asyncgrad.ops.api.random import standard_gamma
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.table import ENTRIES
+from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.table.in_place import Route
 
 #: PyTorch's op takes these arguments in another order than its sample has them.
 FUNCTIONS = {
@@ -155,9 +155,9 @@ class Call(NamedTuple):
 
 
 @functools.cache
-def overheard() -> dict[str, list[Call]]:
+def recorded_calls() -> dict[str, list[Call]]:
     """Some calls of every entry that the promised functions use, by the entry's name."""
-    heard: dict[str, list[Call]] = {name: [] for name in ENTRIES}
+    heard: dict[str, list[Call]] = {name: [] for name in OPS}
     with _listening(heard):
         for name in DIFFERENTIABLE:
             function = FUNCTIONS.get(name) or oracle.resolve(name)
@@ -184,7 +184,7 @@ def _listening(heard: dict[str, list[Call]]) -> Any:
     spaces = [namespace._space(CPU, kind) for kind in kinds]
     found = [dict(vars(F)) for F in spaces]
     for F in spaces:
-        for name in ENTRIES:
+        for name in OPS:
             setattr(F, name, _ear(name, getattr(F, name), heard[name]))
     try:
         yield
@@ -194,7 +194,7 @@ def _listening(heard: dict[str, list[Call]]) -> Any:
 
 
 def _ear(name: str, function: Any, calls: list[Call]) -> Any:
-    entry = ENTRIES[name]
+    entry = OPS[name]
     arity = len(entry.inputs)
 
     def listen(*arguments: Any) -> Any:

@@ -14,7 +14,7 @@ from adjoint import check_entry
 from tiers import MUST
 
 import asyncgrad as ag
-from asyncgrad.ops.derivatives import elementwise as chapter
+from asyncgrad.ops.registry import elementwise as chapter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch
@@ -73,11 +73,11 @@ OF_REAL = {
     "clamp_high", "clamp_between", "complex", "div_floor", "div_trunc", "real", "shared",
     "rectified",
 }  # fmt: skip
-DIFFERENTIABLE = [entry.name for entry in chapter.ENTRIES if entry.pulls]
+DIFFERENTIABLE = [entry.name for entry in chapter.OPS if entry.pulls]
 
 
 def _arguments(name: str, values: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
-    entry = next(entry for entry in chapter.ENTRIES if entry.name == name)
+    entry = next(entry for entry in chapter.OPS if entry.name == name)
     x, y, mask = values
     if name in POSITIVE and x.dtype.kind == "f":
         x, y = np.abs(x), np.abs(y)

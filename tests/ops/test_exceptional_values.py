@@ -10,8 +10,8 @@ import oracle
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.ops.derivatives import activation, elementwise, transcendental
 from asyncgrad.ops.fused import masked
+from asyncgrad.ops.registry import activation, elementwise, transcendental
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -48,10 +48,10 @@ def _named(name):
 
 
 #: Every elementwise function of the table that takes nothing but tensors.
-ENTRIES = {
+OPS = {
     entry.name: (function, arity)
     for chapter in (activation, elementwise, transcendental)
-    for entry in chapter.ENTRIES
+    for entry in chapter.OPS
     if entry.pulls and not entry.attributes and (arity := len(entry.inputs)) < 3
     if (function := _named(entry.name))
     and entry.name not in {"complex", "masked_fill", "imag"}
@@ -61,7 +61,7 @@ ENTRIES = {
     and "bessel" not in entry.name
 }
 OF_ONE = {
-    **{name: function for name, (function, arity) in ENTRIES.items() if arity == 1},
+    **{name: function for name, (function, arity) in OPS.items() if arity == 1},
     "relu6": lambda T, x: N(T).relu6(x),
     "hardtanh": lambda T, x: N(T).hardtanh(x, -2, 0.5),
     "hardsigmoid": lambda T, x: N(T).hardsigmoid(x),
@@ -97,7 +97,7 @@ OF_ONE = {
     **{f"{b} to the power": lambda T, x, b=b: T.pow(b, x) for b in (0, 1, -2, 0.5, INF)},
 }
 OF_TWO = {
-    **{name: function for name, (function, arity) in ENTRIES.items() if arity == 2},
+    **{name: function for name, (function, arity) in OPS.items() if arity == 2},
     "clamp from below": lambda T, x, y: T.clamp(x, y),
     "clamp from above": lambda T, x, y: T.clamp(x, max=y),
     "prelu": lambda T, x, y: N(T).prelu(x, T.tensor([0.25], dtype=x.dtype)) * y.detach(),

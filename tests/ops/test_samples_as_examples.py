@@ -9,7 +9,7 @@ from calls import FUNCTIONS
 from tiers import MUST
 
 import asyncgrad as ag
-from asyncgrad.ops.trees import flatten, unflatten
+from asyncgrad.ops.tensors.pytree import flatten, unflatten
 
 pytestmark = pytest.mark.torch
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import asyncgrad as ag
-from asyncgrad.ops.rows import Rows
+from asyncgrad.ops.tensors.sparse_rows import Rows
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch

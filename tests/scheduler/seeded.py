@@ -13,7 +13,7 @@ import selectors
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from asyncgrad.scheduler import away
+from asyncgrad.scheduler import segments
 from asyncgrad.scheduler.device_queue import ORDINARY
 from asyncgrad.scheduler.registry import engine_of
 
@@ -114,7 +114,7 @@ class StandIn:
 def seeded(monkeypatch: pytest.MonkeyPatch, seed: int) -> Iterator[SeededLoop]:
     """A loop with an engine that has no thread."""
     with monkeypatch.context() as patch:
-        patch.setattr(away, "Threads", StandIn)
+        patch.setattr(segments, "Threads", StandIn)
         loop = SeededLoop(seed)
         try:
 

@@ -30,7 +30,7 @@ from passes import (
 
 import asyncgrad as ag
 from asyncgrad.core.commit import _committing
-from asyncgrad.scheduler.ending import ask_to_end
+from asyncgrad.scheduler.completion import ask_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -488,7 +488,7 @@ class TestCancel:
         assert future.done()
         assert not future.cancelled()
         assert x.grad[0].item() == 1.0
-        assert engine.away.segments == 1
+        assert engine.thread_segments.segments == 1
 
     async def test_a_thread_that_says_so_first_wins(self) -> None:
         """The loop cancels in the moment in which a thread begins to commit."""

@@ -13,7 +13,7 @@ import pytest
 from passes import HEAVY, assert_nothing_runs, calls, until
 
 import asyncgrad as ag
-from asyncgrad.core import sharing
+from asyncgrad.core import parallel_nodes
 from asyncgrad.errors import SavedTensorModifiedError
 from asyncgrad.scheduler import blas
 
@@ -137,7 +137,7 @@ async def test_whichever_way_the_node_is_run(way: str, monkeypatch: pytest.Monke
     if way == "hook":
         y.register_hook(lambda gradient: None)
     if way == "split":
-        monkeypatch.setattr(sharing, "_ROOM", 1)
+        monkeypatch.setattr(parallel_nodes, "_ROOM", 1)
         monkeypatch.setattr(blas, "_threads", 1)
     held.hold(y)
     if way == "lent":

@@ -75,12 +75,12 @@ def two_cores() -> None:
 @pytest.mark.usefixtures("two_cores")
 class TestAtTheSameTime:
     async def test_independent_nodes_run_on_different_cores(self) -> None:
-        x, meeting = leaf(), Meeting(2)
-        loss = (heavy(x, meeting) + heavy(x, meeting)).sum()
+        x, promote_binary = leaf(), Meeting(2)
+        loss = (heavy(x, promote_binary) + heavy(x, promote_binary)).sum()
         await loss.backward()
         assert x.grad.tolist() == [4.0] * 3
-        assert len(set(meeting.threads)) == 2
-        assert all(name.startswith("asyncgrad") for name in meeting.threads)
+        assert len(set(promote_binary.threads)) == 2
+        assert all(name.startswith("asyncgrad") for name in promote_binary.threads)
         await assert_nothing_runs()
 
     async def test_the_pulls_of_one_node_do_where_a_core_is_left_to_the_loop(
@@ -88,20 +88,20 @@ class TestAtTheSameTime:
     ) -> None:
         monkeypatch.setattr(blas, "CORES", 3)
         monkeypatch.setattr(blas, "single", lambda: True)
-        x, meeting = leaf(), Meeting(2)
-        await heavy(x, meeting, meeting).sum().backward()
+        x, promote_binary = leaf(), Meeting(2)
+        await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
-        assert len(set(meeting.threads)) == 2
+        assert len(set(promote_binary.threads)) == 2
 
     async def test_on_two_cores_they_run_one_after_the_other(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(blas, "CORES", 2)
         monkeypatch.setattr(blas, "single", lambda: True)
-        x, meeting = leaf(), Meeting(1)
-        await heavy(x, meeting, meeting).sum().backward()
+        x, promote_binary = leaf(), Meeting(1)
+        await heavy(x, promote_binary, promote_binary).sum().backward()
         assert x.grad.tolist() == [4.0] * 3
-        assert len(set(meeting.threads)) == 1
+        assert len(set(promote_binary.threads)) == 1
 
     @pytest.mark.parametrize("kind", [ValueError, MemoryError, StopIteration])
     @pytest.mark.parametrize("failing", [0, 1])
@@ -109,12 +109,12 @@ class TestAtTheSameTime:
         self, failing: int, kind: type[Exception]
     ) -> None:
         """The other one ends first, then the future."""
-        x, meeting = leaf(), Meeting(2)
+        x, promote_binary = leaf(), Meeting(2)
         left: list[int] = []
 
         def node_of(place: int) -> Callable[[Any], Any]:
             def node(gradient: Any) -> Any:
-                meeting(gradient)
+                promote_binary(gradient)
                 left.append(place)
                 if place == failing:
                     raise kind("no")
@@ -133,10 +133,10 @@ class TestAtTheSameTime:
         x, left = leaf(), []
         loop, entered = asyncio.get_running_loop(), asyncio.Event()
         go_on = threading.Event()
-        meeting = Meeting(2)
+        promote_binary = Meeting(2)
 
         def node(gradient: Any) -> Any:
-            meeting(gradient)
+            promote_binary(gradient)
             loop.call_soon_threadsafe(entered.set)
             go_on.wait(30)
             left.append(1)

@@ -91,7 +91,9 @@ async def busy_threads() -> AsyncIterator[None]:
         entered.append(1)
         go_on.wait(30)
 
-    blockers = [asyncio.create_task(ag.offload(block)) for _ in ag.engine().away.threads._members]
+    blockers = [
+        asyncio.create_task(ag.offload(block)) for _ in ag.engine().thread_segments.threads._members
+    ]
     # Each has taken its job: one that is about to would rather take one with a deadline.
     await until(lambda: len(entered) == len(blockers))
     try:
@@ -160,7 +162,7 @@ async def test_ended_while_the_commit_waits_for_a_thread(size: int, how: str) ->
         deadline = asyncio.get_running_loop().time() + 0.01 if how == "deadline" else None
         with _committing:
             future = (x + y).sum().backward(deadline=deadline)
-            await until(lambda: engine.away.tasks or future.done())
+            await until(lambda: engine.thread_segments.tasks or future.done())
             if how == "cancelled":
                 assert future.cancel()
             # The pass ends now, and not when a thread is free.
@@ -187,7 +189,7 @@ async def test_a_pass_that_waits_for_a_thread_need_not_get_one_to_end(how: str) 
             assert future.cancel()
         with pytest.raises(asyncio.CancelledError if how == "cancelled" else TimeoutError):
             await future
-        assert engine.away.tasks == {}
+        assert engine.thread_segments.tasks == {}
     assert await ag.offload(int) == 0
     assert ran == []
     assert x.grad is None

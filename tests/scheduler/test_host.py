@@ -15,7 +15,7 @@ from passes import HEAVY, assert_nothing_runs, calls, chain, give_way, leaf, lon
 
 import asyncgrad as ag
 from asyncgrad.core import commit
-from asyncgrad.ops.generator import default_generator
+from asyncgrad.ops.tensors.rng import default_generator
 from asyncgrad.scheduler import blas
 
 

@@ -22,7 +22,7 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome
 from asyncgrad.core.states import State as Of
 from asyncgrad.core.variable import gradient_edge
-from asyncgrad.scheduler.crew import _Job
+from asyncgrad.scheduler.helpers import _Job
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:

@@ -198,7 +198,8 @@ async def test_a_function_that_has_not_begun_never_does() -> None:
     engine = ag.engine()
     go_on = threading.Event()
     blockers = [
-        asyncio.create_task(ag.offload(go_on.wait, 30)) for _ in engine.away.threads._members
+        asyncio.create_task(ag.offload(go_on.wait, 30))
+        for _ in engine.thread_segments.threads._members
     ]
     await asyncio.sleep(0)
     ran: list[Any] = []

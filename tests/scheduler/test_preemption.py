@@ -25,10 +25,10 @@ from asyncgrad.core.graph_task import GraphTask
 from asyncgrad.core.states import Outcome, State
 from asyncgrad.core.variable import gradient_edge
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.crew import _Job
+from asyncgrad.scheduler.completion import ask_to_end, begin_end, end_in_thread, end_pass
 from asyncgrad.scheduler.device_queue import ORDINARY
-from asyncgrad.scheduler.ending import ask_to_end, begin_end, end_in_thread, end_pass
 from asyncgrad.scheduler.future import BackwardFuture
+from asyncgrad.scheduler.helpers import _Job
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:

@@ -286,7 +286,7 @@ class TestEngines:
 
         async def main() -> Engine:
             engine = ag.engine()
-            threads = engine.away.threads._members
+            threads = engine.thread_segments.threads._members
             present = threading.Barrier(len(threads))
             await asyncio.gather(*(ag.offload(present.wait) for _ in threads))
             future = long_pass(x, 20_000).backward()
@@ -300,7 +300,7 @@ class TestEngines:
         engine = loop.run_until_complete(main())
         loop.close()
         gc.collect()
-        join_all(engine.away.threads._members)
+        join_all(engine.thread_segments.threads._members)
         assert engine.closed
         assert engine not in _engines.values()
         assert engine.collections._note not in gc.callbacks
@@ -324,7 +324,7 @@ class TestEngines:
             program = ag.func.grad(waits)(leaf())
             keep(program)
             await asyncio.sleep(0)
-            return weakref.ref(program), ag.engine().away.threads._members
+            return weakref.ref(program), ag.engine().thread_segments.threads._members
 
         loop = factory()
         loop.set_exception_handler(lambda loop, context: complaints.append(context["message"]))
@@ -347,7 +347,7 @@ class TestEngines:
         del loop
         gc.collect()
         assert reference() is None
-        join_all(engine.away.threads._members)
+        join_all(engine.thread_segments.threads._members)
         assert engine.closed
         assert engine not in _engines.values()
 

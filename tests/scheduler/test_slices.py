@@ -11,7 +11,7 @@ import pytest
 from passes import calls, chain, leaf
 
 import asyncgrad as ag
-from asyncgrad.scheduler.walk import steps_of
+from asyncgrad.scheduler.walk_budget import steps_of
 
 
 @pytest.mark.asyncio
@@ -25,10 +25,10 @@ async def test_every_slice_gets_on_however_short(slice_ns: int) -> None:
         y = calls(y, lambda i=i: ran.append(i), cost=150_000)
     engine = ag.engine()
     engine.slice_ns = slice_ns
-    before = engine.away.segments
+    before = engine.thread_segments.segments
     await y.sum().backward()
     assert ran == [5, 4, 3, 2, 1, 0]
-    assert engine.away.segments == before
+    assert engine.thread_segments.segments == before
     assert engine.slices >= 6
 
 
@@ -258,12 +258,12 @@ async def test_a_gradient_that_is_a_view_needs_no_thread(reduce: str) -> None:
     loss = getattr(x, reduce)()
     engine = ag.engine()
     await loss.backward()
-    assert engine.away.segments == 1
+    assert engine.thread_segments.segments == 1
     rows = ag.ones(10_000, 100, requires_grad=True)
     means = rows.mean(1)
-    before = engine.away.segments
+    before = engine.thread_segments.segments
     await means.backward(ag.ones(10_000))
-    assert engine.away.segments > before
+    assert engine.thread_segments.segments > before
     assert rows.grad[0, 0].item() == pytest.approx(0.01)
 
 

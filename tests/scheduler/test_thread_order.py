@@ -11,8 +11,8 @@ from passes import HEAVY, calls, leaf
 
 import asyncgrad as ag
 from asyncgrad.scheduler import blas
-from asyncgrad.scheduler.crew import _SEGMENT_NS, Crew
 from asyncgrad.scheduler.device_queue import ORDINARY
+from asyncgrad.scheduler.helpers import _SEGMENT_NS, Helpers
 from asyncgrad.scheduler.threads import Threads
 
 if TYPE_CHECKING:
@@ -89,26 +89,31 @@ class TestGivingWay:
             yield held
 
     def test_with_nobody_waiting_a_pass_keeps_its_thread(self, held: Held) -> None:
-        crew = Crew(held.threads, ORDINARY, 0)
-        assert not any(crew.gives_way(_SEGMENT_NS, 0) for _ in range(10))
-        assert crew.spent == 10 * _SEGMENT_NS
+        helpers = Helpers(held.threads, ORDINARY, 0)
+        assert not any(helpers.gives_way(_SEGMENT_NS, 0) for _ in range(10))
+        assert helpers.spent == 10 * _SEGMENT_NS
 
     def test_equals_have_a_time_each(self, held: Held) -> None:
         held.submit("other")
-        crew = Crew(held.threads, ORDINARY, 0)
-        assert [crew.gives_way(_SEGMENT_NS // 2, 0) for _ in range(4)] == [False, False, True, True]
+        helpers = Helpers(held.threads, ORDINARY, 0)
+        assert [helpers.gives_way(_SEGMENT_NS // 2, 0) for _ in range(4)] == [
+            False,
+            False,
+            True,
+            True,
+        ]
 
     def test_a_more_urgent_one_is_let_in_after_one_node(self, held: Held) -> None:
         for urgency in (URGENT, SOON):
             held.submit("urgent", urgency)
-            crew = Crew(held.threads, ORDINARY, 0)
-            assert [crew.gives_way(1, 0) for _ in range(2)] == [False, True]
+            helpers = Helpers(held.threads, ORDINARY, 0)
+            assert [helpers.gives_way(1, 0) for _ in range(2)] == [False, True]
 
     def test_a_less_urgent_one_is_not(self, held: Held) -> None:
         held.submit("other")
         for urgency in (URGENT, SOON):
-            crew = Crew(held.threads, urgency, 0)
-            assert not any(crew.gives_way(_SEGMENT_NS, 0) for _ in range(10))
+            helpers = Helpers(held.threads, urgency, 0)
+            assert not any(helpers.gives_way(_SEGMENT_NS, 0) for _ in range(10))
 
 
 def marked(name: str, count: int, node: Callable[[str], None]) -> ag.Tensor:

@@ -19,7 +19,7 @@ import pytest
 from passes import HEAVY, chain, leaf
 
 import asyncgrad as ag
-from asyncgrad.scheduler import away, blas
+from asyncgrad.scheduler import blas, segments
 from asyncgrad.scheduler import threads as threads_module
 from asyncgrad.scheduler.threads import Threads
 
@@ -81,7 +81,7 @@ def test_a_thread_holds_nothing_of_what_it_has_reported(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The loop is told, and goes on, before the thread gets to the end of its job."""
-    tell = away.tell_loop
+    tell = segments.tell_loop
     may_leave = threading.Event()
 
     def tell_and_stay(*arguments: Any) -> None:
@@ -89,7 +89,7 @@ def test_a_thread_holds_nothing_of_what_it_has_reported(
         del arguments
         assert may_leave.wait(60)
 
-    monkeypatch.setattr(away, "tell_loop", tell_and_stay)
+    monkeypatch.setattr(segments, "tell_loop", tell_and_stay)
 
     def node() -> None:
         if kind == "error":

@@ -163,15 +163,15 @@ async def test_a_coroutine_that_ends_while_a_thread_gives_its_pass_back_is_not_o
 ) -> None:
     """The thread has found nothing ready any more, and the loop not yet heard of it."""
     x = leaf()
-    away = ag.engine().away
+    thread_segments = ag.engine().thread_segments
     ended = asyncio.Event()
-    returned = away._returned
+    returned = thread_segments._returned
     late: list[Any] = []
 
     async def wait() -> None:
         await ended.wait()
 
-    monkeypatch.setattr(away, "_returned", lambda *facts: late.extend(facts))
+    monkeypatch.setattr(thread_segments, "_returned", lambda *facts: late.extend(facts))
     future = (chain(x, 1, cost=HEAVY) + calls(x, wait)).sum().backward()
     await until(lambda: late)
     ended.set()
@@ -182,7 +182,7 @@ async def test_a_coroutine_that_ends_while_a_thread_gives_its_pass_back_is_not_o
     assert x.grad.tolist() == [2.0] * 3
 
 
-def meeting(x: ag.Tensor, count: int) -> tuple[asyncio.Barrier, ag.Tensor]:
+def promote_binary(x: ag.Tensor, count: int) -> tuple[asyncio.Barrier, ag.Tensor]:
     """A loss whose coroutine hooks, so many, go on when all have begun."""
     barrier = asyncio.Barrier(count)
 
@@ -205,7 +205,7 @@ async def test_hooks_that_wait_for_one_another_beyond_the_limit_say_so_and_go_on
     engine = ag.engine()
     engine.limit(coroutine_nodes=3)
     x = leaf()
-    barrier, loss = meeting(x, 5)
+    barrier, loss = promote_binary(x, 5)
     future = loss.backward()
     with pytest.warns(RuntimeWarning, match="3 coroutine nodes .* 2 more begin only") as told:
         await until(lambda: told and barrier.n_waiting == 3)
@@ -237,5 +237,5 @@ def test_a_blocking_pass_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     x = leaf()
     # The warning is an error, and so ends the pass.
     with pytest.raises(RuntimeWarning, match="1 more begin only"):
-        meeting(x, 4)[1].backward()
+        promote_binary(x, 4)[1].backward()
     assert x.grad is None

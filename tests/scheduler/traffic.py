@@ -132,7 +132,7 @@ class Traffic:
                 assert not one.cancelled, "a cancel that was accepted was lost"
                 assert not one.late
                 assert one.fate is None
-            elif not one.future.done() and one.machine not in engine.away.tasks:
+            elif not one.future.done() and one.machine not in engine.thread_segments.tasks:
                 one.machine.validate()
         for x, amount in zip(self.leaves, expected, strict=True):
             found = 0.0 if x.grad is None else x.grad.tolist()[0]
@@ -155,7 +155,7 @@ class Traffic:
             self._check_end(one)
         self.check()
         await assert_nothing_runs()
-        assert ag.engine().away.tasks == {}
+        assert ag.engine().thread_segments.tasks == {}
         x = leaf()
         await chain(x, 200).sum().backward()
         assert x.grad.tolist() == [1.0] * 3

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 
 import pytest
-from both import attempt, both
+from parity import attempt, both
 
 pytest.importorskip("torch.utils.checkpoint", reason="PyTorch is not installed")
 

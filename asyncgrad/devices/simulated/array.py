@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from asyncgrad.devices.quiet import hushes, unhush
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
 from asyncgrad.devices.simulated.memory import Access, Storage
 
 if TYPE_CHECKING:
@@ -250,11 +250,11 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
             machine._learn(stream, machine.known)
             for access in accesses:
                 access.check(name, stream)
-        for token in hushes:
+        for token in fp_errors_ignored:
             try:
                 result = function(*values, **named)
             finally:
-                unhush(token)
+                restore_fp_errors(token)
             break
         if result is NotImplemented:
             return result

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.base import Device
+from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.devices.pinned import pinned_pool
-from asyncgrad.devices.quiet import quiet
 from asyncgrad.devices.simulated.array import Library, SimArray, adopt
 from asyncgrad.devices.simulated.machine import Machine, SimEvent
 from asyncgrad.devices.simulated.memory import Access
@@ -28,7 +28,7 @@ def _address(array: Any) -> int:
     return address
 
 
-@quiet
+@without_fp_errors
 def poison(values: Any) -> None:
     """Make all elements NaN, or surely wrong."""
     if values.dtype.kind in "iu":

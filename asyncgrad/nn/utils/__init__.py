@@ -7,13 +7,13 @@ from asyncgrad.nn.utils.clip import (
     clip_grads_with_norm_,
     get_total_norm,
 )
-from asyncgrad.nn.utils.old_norms import (
+from asyncgrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from asyncgrad.nn.utils.weight_norm_hooks import (
     remove_spectral_norm,
     remove_weight_norm,
     spectral_norm,
     weight_norm,
 )
-from asyncgrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
 __all__ = [
     "clip_grad_norm_",

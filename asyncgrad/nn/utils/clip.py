@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable, bump_version, wrap
 from asyncgrad.creation import zeros
-from asyncgrad.ops.transfer import moved
+from asyncgrad.ops.tensors.transfer import moved
 from asyncgrad.scheduler import check_awaited
 
 if TYPE_CHECKING:

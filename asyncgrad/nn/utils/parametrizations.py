@@ -14,12 +14,12 @@ from asyncgrad.nn import init
 from asyncgrad.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from asyncgrad.nn.module import Module
 from asyncgrad.nn.utils.parametrize import register_parametrization
+from asyncgrad.ops.api.comparison import allclose
+from asyncgrad.ops.api.composite import vdot
+from asyncgrad.ops.api.linalg import mv
+from asyncgrad.ops.api.reduction import vector_norm
+from asyncgrad.ops.api.shape import cat
 from asyncgrad.ops.bfloat16 import floating_info
-from asyncgrad.ops.functions.combined import vdot
-from asyncgrad.ops.functions.compared import allclose
-from asyncgrad.ops.functions.linalg import mv
-from asyncgrad.ops.functions.reduction import vector_norm
-from asyncgrad.ops.functions.shape import cat
 from asyncgrad.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.nn.utils.vectors import parameters_to_vector
-from asyncgrad.ops.functions.creation import ones_like, zeros_like
-from asyncgrad.ops.functions.random import rand, rand_like
-from asyncgrad.ops.functions.reduction import vector_norm
-from asyncgrad.ops.functions.sort import topk
+from asyncgrad.ops.api.creation import ones_like, zeros_like
+from asyncgrad.ops.api.random import rand, rand_like
+from asyncgrad.ops.api.reduction import vector_norm
+from asyncgrad.ops.api.sort import topk
 
 if TYPE_CHECKING:
     from asyncgrad.nn.module import Module

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.functions.creation import full
-from asyncgrad.ops.functions.data import tensor
-from asyncgrad.ops.functions.index import index_put, index_select
-from asyncgrad.ops.functions.shape import reshape, transpose
+from asyncgrad.ops.api.creation import full
+from asyncgrad.ops.api.data import tensor
+from asyncgrad.ops.api.index import index_put, index_select
+from asyncgrad.ops.api.shape import reshape, transpose
 from asyncgrad.records import NamedTuple
 
 if TYPE_CHECKING:

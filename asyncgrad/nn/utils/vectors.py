@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.variable import Variable
-from asyncgrad.ops.functions.shape import cat, reshape
+from asyncgrad.ops.api.shape import cat, reshape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ import numpy as np
 
 from asyncgrad.core.variable import Variable
 from asyncgrad.creation import as_tensor, tensor
-from asyncgrad.ops.functions.shape import stack
+from asyncgrad.ops.api.shape import stack
 
 
 def default_convert(data: Any) -> Any:

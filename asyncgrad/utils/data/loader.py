@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from asyncgrad import accelerator
 from asyncgrad.creation import randint
 from asyncgrad.errors import add_note
-from asyncgrad.ops.trees import tree_map
+from asyncgrad.ops.tensors.pytree import tree_map
 from asyncgrad.random import fork_rng, manual_seed
 from asyncgrad.tensor import Tensor
 from asyncgrad.utils.data.collate import default_collate, default_convert

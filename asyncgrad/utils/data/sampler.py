@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asyncgrad.creation import as_tensor, randint, randperm
-from asyncgrad.ops.functions.random import multinomial
+from asyncgrad.ops.api.random import multinomial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Sized

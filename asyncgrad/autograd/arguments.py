@@ -1,0 +1,186 @@
+"""What a pass is given: roots with their gradients, and what it is to reach; checked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any
+
+from asyncgrad.autograd.edges import GradientEdge, stored
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import Identity
+from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import Level, lift_batch
+from asyncgrad.ops.promotion import cast
+
+
+def sequence_of(value: Any) -> tuple[Any, ...]:
+    """One or several of what a pass is given.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(value, Variable):
+        return (value,)
+    if isinstance(value, GradientEdge):
+        return (value,)
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    if not isinstance(value, Iterable) or isinstance(value, Awaitable):
+        raise TypeError(
+            f"backward() and grad() take a Tensor, a GradientEdge or a sequence of them as roots, "
+            f"gradients and inputs, not {type(value).__name__}"
+        )
+    return tuple(value)
+
+
+def inputs_of(inputs: Any, function: str) -> tuple[Any, ...]:
+    """What a pass is asked to reach, one after the other."""
+    # Mostly a list: to ask an abstract class takes as long as all else here.
+    if not isinstance(inputs, (list, Variable)) and isinstance(inputs, Mapping):
+        if type(inputs) is not dict:
+            raise TypeError(
+                f"`inputs` argument to `{function}()` must be a dict, not "
+                f"{type(inputs).__name__}. Other mappings are not supported."
+            )
+        inputs = inputs.values()
+    wanted = sequence_of(inputs)
+    if not wanted:
+        raise AutogradError(f"`inputs` argument to `{function}()` cannot be empty.")
+    return wanted
+
+
+def by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
+    """The gradients of the roots, which were given by their old name."""
+    warnings.warn(
+        "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
+    )
+    if grad_tensors is not None:
+        raise AutogradError(
+            "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
+            "`backward()`. Please only use `grad_tensors`."
+        )
+    return grad_variables
+
+
+def differentiable_edge(tensor: Any) -> Any:
+    """Where the gradient of a requested tensor is caught, as a stored edge."""
+    if isinstance(tensor, Variable):
+        edge = gradient_edge(tensor)
+        if edge is not None:
+            return edge
+        if requires_grad(tensor):
+            # A view made in no_grad of what requires grad: so does it, and no graph leads to it.
+            return Identity((), (tensor._metadata,))
+        raise AutogradError(
+            "One of the differentiated Tensors does not require grad. Call requires_grad_() on it "
+            "before the forward pass."
+        )
+    if isinstance(tensor, GradientEdge):
+        return stored(tensor)
+    raise AutogradError(
+        f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}"
+    )
+
+
+#: The gradient of a scalar by itself is nobody's own: one for each kind of scalar, read-only.
+ONES: dict[Any, Any] = {}
+
+
+def one_of(metadata: Any) -> Any:
+    """The gradient of a real scalar by itself."""
+    if metadata.size != 1:
+        raise AutogradError(
+            f"grad can be implicitly created only for scalar outputs, this one has shape "
+            f"{metadata.shape}. Reduce it with .sum() or .mean(), or pass its gradient."
+        )
+    if metadata.is_complex:
+        raise AutogradError(
+            f"grad can be implicitly created only for real scalar outputs but got "
+            f"{metadata.dtype}. Pass its gradient."
+        )
+    array = metadata.F.xp.ones(metadata.shape, dtype=metadata.dtype)
+    if not metadata.device.streamed:
+        array.flags.writeable = False
+        ONES[metadata] = array
+    return array
+
+
+def wrong_number(roots: tuple[Any, ...], given: tuple[Any, ...]) -> Exception:
+    """The error for gradients that are not as many as the roots."""
+    for gradient in given:
+        if gradient is not None and not isinstance(gradient, Variable):
+            return _no_gradient(gradient)
+    return AutogradError(
+        f"got {len(roots)} tensors and {len(given)} gradients. Give each tensor one, or None where "
+        f"it has one element."
+    )
+
+
+def _no_gradient(value: Any) -> TypeError:
+    return TypeError(
+        f"gradients can be either Tensors or None, but got {type(value).__name__}. Make a tensor "
+        f"of it with asyncgrad.tensor()."
+    )
+
+
+def fitting(place: int, metadata: Any, gradient: Any) -> Any:
+    """A root's gradient in the root's dtype.
+
+    Raises:
+        RuntimeError: if its shape is another, or one of them is complex and the other is not.
+        TypeError: if it is no tensor.
+    """
+    if not isinstance(gradient, Variable):
+        raise _no_gradient(gradient)
+    facts = gradient._metadata
+    if facts is metadata:
+        return gradient
+    if facts.shape != metadata.shape:
+        raise AutogradError(
+            f"Mismatch in shape: grad_output[{place}] has a shape of {facts.shape} and "
+            f"output[{place}] has a shape of {metadata.shape}. Give it a gradient of its shape."
+        )
+    if facts.is_complex != metadata.is_complex:
+        raise AutogradError(
+            f"For complex Tensors, both grad_output and output are required to have the same "
+            f"dtype. Mismatch in dtype: grad_output[{place}] has a dtype of {facts.dtype} and "
+            f"output[{place}] has a dtype of {metadata.dtype}. Convert the gradient with .to()."
+        )
+    if facts.device is not metadata.device:
+        raise AutogradError(
+            f"Mismatch in device: grad_output[{place}] is on {facts.device} and output[{place}] "
+            f"on {metadata.device}. Move the gradient with .to()."
+        )
+    return cast(gradient, metadata.dtype)
+
+
+def batches_of(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
+    """Gradients whose first axis is a batch, as examples of it."""
+    gradients: Any = [None] * len(roots) if given is None else sequence_of(given)
+    for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
+        if not isinstance(gradient, Variable):
+            one_of(root._metadata)
+            raise ValueError(
+                f"grad: with is_grads_batched=True all of grad_outputs have to be given, but "
+                f"grad_outputs[{place}] is {type(gradient).__name__}."
+            )
+        shape, expected = gradient._metadata.shape, root._metadata.shape
+        if shape[1:] != expected or not shape:
+            raise AutogradError(
+                f"If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
+                f"as the batch dimension. The sizes of the remaining dimensions are expected to "
+                f"match the shape of corresponding output, but a mismatch was detected: "
+                f"grad_output[{place}] has a shape of {shape} and output[{place}] has a shape of "
+                f"{expected}. If you only want some tensors in `grad_output` to be considered "
+                f"batched, consider using vmap."
+            )
+    sizes = {gradient._metadata.shape[0] for gradient in gradients}
+    if len(sizes) != 1:
+        raise ValueError(
+            f"grad: with is_grads_batched=True all of grad_outputs have to be given and be batches "
+            f"of one size, got sizes {sorted(sizes)}."
+        )
+    level = Level(sizes.pop(), "error", current().batch)
+    return [lift_batch(gradient, level) for gradient in gradients], level

@@ -1,0 +1,131 @@
+"""Activations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.dtype_device import as_dtype
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, refusal
+from asyncgrad.ops.tensors.out import put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+#: Those of PyTorch's top level; the others are functions of `nn.functional`.
+__all__ = ["log_softmax", "softmax"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("log_softmax", "softmax")
+IN_PLACE = ()
+
+
+def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
+    """A tensor of a floating dtype.
+
+    Raises:
+        TypeError: if it is no tensor.
+        NotImplementedError: for another dtype.
+    """
+    if not isinstance(input, Variable):
+        raise refusal(input, name, 1)
+    if input._metadata.dtype.kind not in kinds:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {input._metadata.dtype}. Convert it with .to() to a '
+            f"floating dtype."
+        )
+    return input
+
+
+def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
+    """The elements, the negative ones times a slope; the derivative at 0 is the slope."""
+    slope = number_argument("leaky_relu", "negative_slope", negative_slope)
+    return R.leaky_relu(_floating(input, "leaky_relu"), slope)
+
+
+def elu(input: Any, alpha: float = 1.0) -> Tensor:
+    """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
+    return R.elu(_floating(input, "elu"), alpha)
+
+
+def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Tensor:
+    """The elements times the normal distribution's cdf.
+
+    Args:
+        input: a tensor of a floating dtype.
+        approximate: "none", or "tanh" for a formula that does without the error function.
+
+    Raises:
+        RuntimeError: for another approximation.
+    """
+    if out is not None:
+        return put(out, "gelu", gelu(input, approximate=approximate))
+    x = _floating(input, "gelu")
+    if approximate == "none":
+        return R.gelu(x)
+    if approximate == "tanh":
+        return R.gelu_tanh(x)
+    raise RuntimeError(
+        f"gelu: approximate argument must be either none or tanh, got {approximate!r}."
+    )
+
+
+def silu(input: Any) -> Any:
+    """The elements times their logistic function."""
+    return R.silu(_floating(input, "silu", "fVc"))
+
+
+def softplus(input: Any, beta: float = 1, threshold: float = 20, *, out: Any = None) -> Tensor:
+    """`log(1 + exp(beta * x)) / beta`, and x itself where `beta * x` is above the threshold."""
+    if out is not None:
+        return put(out, "softplus", softplus(input, beta, threshold))
+    return R.softplus(_floating(input, "softplus"), beta, threshold)
+
+
+def logsigmoid(input: Any, *, out: Any = None) -> Tensor:
+    """The logarithm of the logistic function."""
+    if out is not None:
+        return put(out, "logsigmoid", logsigmoid(input))
+    return R.logsigmoid(_floating(input, "logsigmoid"))
+
+
+def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
+    dispatch = getattr(R, name)
+    node = "".join(word.capitalize() for word in name.split("_")) + "Backward0"
+
+    def function(input: Any, dim: int, dtype: Any = None, *, out: Any = None) -> Any:
+        if out is not None:
+            return put(out, name, function(input, dim, dtype))
+        x = as_tensor_operand(input, name, 1)
+        if dtype is not None:
+            x = cast(x, as_dtype(name, dtype))
+        shape = x._metadata.shape
+        axis = one_dim(name, dim, len(shape))
+        _floating(x, name)
+        if not shape:
+            return renamed(R.reshape(dispatch(R.reshape(x, (1,)), 0), ()), node)
+        if x._metadata.size:
+            return dispatch(x, axis)
+        return renamed(R.clone(x), node, saves=True)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{doc}
+
+    Args:
+        input: a tensor of a floating dtype, or of any if `dtype` is given.
+        dim: the axis.
+        dtype: the floating dtype to compute in.
+
+    Raises:
+        IndexError: if there is no such axis.
+        NotImplementedError: for a dtype that is not floating.
+    """
+    return function
+
+
+softmax = _normalised("softmax", "Positive numbers that sum to 1 along `dim`.")
+log_softmax = _normalised("log_softmax", "The logarithm of the softmax along `dim`.")

@@ -1,0 +1,338 @@
+"""Activations and normalisations that are made of other functions; all of `nn.functional`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.api.activation import elu, softmax, softplus
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.normalisation import layer_norm
+from asyncgrad.ops.api.reduction import vector_norm
+from asyncgrad.ops.api.shape import permute, reshape, split
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node
+from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.tensors.in_place import assign
+from asyncgrad.ops.tensors.out import put
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def _floating(name: str, input: Any) -> Any:
+    """The operand, unless it is made of integers or complex numbers."""
+    x = as_tensor_operand(input, name, 1)
+    if category(x._metadata.dtype) != 2:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {x._metadata.dtype}. Convert it to a floating dtype.'
+        )
+    return x
+
+
+def _done(input: Any, out: Any, name: str, inplace: bool) -> Any:
+    return assign(input, out, f"{name}_") if inplace else out
+
+
+def _held(input: Any, inplace: bool) -> Any:
+    """A copy for the derivative, where the input itself is about to be overwritten."""
+    return R.clone(input) if inplace else input
+
+
+@one_node("HardtanhBackward0")
+def hardtanh(
+    input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """The elements moved between two bounds; the gradient is 0 at the bounds and beyond.
+
+    Raises:
+        ValueError: if the bounds are the wrong way round.
+    """
+    if min_val > max_val:
+        raise ValueError(
+            f"min_val cannot be greater than max_val: hardtanh got {min_val} and {max_val}"
+        )
+    x = as_tensor_operand(input, "hardtanh", 1)
+    if category(x._metadata.dtype) in {0, 3}:
+        raise NotImplementedError(f'"hardtanh" not implemented for {x._metadata.dtype}')
+    # What is no number counts as inside, as in PyTorch.
+    within = ~((x <= min_val) | (x >= max_val))
+    bounded = x.detach().clamp(min_val, max_val).to(x.dtype)
+    return _done(input, where(within, _held(x, inplace), bounded), "hardtanh", inplace)
+
+
+def relu6(input: Any, inplace: bool = False) -> Tensor:
+    """The elements moved between 0 and 6."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+@one_node("HardsigmoidBackward0")
+def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
+    """A line from 0 at -3 to 1 at 3."""
+    x = _held(_floating("hardsigmoid", input), inplace)
+    bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
+    return _done(input, bounded / 6, "hardsigmoid", inplace)
+
+
+def hardswish(input: Any, inplace: bool = False) -> Tensor:
+    """The elements times their `hardsigmoid`."""
+    x = _held(_floating("hardswish", input), inplace)
+    return _done(input, R.hardswish(x), "hardswish", inplace)
+
+
+@one_node("MishBackward0")
+def mish(input: Any, inplace: bool = False) -> Tensor:
+    """The elements times the hyperbolic tangent of their `softplus`."""
+    x = _held(_floating("mish", input), inplace)
+    return _done(input, x * R.tanh(softplus(x)), "mish", inplace)
+
+
+@one_node("EluBackward0")
+def selu(input: Any, inplace: bool = False) -> Tensor:
+    """`elu` with the numbers with which networks keep mean 0 and variance 1."""
+    x = _held(_floating("selu", input), inplace)
+    return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
+
+
+@one_node("CeluBackward0")
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others.
+
+    Raises:
+        RuntimeError: for `alpha=0`.
+    """
+    x = _held(_floating("celu", input), inplace)
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    below = x < 0
+    curve = R.expm1(where(below, x, x.new_zeros(())) / alpha) * alpha
+    return _done(input, where(below, curve, x), "celu", inplace)
+
+
+def softsign(input: Any) -> Tensor:
+    """`x / (1 + |x|)`."""
+    x = as_tensor_operand(input, "softsign", 1)
+    return R.div(x, R.add(R.abs(x), 1))
+
+
+def tanhshrink(input: Any) -> Tensor:
+    """`x - tanh(x)`."""
+    x = as_tensor_operand(input, "tanhshrink", 1)
+    return R.sub(x, R.tanh(x))
+
+
+@one_node("HardshrinkBackward0")
+def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
+    """The elements, and 0 where they are between `-lambd` and `lambd`."""
+    if out is not None:
+        return put(out, "hardshrink", hardshrink(input, lambd))
+    x = _floating("hardshrink", input)
+    return where((x >= -lambd) & (x <= lambd), x.new_zeros(()), x)
+
+
+@one_node("SoftshrinkBackward0")
+def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
+    """The elements moved towards 0 by `lambd`, and 0 if they are that near.
+
+    Raises:
+        RuntimeError: if `lambd` is negative.
+    """
+    if out is not None:
+        return put(out, "softshrink", softshrink(input, lambd))
+    x = _floating("softshrink", input)
+    if lambd < 0:
+        raise RuntimeError(
+            f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
+        )
+    moved = where(x > lambd, x - lambd, x + lambd)
+    # What is no number stays one, and zeros keep their sign.
+    return where((x >= -lambd) & (x <= lambd), x.detach() * 0, moved)
+
+
+@one_node("ThresholdBackward0")
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """The elements above a threshold, and one value for the others."""
+    x = as_tensor_operand(input, "threshold", 1)
+    if category(x._metadata.dtype) in {0, 3}:
+        raise NotImplementedError(f'"threshold" not implemented for {x._metadata.dtype}')
+    chosen = where(x <= threshold, x.new_full((), value), _held(x, inplace))
+    return _done(input, chosen, "threshold", inplace)
+
+
+@one_node("PreluKernelBackward0")
+def prelu(input: Any, weight: Any) -> Tensor:
+    """The elements, the negative ones times a learnt slope.
+
+    Args:
+        input: a floating tensor.
+        weight: one slope, or one for each index of the second axis.
+
+    Raises:
+        RuntimeError: if the slopes are not as many, or of another dtype.
+    """
+    x, slopes = as_tensor_operand(input, "prelu", 1), as_tensor_operand(weight, "prelu", 2)
+    if x.dtype != slopes.dtype:
+        raise RuntimeError(f"prelu: Type promoting not supported. Got {x.dtype} and {slopes.dtype}")
+    if slopes.ndim > 1:
+        raise RuntimeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {slopes.ndim}"
+        )
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if slopes.numel() != 1:
+        if not x.ndim:
+            raise RuntimeError("prelu: Not allow zero-dim input tensor.")
+        if slopes.numel() != channels:
+            raise RuntimeError(
+                f"prelu: Mismatch of parameter numbers and input channel size. Found parameter "
+                f"numbers = {slopes.numel()} and channel size = {channels}."
+            )
+    shape = [1] * x.ndim
+    if x.ndim:
+        shape[min(1, x.ndim - 1)] = slopes.numel()
+    above = x > 0
+    # What is above counts as 0 in the product: a slope's gradient would be NaN for infinities.
+    return where(above, x, reshape(slopes, tuple(shape)) * R.mask(x, ~above))
+
+
+@one_node("GluBackward0")
+def glu(input: Any, dim: int = -1) -> Tensor:
+    """The first half of an axis times the logistic function of the second.
+
+    Raises:
+        RuntimeError: if the axis has no halves.
+    """
+    x = _floating("glu", input)
+    if not x.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    size = x.size(dim)
+    if size % 2:
+        raise RuntimeError(
+            f"glu: Halving dimension must be even, but dimension {dim} is size {size}"
+        )
+    first, second = split(x, size // 2, dim) if size else (x, x)
+    return first * R.sigmoid(second)
+
+
+def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """`softmax` of the negated elements."""
+    x = as_tensor_operand(input, "softmin", 1)
+    chosen = (0 if x.ndim in {0, 1, 3} else 1) if dim is None else dim
+    return softmax(-x, chosen, dtype)
+
+
+def normalize(
+    input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None
+) -> Tensor:
+    """Vectors along an axis divided by their norms, which count as `eps` if they are less."""
+    if out is not None:
+        return put(out, "normalize", normalize(input, p, dim, eps))
+    x = as_tensor_operand(input, "normalize", 1)
+    return R.div(x, vector_norm(x, p, dim, True).clamp_min(eps))
+
+
+def pairwise_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norms of `x1 - x2 + eps` over the last axis, broadcast."""
+    x = as_tensor_operand(x1, "pairwise_distance", 1)
+    y = as_tensor_operand(x2, "pairwise_distance", 2)
+    return vector_norm(R.add(R.sub(x, y), eps), p, -1, keepdim)
+
+
+@one_node("NativeGroupNormBackward0")
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """Groups of channels with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: of shape (n, channels, ...).
+        num_groups: in how many groups the channels are.
+        weight: what to multiply with, of shape (channels,).
+        bias: what to add, of that shape.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if there is no axis of channels, or they can't be shared evenly.
+    """
+    x = _floating("group_norm", input)
+    if x.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {x.ndim}")
+    batch, channels, *rest = x.shape
+    if one_int("group_norm", "num_groups", num_groups) <= 0 or channels % num_groups:
+        raise RuntimeError(
+            f"group_norm: Expected number of channels in input to be divisible by num_groups, but "
+            f"got input of shape {list(x.shape)} and num_groups={num_groups}"
+        )
+    size = channels // num_groups * math.prod(rest)
+    out = reshape(layer_norm(reshape(x, (batch, num_groups, size)), (size,), eps=eps), x.shape)
+    for name, scale in (("weight", weight), ("bias", bias)):
+        if scale is None:
+            continue
+        if scale.shape != (channels,):
+            raise RuntimeError(
+                f"group_norm: Expected {name} to be a vector of size equal to the number of "
+                f"channels in input, but got {name} of shape {list(scale.shape)} and input of "
+                f"shape {list(x.shape)}"
+            )
+        wide = reshape(scale, (1, channels, *[1] * len(rest)))
+        out = out * wide if name == "weight" else out + wide
+    return out
+
+
+@one_node("PixelShuffleBackward0")
+def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
+    """Channels laid out as squares of pixels.
+
+    Args:
+        input: of shape (..., channels * factor**2, height, width).
+        upscale_factor: the factor.
+
+    Raises:
+        RuntimeError: if the channels are not so many.
+    """
+    x = as_tensor_operand(input, "pixel_shuffle", 1)
+    r = one_int("pixel_shuffle", "upscale_factor", upscale_factor)
+    if x.ndim < 3:
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
+            f"{x.ndim} dimension(s)"
+        )
+    *lead, channels, height, width = x.shape
+    if r <= 0 or channels % (r * r):
+        raise RuntimeError(
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
+            f"of upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    n = len(lead)
+    x = reshape(x, (*lead, channels // (r * r), r, r, height, width))
+    x = permute(x, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))
+    return reshape(x, (*lead, channels // (r * r), height * r, width * r))
+
+
+@one_node("PixelUnshuffleBackward0")
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
+    """`pixel_shuffle` undone.
+
+    Raises:
+        RuntimeError: if height or width is not a multiple of the factor.
+    """
+    x, r = as_tensor_operand(input, "pixel_unshuffle", 1), downscale_factor
+    if x.ndim < 3:
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+            f"{x.ndim} dimension(s)"
+        )
+    *lead, channels, height, width = x.shape
+    if r <= 0 or height % r or width % r:
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
+            f"they are {height} and {width} with downscale_factor={r}"
+        )
+    n = len(lead)
+    x = reshape(x, (*lead, channels, height // r, r, width // r, r))
+    x = permute(x, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))
+    return reshape(x, (*lead, channels * r * r, height // r, width // r))

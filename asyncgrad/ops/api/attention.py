@@ -1,0 +1,120 @@
+"""Attention."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import requires_grad
+from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.float32_compute import in_float32
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: A function of `nn.functional`.
+__all__: list[str] = []
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    dropout: Callable[[Any], Any] | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Any:
+    """`scaled_dot_product_attention`, with what drops weights given as a function.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or there are two masks.
+    """
+    name = "scaled_dot_product_attention"
+    q = as_tensor_operand(query, name, 1)
+    k = as_tensor_operand(key, name, 2)
+    v = as_tensor_operand(value, name, 3)
+    mask = None if attn_mask is None else as_tensor_operand(attn_mask, name, 4)
+    _check(name, q, k, v, mask, is_causal)
+    if mask is not None and mask._metadata.dtype.kind != "b":
+        mask = cast(mask, q._metadata.dtype)
+    if enable_gqa:
+        k, v = _repeated(name, q, k), _repeated(name, q, v)
+    if q._metadata.dtype.kind == "V":
+        return in_float32(attention, q, k, v, mask, dropout, is_causal, scale, False)
+    shapes = [x._metadata.shape for x in (q, k, v)]
+    if scale is None:
+        scale = 1 / math.sqrt(shapes[0][-1]) if shapes[0][-1] else 1.0
+    alike = shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
+    batched = len(shapes[0]) > 2
+    if alike and batched and dropout is None and (mask is None or not requires_grad(mask)):
+        array = None if mask is None else mask._array
+        return R.attention(q, k, v, array, is_causal, scale, [])
+    scores = R.mul_scalar(matmul(q, R.adjoint(k)), scale)
+    array = None
+    if mask is not None:
+        if mask._metadata.dtype.kind == "b":
+            array = mask._array
+        else:
+            scores = R.add(scores, mask)
+    weights = R.attention_weights(scores, array, is_causal)
+    return matmul(weights if dropout is None else dropout(weights), v)
+
+
+def _check(name: str, q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> None:
+    """Raise unless everything fits."""
+    dtype = q._metadata.dtype
+    shapes = [x._metadata.shape for x in (q, k, v)]
+    if any(x._metadata.dtype != dtype for x in (k, v)):
+        raise RuntimeError(
+            f"{name}: Expected query, key, and value to have the same dtype, but got {dtype}, "
+            f"{k._metadata.dtype} and {v._metadata.dtype}. Convert them with .to()."
+        )
+    if dtype.kind not in "fV":
+        raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
+    if min(map(len, shapes)) < 2:
+        raise RuntimeError(
+            f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got "
+            f"shapes {shapes}"
+        )
+    if shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(
+            f"{name}: query and key must have the same last axis, key and value the same number of "
+            f"keys, but got shapes {shapes}"
+        )
+    if mask is None:
+        return
+    if is_causal:
+        raise RuntimeError(
+            f"{name}: Explicit attn_mask should not be set when is_causal=True. Combine the two "
+            f"masks, or leave one out."
+        )
+    if mask._metadata.dtype not in {np.dtype("bool"), np.dtype("float32"), dtype}:
+        raise RuntimeError(
+            f"{name}: Expected attn_mask dtype to be bool or to match query dtype, but got "
+            f"{mask._metadata.dtype} and {dtype}."
+        )
+
+
+def _repeated(name: str, q: Any, x: Any) -> Any:
+    """Keys or values with each head repeated for the queries' heads that share it."""
+    shape, heads = x._metadata.shape, q._metadata.shape[-3]
+    own = shape[-3]
+    if heads % own:
+        raise RuntimeError(
+            f"{name}: Number of heads in key and value must divide the number of heads in query, "
+            f"but got {own} and {heads}."
+        )
+    if own == heads:
+        return x
+    lead, matrix = shape[:-2], shape[-2:]
+    spread = R.expand(R.reshape(x, (*lead, 1, *matrix)), (*lead, heads // own, *matrix))
+    return R.reshape(spread, (*shape[:-3], heads, *matrix))

@@ -1,0 +1,379 @@
+"""Comparisons of whole tensors, and questions about elements; none of them has a derivative."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops.api.elementwise import isinf, isnan
+from asyncgrad.ops.api.index import nonzero
+from asyncgrad.ops.api.reduction import sum
+from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts, level_of, mapped
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, category, check_device, refusal
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "allclose",
+    "argwhere",
+    "bincount",
+    "bucketize",
+    "count_nonzero",
+    "equal",
+    "is_same_size",
+    "isclose",
+    "isin",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "searchsorted",
+    "signbit",
+    "unique",
+    "unique_consecutive",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",
+    "isneginf", "isposinf", "isreal", "signbit", "unique",
+    "unique_consecutive",
+)  # fmt: skip
+IN_PLACE = ()
+
+
+def _made(like: Any, array: Any) -> Any:
+    F = like._metadata.F
+    array = F.as_array(array)
+    return wrap(array, F.metadata_of(array))
+
+
+def is_same_size(input: Any, other: Any) -> bool:
+    """Whether two tensors have one shape."""
+    first = as_tensor_operand(input, "is_same_size", 1)
+    return bool(first._metadata.shape == as_tensor_operand(other, "is_same_size", 2).shape)
+
+
+def equal(input: Any, other: Any) -> bool:
+    """Whether two tensors have one shape and the same elements.
+
+    Raises:
+        RuntimeError: if they are in different places.
+    """
+    x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
+    check_device("equal", x, y)
+    if x._metadata.shape != y._metadata.shape:
+        return False
+    return bool(x._metadata.F.xp.array_equal(x._array, y._array))
+
+
+def isclose(
+    input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """Where `|input - other| <= atol + rtol * |other|`, broadcast, or both are the same infinity.
+
+    Args:
+        input: any tensor.
+        other: a tensor of its dtype.
+        rtol: the tolerance relative to `other`.
+        atol: the absolute tolerance.
+        equal_nan: NaN is close to NaN.
+
+    Raises:
+        RuntimeError: if the dtypes differ, or a tolerance is negative.
+    """
+    x, y = as_tensor_operand(input, "isclose", 1), as_tensor_operand(other, "isclose", 2)
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"isclose: {x._metadata.dtype} did not match {y._metadata.dtype}. Convert one with "
+            f".to()."
+        )
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not value >= 0:
+            raise RuntimeError(f"isclose: {name} must be greater than or equal to zero: {value}")
+    x, y = x.detach(), y.detach()
+    close = x == y
+    if category(x._metadata.dtype) > 1:
+        if equal_nan:
+            close = close | (isnan(x) & isnan(y))
+        finite = R.abs(y) < math.inf
+        near = R.abs(R.sub(x, y)) <= R.add(R.mul(R.abs(y), rtol), atol)
+    else:
+        finite = near = None
+        if rtol or atol:
+            wide, other_wide = x.double(), y.double()
+            near = R.abs(wide - other_wide) <= atol + rtol * R.abs(other_wide)
+    if near is None:
+        return close
+    return close | (near if finite is None else near & finite)
+
+
+def allclose(
+    input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether `isclose` holds everywhere."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def isreal(input: Any) -> Tensor:
+    """Where elements have no imaginary part."""
+    x = as_tensor_operand(input, "isreal", 1)
+    if x._metadata.is_complex:
+        return R.imag(x.detach()) == 0
+    return _made(x, x._metadata.F.xp.ones(x._metadata.shape, dtype=bool))
+
+
+def _infinite(name: str, input: Any, *, positive: bool) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    if x._metadata.is_complex:
+        raise RuntimeError(f"{name} does not support complex inputs.")
+    return isinf(x) & ((x > 0) if positive else (x < 0))
+
+
+@writes
+def isposinf(input: Any) -> Tensor:
+    """Where elements are positive infinity."""
+    return _infinite("isposinf", input, positive=True)
+
+
+@writes
+def isneginf(input: Any) -> Tensor:
+    """Where elements are negative infinity."""
+    return _infinite("isneginf", input, positive=False)
+
+
+@writes
+def signbit(input: Any) -> Tensor:
+    """Where elements are negative, and where they are -0."""
+    x = as_tensor_operand(input, "signbit", 1)
+    if x._metadata.is_complex:
+        raise RuntimeError("signbit is not implemented for complex tensors.")
+    if x._batched:
+        return mapped(signbit, x)
+    if x._metadata.dtype.kind == "f":
+        return _made(x, x._metadata.F.xp.signbit(x._array))
+    return x < 0
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Where elements are among others.
+
+    Args:
+        elements: a tensor or a number.
+        test_elements: the others, likewise.
+        assume_unique: they are all different, in both.
+        invert: where they are not.
+    """
+    like = elements if isinstance(elements, Variable) else test_elements
+    like = as_tensor_operand(like, "isin", 1)
+    if level_of((elements, test_elements)) is not None:
+        return by_parts(isin, elements, test_elements, assume_unique=assume_unique, invert=invert)
+    check_device("isin", elements, test_elements)
+    arrays = [x._array if isinstance(x, Variable) else x for x in (elements, test_elements)]
+    xp = like._metadata.F.xp
+    return _made(like, xp.isin(*arrays, assume_unique=assume_unique, invert=invert))
+
+
+def count_nonzero(input: Any, dim: Any = None) -> Tensor:
+    """How many elements are not 0, of all or over some axes."""
+    x = as_tensor_operand(input, "count_nonzero", 1)
+    return sum((x.detach() != 0), dim)
+
+
+def argwhere(input: Any) -> Tensor:
+    """The indices of the elements that are not 0, one row for each."""
+    return nonzero(input)
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 to the largest is there.
+
+    Args:
+        input: integers that are not negative, in one axis.
+        weights: what each counts, of the same shape.
+        minlength: the least length of the result.
+
+    Raises:
+        RuntimeError: for other inputs, or weights of another shape.
+    """
+    x = as_tensor_operand(input, "bincount", 1)
+    if level_of((x, weights)) is not None:
+        return by_parts(bincount, x, weights, minlength)
+    if x.ndim != 1 or category(x._metadata.dtype) != 1 or (x.numel() and int(x.min()) < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != x.shape:
+        raise RuntimeError("bincount: weights should be 1-d and have the same length as input")
+    if minlength < 0:
+        raise RuntimeError("bincount: minlength should be >= 0")
+    check_device("bincount", x, weights)
+    held = None if weights is None else weights._array
+    found = x._metadata.F.xp.bincount(x._array, held, minlength)
+    if weights is not None and weights.dtype == np.float32:
+        found = found.astype(np.float32)
+    return _made(x, found)
+
+
+@writes
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Tensor:
+    """Where values would be put into rising numbers so that they keep rising.
+
+    Args:
+        sorted_sequence: of shape (..., length): the rising numbers.
+        input: of shape (..., values), or of any if there is one row of numbers; or a number.
+        out_int32: the result is int32 and not int64.
+        right: behind equal numbers and not before them.
+        side: "left" or "right" for the same.
+        sorter: the order in which the numbers rise.
+
+    Raises:
+        RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
+    """
+    row = as_tensor_operand(sorted_sequence, "searchsorted", 1)
+    if not isinstance(input, Variable) and as_number(input) is None:
+        raise refusal(input, "searchsorted", 2)
+    if level_of((row, input, sorter)) is not None:
+        kwargs = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
+        return by_parts(searchsorted, row, input, **kwargs)
+    if side not in {None, "left", "right"} or (right and side == "left"):
+        raise RuntimeError(
+            f"searchsorted: side can only be 'left' or 'right' and can't be set to opposites of "
+            f"right, got side of {side} while right was {right}"
+        )
+    check_device("searchsorted", row, input, sorter)
+    xp = row._metadata.F.xp
+    values = input._array if isinstance(input, Variable) else xp.asarray(input)
+    order = None if sorter is None else sorter._array
+    if row.ndim != 1 and values.shape[:-1] != row.shape[:-1]:
+        raise RuntimeError(
+            f"searchsorted: boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            f"boundaries tensor and input value tensor must match, but we got boundaries tensor "
+            f"{list(row.shape)} and input value tensor {list(values.shape)}"
+        )
+    edge = "right" if right or side == "right" else "left"
+    if row.ndim == 1:
+        found = xp.searchsorted(row._array, values, edge, sorter=order)
+    else:
+        found = xp.empty(values.shape, dtype=np.int64)
+        for place in np.ndindex(*row.shape[:-1]):
+            own = None if order is None else order[place]
+            found[place] = xp.searchsorted(row._array[place], values[place], edge, sorter=own)
+    return _made(row, xp.asarray(found, dtype=np.int32 if out_int32 else np.int64))
+
+
+@writes
+def bucketize(
+    input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """Between which of some rising boundaries values are; see `searchsorted`."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements, or parts along an axis, in order.
+
+    Args:
+        input: any tensor.
+        sorted: for PyTorch's programs: they always are.
+        return_inverse: where in the result each element is, too.
+        return_counts: how often each is there, too.
+        dim: the axis; None for the elements.
+
+    Returns:
+        A tensor, or a tuple of those asked for.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
+    """
+    x = as_tensor_operand(input, "unique", 1)
+    axis = None if dim is None else _axis_of_parts("unique", x, dim)
+    xp = x._metadata.F.xp
+    found, inverse, counts = xp.unique(
+        x._array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
+    results = [found]
+    results += [inverse] if return_inverse else []
+    results += [counts] if return_counts else []
+    return _one_or_all(x, results, R.unique)
+
+
+def _axis_of_parts(name: str, x: Any, dim: Any) -> int:
+    """The axis along which parts are compared, counted from the front."""
+    axis = one_dim(name, dim, x.ndim)
+    if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
+        raise RuntimeError(
+            f"{name}: There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+            f"applied: shape {list(x.shape)}, dim {dim}"
+        )
+    return axis
+
+
+def unique_consecutive(
+    input: Any,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The elements, or parts along an axis, without those that are equal to the one before.
+
+    Args:
+        input: any tensor.
+        return_inverse: where in the result each element is, too.
+        return_counts: how many each stands for, too.
+        dim: the axis; None for the elements in a row.
+
+    Returns:
+        A tensor, or a tuple of those asked for.
+
+    Raises:
+        RuntimeError: if parts along an axis have no elements.
+        NotImplementedError: in the backward pass: there is no derivative.
+    """
+    x = as_tensor_operand(input, "unique_consecutive", 1)
+    xp = x._metadata.F.xp
+    if dim is None:
+        parts = x._array.reshape(-1)
+    else:
+        parts = xp.moveaxis(x._array, _axis_of_parts("unique_consecutive", x, dim), 0)
+    begins = xp.ones(len(parts), dtype=bool)
+    differ = parts[1:] != parts[:-1]
+    begins[1:] = differ.any(tuple(range(1, parts.ndim))) if parts.ndim > 1 else differ
+    found = parts[begins]
+    results = [found if dim is None else xp.moveaxis(found, 0, dim)]
+    if return_inverse:
+        inverse = xp.cumsum(begins) - 1
+        results.append(inverse.reshape(x.shape) if dim is None else inverse)
+    if return_counts:
+        starts = xp.nonzero(begins)[0]
+        ends = xp.concatenate([starts[1:], xp.full(min(len(parts), 1), len(parts))])
+        results.append(ends - starts)
+    return _one_or_all(x, results, R.unique_consecutive)
+
+
+def _one_or_all(x: Any, results: list[Any], function: Any) -> Any:
+    """What was found in a tensor by a function of the table, and its indices."""
+    made = [function(x, x._metadata.F.as_array(results[0]))]
+    made += [_made(x, array) for array in results[1:]]
+    return made[0] if len(made) == 1 else tuple(made)

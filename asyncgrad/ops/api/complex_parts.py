@@ -1,0 +1,152 @@
+"""Complex tensors of real ones, and real ones of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node
+from asyncgrad.ops.promotion import as_tensor_operand, check_broadcast, check_device
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+_REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
+
+
+def view_as_real(input: Any) -> Tensor:
+    """Complex numbers as pairs of their parts along a further last axis: a view.
+
+    Args:
+        input: complex64 or complex128, of shape (...).
+
+    Returns:
+        A view of shape (..., 2).
+
+    Raises:
+        RuntimeError: for a real tensor.
+    """
+    x = as_tensor_operand(input, "view_as_real", 1)
+    if not x._metadata.is_complex:
+        raise RuntimeError(
+            f"view_as_real is only supported for complex tensors, but got one of dtype "
+            f"{x._metadata.dtype}"
+        )
+    return R.view_as_real(x)
+
+
+def view_as_complex(input: Any) -> Tensor:
+    """Pairs of real numbers along the last axis as complex ones: a view.
+
+    Args:
+        input: float32 or float64, of shape (..., 2), with the pairs side by side in memory.
+
+    Returns:
+        A view of shape (...).
+
+    Raises:
+        RuntimeError: for another dtype or shape, or where the memory can't be seen in that way.
+
+    Example:
+        >>> x = ag.tensor([[3.0, 4.0]])
+        >>> ag.view_as_complex(x).abs().tolist()
+        [5.0]
+    """
+    x = as_tensor_operand(input, "view_as_complex", 1)
+    dtype, shape = x._metadata.dtype, x._metadata.shape
+    if dtype.name not in {"float32", "float64"}:
+        raise RuntimeError(
+            f"view_as_complex is only supported for float and double tensors, but got a tensor of "
+            f"dtype {dtype}"
+        )
+    if not shape:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    *others, last = x.stride()
+    if last != 1:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    if any(step % 2 for step in others):
+        raise RuntimeError(
+            "Tensor must have a stride divisible by 2 for all but last dimension. Make it "
+            "contiguous first."
+        )
+    return R.view_as_complex(x)
+
+
+def real(input: Any) -> Tensor:
+    """The real parts, a view; a real tensor itself."""
+    x = as_tensor_operand(input, "real", 1)
+    return R.getitem(R.view_as_real(x), (Ellipsis, 0)) if x._metadata.is_complex else x
+
+
+def imag(input: Any) -> Tensor:
+    """The imaginary parts, a view.
+
+    Raises:
+        RuntimeError: for a real tensor.
+    """
+    x = as_tensor_operand(input, "imag", 1)
+    if not x._metadata.is_complex:
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return R.getitem(R.view_as_real(x), (Ellipsis, 1))
+
+
+def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
+    """Two real tensors of one dtype that can be broadcast.
+
+    Raises:
+        RuntimeError: if they are not.
+    """
+    x, y = as_tensor_operand(first, name, 1), as_tensor_operand(second, name, 2)
+    one, other = x._metadata.dtype, y._metadata.dtype
+    if one not in _REAL or other not in _REAL:
+        raise RuntimeError(
+            f"{name}: Expected both inputs to be Float or Double tensors but got {one} and {other}"
+        )
+    if one != other:
+        raise RuntimeError(
+            f"{name}: Expected object of scalar type {one} but got scalar type {other} for second "
+            f"argument. Convert one with .to()."
+        )
+    check_device(name, x, y)
+    check_broadcast(name, x, y)
+    return x, y
+
+
+@writes
+def complex(real: Any, imag: Any) -> Tensor:
+    """Complex numbers of their parts.
+
+    Args:
+        real: the real parts, float32 or float64.
+        imag: the imaginary parts, of that dtype, broadcast.
+
+    Raises:
+        RuntimeError: if dtypes or shapes do not fit.
+    """
+    return R.complex(*_checked("complex", real, imag))
+
+
+@writes
+@one_node("PolarBackward0")
+def polar(abs: Any, angle: Any) -> Tensor:
+    """Complex numbers of their absolute values and angles.
+
+    Args:
+        abs: the absolute values, float32 or float64.
+        angle: the angles in radians, of that dtype, broadcast.
+
+    Raises:
+        RuntimeError: if dtypes or shapes do not fit.
+    """
+    length, turn = _checked("polar", abs, angle)
+    return R.complex(R.mul(length, R.cos(turn)), R.mul(length, R.sin(turn)))

@@ -1,0 +1,505 @@
+"""Functions that are made of elementwise functions, reductions and products."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, requires_grad, wrap
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api.complex_parts import real
+from asyncgrad.ops.api.elementwise import add, isnan, where
+from asyncgrad.ops.api.linalg import bmm, dot, mv, outer
+from asyncgrad.ops.api.reduction import (
+    amax,
+    amin,
+    mean,
+    norm,
+    prod,
+    std,
+    sum,
+    var,
+    vector_norm,
+)
+from asyncgrad.ops.api.shape import cat, expand, narrow, tril, unsqueeze
+from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.batching import mapped
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "addbmm",
+    "addcdiv",
+    "addcmul",
+    "addmv",
+    "addr",
+    "aminmax",
+    "angle",
+    "baddbmm",
+    "conj",
+    "conj_physical",
+    "cumprod",
+    "diff",
+    "dist",
+    "float_power",
+    "frac",
+    "frexp",
+    "is_conj",
+    "is_neg",
+    "ldexp",
+    "lerp",
+    "logaddexp",
+    "nan_to_num",
+    "nanmean",
+    "nansum",
+    "renorm",
+    "resolve_conj",
+    "resolve_neg",
+    "std_mean",
+    "var_mean",
+    "vdot",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
+    "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",
+    "ldexp", "lerp",
+    "logaddexp", "nan_to_num", "nanmean", "nansum", "renorm", "resolve_conj", "resolve_neg", "vdot",
+)  # fmt: skip
+IN_PLACE = (
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "baddbmm", "conj_physical", "cumprod",
+    "float_power", "frac", "ldexp", "lerp", "nan_to_num", "renorm",
+)  # fmt: skip
+_FLOAT64, _COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
+
+
+# -- sums of products -----------------------------------------------------------------------------
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if factor.__class__ is not bool and factor == 1 else R.mul(x, factor)
+
+
+def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """`beta * input + alpha * product`, where what is in `input` does not count for beta = 0."""
+    x = as_tensor_operand(input, name, 1)
+    if category(x._metadata.dtype) < 2:
+        # As PyTorch: what is behind the point does not count.
+        beta, alpha = int(beta), int(alpha)
+    dtype = result_dtype(x, product)
+    product = _scaled(product, alpha)
+    wide = expand(x, product._metadata.shape)
+    if beta == 0:
+        # Neither NaN nor infinity is left of it, and its gradient is 0.
+        wide = where(wide == wide, wide, wide.new_zeros(()))
+        wide = where(wide.abs() < math.inf, wide, wide.new_zeros(()))
+    # Booleans stay what they are, whatever they were multiplied with.
+    return cast(add(_scaled(wide, beta), product), dtype)
+
+
+def _in_one_dtype(name: str, *operands: Any) -> list[Any]:
+    """Operands in the dtype of the result, in which everything is computed."""
+    tensors = [as_tensor_operand(x, name, place) for place, x in enumerate(operands, 1)]
+    dtype = result_dtype(*tensors)
+    return [cast(x, dtype) for x in tensors]
+
+
+@writes
+@one_node("AddcmulBackward0")
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """`input + value * tensor1 * tensor2`, broadcast."""
+    x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
+    product = R.mul(y, z)
+    if category(x._metadata.dtype) < 2:
+        # As PyTorch: what is behind the point does not count.
+        value = int(value)
+    return add(x, _scaled(product, value))
+
+
+@writes
+@one_node("AddcdivBackward0")
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+    """`input + value * tensor1 / tensor2`, broadcast.
+
+    Raises:
+        RuntimeError: where integers are to be divided.
+    """
+    operands = [as_tensor_operand(z, "addcdiv", n) for n, z in enumerate((tensor1, tensor2), 2)]
+    if all(category(z._metadata.dtype) < 2 for z in operands):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported. Convert the tensors to a "
+            "floating dtype first."
+        )
+    x, y, z = _in_one_dtype("addcdiv", input, *operands)
+    return add(x, _scaled(R.div(y, z), value))
+
+
+@writes
+@one_node("AddmvBackward0")
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`beta * input + alpha * mat @ vec`."""
+    return _with("addmv", input, mv(mat, vec), beta, alpha)
+
+
+@writes
+@one_node("AddrBackward0")
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`beta * input + alpha * outer(vec1, vec2)`."""
+    return _with("addr", input, outer(vec1, vec2), beta, alpha)
+
+
+@writes
+@one_node("BaddbmmBackward0")
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`beta * input + alpha * batch1 @ batch2`, matrix by matrix."""
+    return _with("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+@writes
+@one_node("AddbmmBackward0")
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`beta * input + alpha *` the sum of all `batch1 @ batch2`."""
+    products = bmm(batch1, batch2)
+    return _with("addbmm", input, sum(products, 0, dtype=products.dtype), beta, alpha)
+
+
+@writes
+@one_node("VdotBackward0")
+def vdot(input: Any, other: Any) -> Tensor:
+    """The sum of the products of two vectors, the first conjugated."""
+    x = as_tensor_operand(input, "vdot", 1)
+    return dot(R.conj(x) if x._metadata.is_complex else x, other)
+
+
+@writes
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
+    """`input + weight * (end - input)`, broadcast.
+
+    Raises:
+        RuntimeError: if the dtypes differ.
+    """
+    x, y = as_tensor_operand(input, "lerp", 1), as_tensor_operand(end, "lerp", 2)
+    dtypes = {z._metadata.dtype for z in (x, y, weight) if isinstance(z, Variable)}
+    if len(dtypes) > 1:
+        raise RuntimeError(
+            f"lerp: expected dtype {x._metadata.dtype} for `end` and `weight`, but got {dtypes}"
+        )
+    # With a number PyTorch keeps nothing.
+    node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
+    return renamed(add(x, R.mul(weight, R.sub(y, x))), node)
+
+
+# -- of complex numbers ---------------------------------------------------------------------------
+
+
+def conj(input: Any) -> Tensor:
+    """The complex conjugates; a real tensor itself."""
+    x = as_tensor_operand(input, "conj", 1)
+    return R.conj(x) if x._metadata.is_complex else x
+
+
+conj_physical = writes(conj)
+
+
+@writes
+@one_node("AngleBackward0")
+def angle(input: Any) -> Tensor:
+    """The angles of complex numbers in radians; of real ones, 0 or pi."""
+    x = as_tensor_operand(input, "angle", 1)
+    if x._metadata.is_complex:
+        return R.atan2(R.imag(x), R.real(x))
+    if category(x._metadata.dtype) < 2:
+        x = cast(x, np.dtype("float32"))
+    # All but NaN are constants; that of a sign is a zero with a gradient, which is 0.
+    return where(isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
+
+
+def resolve_conj(input: Any) -> Tensor:
+    """The tensor itself: conjugates are always computed."""
+    return as_tensor_operand(input, "resolve_conj", 1)
+
+
+resolve_neg = resolve_conj
+
+
+def is_conj(input: Any) -> bool:
+    """False: conjugates are always computed."""
+    as_tensor_operand(input, "is_conj", 1)
+    return False
+
+
+is_neg = is_conj
+
+
+# -- elementwise ----------------------------------------------------------------------------------
+
+
+@writes
+@one_node("FracBackward0")
+def frac(input: Any) -> Tensor:
+    """What is behind the point, with the number's sign."""
+    x = as_tensor_operand(input, "frac", 1)
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(f'"frac" not implemented for {x._metadata.dtype}')
+    return R.sub(x, R.trunc(x))
+
+
+@writes
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """Powers in double precision."""
+    operands = [z for z in (input, exponent) if isinstance(z, Variable)]
+    numbers = isinstance(input, complex) or isinstance(exponent, complex)
+    dtype = _COMPLEX128 if numbers or any(z._metadata.is_complex for z in operands) else _FLOAT64
+    base, power = (cast(z, dtype) if isinstance(z, Variable) else z for z in (input, exponent))
+    return R.pow(base, power)
+
+
+@writes
+def frexp(input: Any) -> Any:
+    """Numbers as a mantissa from 0.5 to 1, with their sign, times 2 to the power of an exponent.
+
+    Args:
+        input: a real floating tensor.
+
+    Returns:
+        A named tuple of the mantissas and, int32 and without a gradient, of the exponents.
+
+    Raises:
+        RuntimeError: for other dtypes.
+    """
+    x = as_tensor_operand(input, "frexp", 1)
+    if category(x._metadata.dtype) != 2:
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    F = x._metadata.F
+
+    def exponents(x: Any) -> Any:
+        array = F.xp.frexp(x._array)[1]
+        return wrap(array, F.metadata_of(array))
+
+    exponent = mapped(exponents, x) if x._batched else exponents(x)
+    # In two steps, as the factor alone may be too large a number.
+    half = R.div_floor(exponent, 2)
+    mantissa = x
+    for power in (R.neg(half), R.sub(half, exponent)):
+        mantissa = R.mul(mantissa, R.pow(2.0, cast(power, x._metadata.dtype)))
+    return return_types.frexp(renamed(mantissa, "FrexpBackward0"), exponent)
+
+
+@writes
+def ldexp(input: Any, other: Any) -> Tensor:
+    """`input * 2**other`, broadcast."""
+    x = as_tensor_operand(input, "ldexp", 1)
+    return R.mul(x, R.pow(2.0, as_tensor_operand(other, "ldexp", 2)))
+
+
+@writes
+@one_node("LogaddexpBackward0")
+def logaddexp(input: Any, other: Any) -> Tensor:
+    """`log(exp(input) + exp(other))`, broadcast, without overflow.
+
+    Raises:
+        NotImplementedError: if both are integers.
+    """
+    x, y = as_tensor_operand(input, "logaddexp", 1), as_tensor_operand(other, "logaddexp", 2)
+    dtype = result_dtype(x, y)
+    if category(dtype) < 2:
+        raise NotImplementedError('"logaddexp" not implemented for integers. Convert them.')
+    x, y = cast(x, dtype), cast(y, dtype)
+    if not x._metadata.is_complex:
+        return R.logaddexp(x, y)
+    first, second = x.detach(), y.detach()
+    greater = where(real(first) >= real(second), first, second)
+    shift = where(R.abs(greater) < math.inf, greater, greater.new_zeros(()))
+    return R.add(R.log(R.add(R.exp(R.sub(x, shift)), R.exp(R.sub(y, shift)))), shift)
+
+
+@writes
+@one_node("NanToNumBackward0")
+def nan_to_num(
+    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Numbers in the place of NaN and the infinities: 0, and the dtype's limits unless given."""
+    x = as_tensor_operand(input, "nan_to_num", 1)
+    kind = x._metadata.dtype.kind
+    if kind in "biu":
+        return R.clone(x)
+    if x._metadata.is_complex:
+        parts = [nan_to_num(part, nan, posinf, neginf) for part in (R.real(x), R.imag(x))]
+        return R.complex(*parts)
+    limits = floating_info(x._metadata.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    x = where(isnan(x), 0.0 if nan is None else nan, x)
+    return where(x == -math.inf, low, where(x == math.inf, high, x))
+
+
+@writes
+@one_node("RenormBackward0")
+def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
+    """The parts along an axis, made shorter where their norm is above a bound.
+
+    Args:
+        input: a floating tensor of two axes at least.
+        p: which norm, above 0.
+        dim: the axis.
+        maxnorm: the bound.
+
+    Raises:
+        RuntimeError: for another norm, bound or tensor.
+    """
+    x = as_tensor_operand(input, "renorm", 1)
+    if not isinstance(p, (int, float)) or not p > 0:
+        raise RuntimeError("renorm: non-positive-norm not supported")
+    if maxnorm < 0:
+        raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    if x.ndim < 2:
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {x.ndim} dimensions")
+    axis = one_dim("renorm", dim, x.ndim)
+    others = [i for i in range(x.ndim) if i != axis]
+    length = vector_norm(x, p, others, True)
+    # PyTorch's number, too, that keeps the quotient finite.
+    return R.mul(x, where(length > maxnorm, R.div(maxnorm, R.add(length, 1e-7)), 1.0))
+
+
+# -- along axes -----------------------------------------------------------------------------------
+
+
+@writes
+@one_node("CumprodBackward0")
+def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+    """The products of all elements up to each along an axis; exact gradients at zeros, too.
+
+    Without a gradient this is one pass; with one, memory grows with the square of the axis.
+
+    Args:
+        input: any tensor.
+        dim: the axis.
+        dtype: what the elements are converted to first; integers and booleans become int64.
+
+    Raises:
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "cumprod", 1)
+    kind = x._metadata.dtype
+    if dtype is not None or category(kind) < 2:
+        x = cast(x, np.dtype("int64" if dtype is None else dtype))
+    axis = one_dim("cumprod", dim, len(x._metadata.shape))
+    if not x._metadata.shape or not x._metadata.size:
+        return R.clone(x)
+    modes = current()
+    if modes.batch is None and modes.dual_level is None and not (modes.grad and requires_grad(x)):
+        F = x._metadata.F
+        array = F.xp.cumprod(x._array, axis, dtype=x._array.dtype)
+        return wrap(array, F.metadata_of(array))
+    length = x._metadata.shape[axis]
+    last = R.permute(x, (*(i for i in range(x.ndim) if i != axis), axis))
+    before = tril(x.new_ones((length, length), dtype=bool))
+    rows = expand(unsqueeze(last, -2), (*last.shape[:-1], length, length))
+    products = prod(where(before, rows, x.new_ones(())), -1)
+    back = [*range(x.ndim - 1)]
+    back.insert(axis, x.ndim - 1)
+    # Not what `prod` keeps: the result may be changed in place.
+    return R.clone(R.permute(products, tuple(back)))
+
+
+@writes
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    """Differences of neighbours along an axis, `n` times.
+
+    Args:
+        input: any tensor.
+        n: how often.
+        dim: the axis.
+        prepend: what goes before the tensor first.
+        append: what goes behind it.
+
+    Raises:
+        RuntimeError: if `n` is negative, or the tensor has no axes.
+    """
+    x = as_tensor_operand(input, "diff", 1)
+    if not x._metadata.shape:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    if one_int("diff", "n", n) < 0:
+        raise RuntimeError(f"diff: order must be non-negative but got {n}")
+    axis = one_dim("diff", dim, x.ndim)
+    if n == 0:
+        return R.clone(x)
+    parts = [part for part in (prepend, x, append) if part is not None]
+    x = cat(parts, axis) if len(parts) > 1 else x
+    for _ in range(min(n, x.shape[axis])):
+        length = max(x.shape[axis] - 1, 0)
+        low, high = narrow(x, axis, 0, length), narrow(x, axis, x.shape[axis] - length, length)
+        boolean = x._metadata.dtype.kind == "b"
+        x = R.logical_xor(high, low) if boolean else R.sub(high, low)
+    return x
+
+
+@one_node("DistBackward0")
+def dist(input: Any, other: Any, p: float = 2) -> Tensor:
+    """The p-norm of `input - other`, broadcast."""
+    return norm(R.sub(input, other), p)
+
+
+@writes
+@one_node("NansumBackward0")
+def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum of what is not NaN, over some axes."""
+    x = as_tensor_operand(input, "nansum", 1)
+    if x._metadata.is_complex:
+        raise RuntimeError("nansum does not support complex inputs")
+    if category(x._metadata.dtype) == 2:
+        x = where(isnan(x), x.new_zeros(()), x)
+    return sum(x, dim, keepdim, dtype=dtype)
+
+
+@writes
+def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean of what is not NaN, over some axes."""
+    x = as_tensor_operand(input, "nanmean", 1)
+    if category(x._metadata.dtype) != 2:
+        raise RuntimeError(
+            f"nanmean(): expected input to have floating point dtype but got {x._metadata.dtype}"
+        )
+    count = sum(~isnan(x), dim, keepdim)
+    return R.div(nansum(x, dim, keepdim, dtype=dtype), count)
+
+
+@writes
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The least and the greatest element, of all or along an axis, as a named tuple."""
+    dims = () if dim is None else dim
+    return return_types.aminmax(amin(input, dims, keepdim), amax(input, dims, keepdim))
+
+
+def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
+    def function(
+        input: Any,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> tuple[Any, Any]:
+        if dim.__class__ is bool:
+            dim, unbiased = None, dim
+        spreads = spread(input, dim, unbiased, keepdim, correction=correction)
+        return spreads, mean(input, dim, keepdim)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"What `{name[:3]}` and `mean` return; the arguments are those of `var`."
+    return writes(function)
+
+
+std_mean = _and_mean("std_mean", std)
+var_mean = _and_mean("var_mean", var)

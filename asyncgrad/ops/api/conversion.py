@@ -1,0 +1,215 @@
+"""Tensors in another dtype or elsewhere."""
+
+from __future__ import annotations
+
+from numbers import Integral as _Integer
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.devices import Device
+from asyncgrad.ops.bfloat16 import needs_bfloat16
+from asyncgrad.ops.dtype_device import as_device, as_dtype, as_memory_format
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.tensors.transfer import to_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+__all__: list[str] = []
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "bfloat16",
+    "bool",
+    "byte",
+    "cdouble",
+    "cfloat",
+    "char",
+    "contiguous",
+    "cpu",
+    "double",
+    "float",
+    "half",
+    "int",
+    "long",
+    "short",
+    "to",
+    "type",
+    "type_as",
+)
+IN_PLACE = ()
+#: Its name is that of a function here.
+_Type = type
+#: PyTorch's names of the types of tensors, by dtype.
+_TYPES = {
+    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int8": "Char", "int16": "Short",
+    "int32": "Int", "int64": "Long", "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32",
+    "uint64": "UInt64", "bool": "Bool",
+}  # fmt: skip
+
+
+def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """The tensor in another dtype or on another device, recorded; itself if nothing changes.
+
+    Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
+    `copy`; all have names, too.
+
+    Args:
+        input: the tensor.
+        args: see above.
+        kwargs: and `memory_format`, which keeps the layout or puts the elements in a row.
+
+    Raises:
+        TypeError: if the arguments fit no form.
+        RuntimeError: if there is no such device.
+    """
+    x = as_tensor_operand(input, "to", 1)
+    names: tuple[str, ...] = ("dtype", "non_blocking", "copy")
+    if args and isinstance(args[0], Variable):
+        names = ("other", *names[1:])
+    elif args and (args[0] is None or _is_device(args[0])):
+        names = ("device", *names)
+    if len(args) > len(names):
+        raise TypeError(f"to() received an invalid combination of arguments: {args}")
+    given = dict(zip(names, args, strict=False))
+    if given.keys() & kwargs.keys():
+        raise TypeError(f"to() got multiple values for {sorted(given.keys() & kwargs.keys())}")
+    return _converted(x, **given, **kwargs)
+
+
+def _is_device(value: Any) -> Any:
+    if isinstance(value, (Device, _Integer)):
+        return True
+    if not isinstance(value, str):
+        return False
+    try:
+        np.dtype(value)
+    except TypeError:
+        return True
+    return False
+
+
+def _converted(
+    x: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    other: Any = None,
+    non_blocking: Any = False,
+    copy: Any = False,
+    memory_format: Any = None,
+) -> Any:
+    as_memory_format("to", memory_format, len(x._metadata.shape))
+    if other is not None:
+        dtype, device = other._metadata.dtype, other._metadata.device
+    target = x._metadata.device if device is None else as_device("to", device)
+    kind = None if dtype is None else as_dtype("to", dtype)
+    if target is not x._metadata.device:
+        return to_device(x, target, kind, non_blocking=non_blocking)
+    out = x if kind is None else cast(x, kind)
+    return R.clone(x) if copy and out is x else out
+
+
+def contiguous(input: Any, memory_format: Any = None) -> Tensor:
+    """The tensor if its elements stand in a row in memory, else a copy in which they do.
+
+    Of `channels_last` the same is true with the channels behind all else, but for the copy.
+    """
+    x = as_tensor_operand(input, "contiguous", 1)
+    ndim = len(x._metadata.shape)
+    last = as_memory_format("contiguous", memory_format, ndim)
+    if x._batched:
+        return x
+    if last and x._array.transpose(0, *range(2, ndim), 1).flags.c_contiguous:
+        return x
+    return x if x._array.flags.c_contiguous else R.clone(x, "C")
+
+
+def cpu(input: Any, memory_format: Any = None) -> Tensor:
+    """The tensor in host memory; itself if it is there."""
+    return _converted(input, device="cpu", memory_format=memory_format)
+
+
+def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
+    """The tensor in another dtype, or the name of its type, such as "asyncgrad.FloatTensor".
+
+    Args:
+        input: the tensor.
+        dtype: a dtype, such a name or such a type.
+        non_blocking: for PyTorch's programs.
+
+    Raises:
+        ValueError: for a text that is no such name.
+    """
+    x = as_tensor_operand(input, "type", 1)
+    if dtype is None:
+        return name_of_type(x)
+    return to(x, type_named(dtype))
+
+
+def name_of_type(x: Any) -> str:
+    """The name of a tensor's type."""
+    return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
+
+
+def type_named(dtype: Any) -> Any:
+    """The dtype that a type of tensors stands for; what is no such type is returned as it is.
+
+    Raises:
+        ValueError: for a text that is no name of one.
+    """
+    if isinstance(dtype, _Type) and issubclass(dtype, Variable):
+        return dtype.dtype  # type: ignore[attr-defined]
+    if isinstance(dtype, str):
+        word = dtype.rpartition(".")[2]
+        dtypes = [name for name, kind in _TYPES.items() if word == f"{kind}Tensor"]
+        if not dtypes:
+            raise ValueError(f"invalid type: {dtype!r}. Give a dtype, or 'asyncgrad.FloatTensor'.")
+        return dtypes[0]
+    return dtype
+
+
+def type_as(input: Any, other: Any) -> Tensor:
+    """The tensor in the dtype of another."""
+    dtype = as_tensor_operand(other, "type_as", 2)._metadata.dtype
+    return cast(as_tensor_operand(input, "type_as", 1), dtype)
+
+
+def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
+    def convert(input: Any, memory_format: Any = None) -> Any:
+        as_memory_format(name, memory_format)
+        return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
+
+    convert.__name__ = convert.__qualname__ = name
+    convert.__doc__ = f"The tensor as {dtype}; itself if it is that."
+    return convert
+
+
+def bfloat16(input: Any, memory_format: Any = None) -> Tensor:
+    """The tensor as bfloat16, which the package ml_dtypes provides.
+
+    Raises:
+        ImportError: if ml_dtypes is not installed.
+    """
+    dtype = needs_bfloat16("bfloat16()")
+    as_memory_format("bfloat16", memory_format)
+    return cast(as_tensor_operand(input, "bfloat16", 1), dtype)
+
+
+half = _conversion("half", "float16")
+cfloat = _conversion("cfloat", "complex64")
+cdouble = _conversion("cdouble", "complex128")
+byte = _conversion("byte", "uint8")
+char = _conversion("char", "int8")
+short = _conversion("short", "int16")
+long = _conversion("long", "int64")
+double = _conversion("double", "float64")
+# These take the names of Python's own types: nothing below may need them.
+int = _conversion("int", "int32")
+float = _conversion("float", "float32")
+bool = _conversion("bool", "bool")

@@ -1,0 +1,294 @@
+"""Convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.arguments import whole_numbers
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.table.convolution import Geometry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+#: Of PyTorch's top level; all are functions of `nn.functional`.
+__all__ = [
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+
+def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
+    """A number for each axis of the image, given as one for all or a sequence."""
+    if value.__class__ is int:
+        return (value,) * ndim
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    try:
+        numbers = whole_numbers(values)
+    except TypeError:
+        raise TypeError(
+            f"{name}(): argument {what!r} must be an int or {ndim} of them, not {value!r}"
+        ) from None
+    if len(numbers) == 1:
+        numbers *= ndim
+    if len(numbers) != ndim:
+        raise RuntimeError(
+            f"{name}: expected {what} to be a single integer value or a list of {ndim} values, got "
+            f"{what}={list(numbers)}"
+        )
+    return numbers
+
+
+def _sides(
+    name: str, padding: Any, kernel: tuple[int, ...], stride: Any, dilation: Any
+) -> tuple[tuple[int, int], ...]:
+    """What is added before and after each axis."""
+    ndim = len(kernel)
+    if not isinstance(padding, str):
+        numbers = for_each(name, "padding", padding, ndim)
+        if min(numbers) < 0:
+            raise RuntimeError(f"{name}: negative padding is not supported, got {padding}")
+        return tuple((p, p) for p in numbers)
+    if padding == "valid":
+        return ((0, 0),) * ndim
+    if padding != "same":
+        raise RuntimeError(f"{name}: padding must be numbers, 'valid' or 'same', got {padding!r}.")
+    if any(s != 1 for s in stride):
+        raise RuntimeError(
+            f"{name}: padding='same' is not supported for strided convolutions, got stride {stride}"
+        )
+    reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return tuple((r // 2, r - r // 2) for r in reach)
+
+
+def _operands(
+    name: str,
+    ndim: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int,
+) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
+    """The input, the weight, the strides and the dilations, checked as far as one can see them."""
+    x = as_tensor_operand(input, name, 1)
+    w = as_tensor_operand(weight, name, 2)
+    shape, kernel = x._metadata.shape, w._metadata.shape
+    if len(kernel) != ndim + 2 or len(shape) not in {ndim + 1, ndim + 2}:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D (unbatched) or {ndim + 2}D (batched) input and a "
+            f"{ndim + 2}D weight, but got input of size: {list(shape)} and weight of size: "
+            f"{list(kernel)}"
+        )
+    dtype = x._metadata.dtype
+    for what, tensor in (("weight", w), ("bias", bias)):
+        if tensor is not None and tensor._metadata.dtype != dtype:
+            raise RuntimeError(
+                f"{name}: Input type ({dtype}) and {what} type ({tensor._metadata.dtype}) should "
+                f"be the same. Convert one with .to()."
+            )
+    strides = for_each(name, "stride", stride, ndim)
+    dilations = for_each(name, "dilation", dilation, ndim)
+    if min(strides) <= 0:
+        raise RuntimeError(f"{name}: non-positive stride is not supported, got {stride}")
+    if min(dilations) <= 0:
+        raise RuntimeError(f"{name}: dilation should be greater than zero, got {dilation}")
+    if groups <= 0:
+        raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
+    return x, w, strides, dilations
+
+
+def _check_bias(name: str, bias: Any, weight: Any, outputs: int) -> None:
+    """Raise unless there is one element for each output channel."""
+    if bias is not None and bias._metadata.shape != (outputs,):
+        raise RuntimeError(
+            f"{name}: Given weight of size {list(weight._metadata.shape)}, expected bias to be "
+            f"1-dimensional with {outputs} elements, but got bias of size "
+            f"{list(bias._metadata.shape)}"
+        )
+
+
+def _convolve(
+    name: str,
+    ndim: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Any:
+    x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
+    shape, kernel = x._metadata.shape, w._metadata.shape
+    channels = shape[-ndim - 1]
+    if channels != kernel[1] * groups or kernel[0] % groups or kernel[0] < groups:
+        raise RuntimeError(
+            f"{name}: Given groups={groups}, weight of size {list(kernel)}, expected input to have "
+            f"{kernel[1] * groups} channels and the weight's first axis to be a multiple of the "
+            f"groups, but got input of size {list(shape)}"
+        )
+    _check_bias(name, bias, w, kernel[0])
+    sides = _sides(name, padding, kernel[2:], strides, dilations)
+    geometry = Geometry(strides, sides, dilations, groups)
+    if any(n <= 0 for n in geometry.out_shape(shape[-ndim:], kernel[2:])):
+        raise RuntimeError(
+            f"{name}: Kernel size can't be greater than actual input size: the image is "
+            f"{list(shape[-ndim:])}, padded by {list(sides)}, the kernel {list(kernel[2:])} with "
+            f"dilation {dilations}"
+        )
+    batched = len(shape) == ndim + 2
+    if not batched:
+        x = R.reshape(x, (1, *shape))
+    if bias is None:
+        out = R.convolution(x, w, geometry)
+    else:
+        out = R.convolution_with_bias(x, w, bias, geometry)
+    return out if batched else _unbatched(out)
+
+
+def _convolve_transposed(
+    name: str,
+    ndim: int,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+) -> Any:
+    x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
+    shape, kernel = x._metadata.shape, w._metadata.shape
+    pads = for_each(name, "padding", padding, ndim)
+    extra = for_each(name, "output_padding", output_padding, ndim)
+    if min(pads) < 0 or min(extra) < 0:
+        raise RuntimeError(
+            f"{name}: negative padding is not supported, got padding={padding} and "
+            f"output_padding={output_padding}"
+        )
+    if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+        raise RuntimeError(
+            f"{name}: output padding must be smaller than either stride or dilation, but got "
+            f"output_padding={list(extra)}, stride={list(strides)}, dilation={list(dilations)}"
+        )
+    if shape[-ndim - 1] != kernel[0] or kernel[0] % groups:
+        raise RuntimeError(
+            f"{name}: Given transposed=1, weight of size {list(kernel)}, expected input to have "
+            f"{kernel[0]} channels, a multiple of groups={groups}, but got input of size "
+            f"{list(shape)}"
+        )
+    outputs = kernel[1] * groups
+    _check_bias(name, bias, w, outputs)
+    axes = zip(shape[-ndim:], kernel[2:], strides, dilations, pads, extra, strict=True)
+    image = tuple((n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in axes)
+    if min(image) <= 0:
+        raise RuntimeError(
+            f"{name}: Given input size per channel: {list(shape[-ndim:])}. Calculated output size "
+            f"per channel: {list(image)}. Output size is too small. Use less padding."
+        )
+    batched = len(shape) == ndim + 2
+    if not batched:
+        x = R.reshape(x, (1, *shape))
+    # The windows fit exactly: what `output_padding` adds is cut off by the padding after.
+    sides = tuple((p, p - e) for p, e in zip(pads, extra, strict=True))
+    geometry = Geometry(strides, sides, dilations, groups)
+    out = R.convolution_input(x, w, (x._metadata.shape[0], outputs, *image), geometry)
+    if bias is not None:
+        out = R.add(out, R.reshape(bias, (outputs,) + (1,) * ndim))
+    return renamed(out, "ConvolutionBackward0") if batched else _unbatched(out)
+
+
+def _unbatched(out: Any) -> Any:
+    return renamed(R.reshape(out, out._metadata.shape[1:]), "SqueezeBackward1")
+
+
+#: How an image's axes are called, by their number.
+_IMAGE = {1: "length", 2: "rows, columns", 3: "depth, rows, columns"}
+
+
+def _convolution(ndim: int) -> Callable[..., Tensor]:
+    """The convolution over so many axes."""
+    name = f"conv{ndim}d"
+
+    def function(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""A convolution over {ndim} axes (without turning the kernel round).
+
+    Args:
+        input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
+        weight: of shape (outputs, channels / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: how far the kernel moves, a number or one for each axis.
+        padding: zeros on both sides, likewise; "same" for an output of the input's size, "valid"
+            for none.
+        dilation: how far apart the kernel's elements are.
+        groups: outputs of a group see the channels of that group only.
+
+    Raises:
+        RuntimeError: if shapes, dtypes or numbers do not fit.
+    """
+    return function
+
+
+def _transposed(ndim: int) -> Callable[..., Tensor]:
+    """Its adjoint."""
+    name = f"conv_transpose{ndim}d"
+
+    def function(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:
+        more = (stride, padding, output_padding, groups, dilation)
+        return _convolve_transposed(name, ndim, input, weight, bias, *more)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
+
+    Args:
+        input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
+        weight: of shape (channels, outputs / groups, *kernel).
+        bias: of shape (outputs,).
+        stride: how far apart the kernels are put, a number or one for each axis.
+        padding: how much of the output is cut off on both sides.
+        output_padding: how much longer the output is at the end.
+        groups: outputs of a group see the channels of that group only.
+        dilation: how far apart the kernel's elements are.
+
+    Raises:
+        RuntimeError: if shapes, dtypes or numbers do not fit.
+    """
+    return function
+
+
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3))

@@ -1,0 +1,591 @@
+"""Tensors from shapes, and of numbers in a row."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.devices import CPU
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.batching import for_each, mapped
+from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    default_complex_dtype,
+    default_dtype,
+    number_dtype,
+)
+from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.tensors.new_tensors import from_host, leaf, new_shape, place_of, sequence_shape
+from asyncgrad.ops.tensors.out import as_made, makes
+from asyncgrad.ops.tensors.transfer import on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "arange",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "logspace",
+    "ones",
+    "ones_like",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+    "zeros_like",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
+IN_PLACE = ()
+
+_INT64 = np.dtype("int64")
+_WITHIN = float(np.finfo(np.float32).max) / 2
+_WITHIN_INT64 = 1 << 63
+
+
+def _dtype(name: str, dtype: Any) -> Any:
+    return default_dtype() if dtype is None else as_dtype(name, dtype)
+
+
+# -- of one value ---------------------------------------------------------------------------------
+
+
+@makes
+def zeros(
+    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of zeros.
+
+    Args:
+        sizes: the shape, as one sequence or as several numbers.
+        size: the shape, by name.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the shape is not made of integers.
+        RuntimeError: if it is negative, or a dtype without gradients is to require them.
+    """
+    place = place_of("zeros", device)
+    array = place.xp.zeros(new_shape("zeros", sizes, size), dtype=_dtype("zeros", dtype))
+    return leaf("zeros", array, place, requires_grad)
+
+
+@makes
+def ones(
+    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of ones; see `zeros`."""
+    place = place_of("ones", device)
+    array = _constant(place, new_shape("ones", sizes, size), 1, _dtype("ones", dtype))
+    return leaf("ones", array, place, requires_grad)
+
+
+@makes
+def empty(
+    *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """A tensor with any values; see `zeros`."""
+    as_memory_format("empty", memory_format)
+    place = place_of("empty", device)
+    array = place.xp.empty(new_shape("empty", sizes, size), dtype=_dtype("empty", dtype))
+    return leaf("empty", array, place, requires_grad)
+
+
+@as_made
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor with any values whose elements lie in memory as the strides say.
+
+    Args:
+        size: the shape.
+        stride: for each axis, how many elements further in memory the next one is.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        RuntimeError: if there is no stride for each axis, or a stride is negative.
+    """
+    name = "empty_strided"
+    shape, strides = sequence_shape(name, size), sequence_shape(name, stride)
+    if len(shape) != len(strides):
+        raise RuntimeError(
+            f"{name}: dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+            f"({len(strides)})"
+        )
+    place, dtype = place_of(name, device), _dtype(name, dtype)
+    length = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    memory = place.xp.empty(length if all(shape) else 0, dtype=dtype)
+    array = place.xp.lib.stride_tricks.as_strided(
+        memory, shape, [step * dtype.itemsize for step in strides]
+    )
+    return leaf(name, array, place, requires_grad)
+
+
+@makes
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor with one value everywhere.
+
+    Args:
+        size: the shape.
+        fill_value: the value: a number, or a tensor without dimensions.
+        dtype: the dtype; the number's if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the shape or the value is none.
+        RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
+            require them.
+    """
+    place = place_of("full", device)
+    shape = sequence_shape("full", size)
+    number = _number("full", "fill_value", fill_value)
+    wanted = number_dtype(number) if dtype is None else as_dtype("full", dtype)
+    array = _constant(place, shape, _fitted("full", number, wanted), wanted)
+    return leaf("full", array, place, requires_grad)
+
+
+def _constant(place: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
+    """An array with one value everywhere."""
+    if place is not CPU:
+        return place.xp.full(shape, value, dtype=dtype)
+    # What NumPy's function does in the end.
+    array = np.empty(shape, dtype)
+    array.fill(value)
+    return array
+
+
+def _fill(array: Any, value: Any, place: Any) -> None:
+    """Put one value everywhere."""
+    if place is CPU:
+        array.fill(value)
+    else:
+        place.launching(operator.setitem)(array, ..., value)
+
+
+def _fitted(name: str, number: Any, dtype: Any) -> Any:
+    """A number as a dtype takes it: an array without dimensions, or itself if there is no doubt."""
+    if number.__class__ is float and dtype.kind == "f" and dtype.itemsize > 2:
+        # Half as much as there is room for: no other number fails this.
+        if -_WITHIN < number < _WITHIN:
+            return number
+    elif number.__class__ is int and dtype is _INT64 and -_WITHIN_INT64 <= number < _WITHIN_INT64:
+        return number
+    return np.asarray(fitted(name, number, dtype), dtype)
+
+
+def _number(name: str, what: str, value: Any) -> Any:
+    """A Python number, or that of a tensor without dimensions."""
+    if value.__class__ is float or value.__class__ is int:
+        return value
+    if isinstance(value, Variable) and not value._metadata.shape:
+        return on_host(value).item()
+    number = as_number(value)
+    if number is None:
+        raise TypeError(f"{name}(): argument '{what}' must be Number, not {type(value).__name__}")
+    return number
+
+
+# -- like others ----------------------------------------------------------------------------------
+
+
+def _like(
+    name: str, input: Any, dtype: Any, device: Any, memory_format: Any
+) -> tuple[Any, Any, Any]:
+    """An uninitialised array laid out like a tensor, its dtype and its device."""
+    x = as_tensor_operand(input, name, 1)
+    as_memory_format(name, memory_format)
+    metadata = x._metadata
+    place = metadata.device if device is None else place_of(name, device)
+    dtype = metadata.dtype if dtype is None else as_dtype(name, dtype)
+    if place is metadata.device:
+        strides = x._array.strides
+        # Where elements share their memory, and in sparse rows, there is no layout to take over.
+        if strides and 0 not in strides:
+            return place.xp.empty_like(x._array, dtype=dtype), dtype, place
+    return place.xp.empty(metadata.shape, dtype=dtype), dtype, place
+
+
+@as_made
+def empty_like(
+    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Any values, in the shape, layout, dtype and place of another tensor.
+
+    Args:
+        input: the other tensor.
+        dtype: another dtype.
+        device: another place.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+        memory_format: for PyTorch's programs.
+
+    Raises:
+        TypeError: if the input is no tensor.
+        RuntimeError: if a dtype without gradients is to require them.
+    """
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: empty_like(batch, dtype=dtype, device=device), input)
+    array, _, place = _like("empty_like", input, dtype, device, memory_format)
+    return leaf("empty_like", array, place, requires_grad)
+
+
+@as_made
+def zeros_like(
+    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Zeros in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
+    array, _, place = _like("zeros_like", input, dtype, device, memory_format)
+    _fill(array, 0, place)
+    return leaf("zeros_like", array, place, requires_grad)
+
+
+@as_made
+def ones_like(
+    input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Ones in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
+    array, _, place = _like("ones_like", input, dtype, device, memory_format)
+    _fill(array, 1, place)
+    return leaf("ones_like", array, place, requires_grad)
+
+
+@as_made
+def full_like(
+    input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """One value everywhere, in the shape, layout, dtype and place of another tensor.
+
+    See `empty_like`.
+    """
+    if getattr(input, "_batched", False):
+        return mapped(lambda batch: full_like(batch, fill_value, dtype=dtype), input)
+    array, dtype, place = _like("full_like", input, dtype, device, memory_format)
+    number = _number("full_like", "fill_value", fill_value)
+    _fill(array, _fitted("full_like", number, dtype), place)
+    return leaf("full_like", array, place, requires_grad)
+
+
+def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
+    """The dtype and the device of a new tensor: those of another one unless given."""
+    x = as_tensor_operand(input, name, 1)
+    return {
+        "dtype": x._metadata.dtype if dtype is None else dtype,
+        "device": place_of(name, device, x),
+    }
+
+
+@as_made
+def new_zeros(
+    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Zeros of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_zeros", input, dtype, device)
+    made = zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
+    return for_each(made, input)
+
+
+@as_made
+def new_ones(
+    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Ones of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_ones", input, dtype, device)
+    made = ones(*sizes, size=size, requires_grad=requires_grad, **beside)
+    return for_each(made, input)
+
+
+@as_made
+def new_empty(
+    input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Any values of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_empty", input, dtype, device)
+    made = empty(*sizes, size=size, requires_grad=requires_grad, **beside)
+    return for_each(made, input)
+
+
+@as_made
+def new_full(
+    input: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """One value everywhere, of this tensor's dtype and on its device, in another shape."""
+    beside = _beside("new_full", input, dtype, device)
+    return for_each(full(size, fill_value, requires_grad=requires_grad, **beside), input)
+
+
+# -- in a row -------------------------------------------------------------------------------------
+
+
+@makes
+def arange(
+    *bounds: Any, start: Any = None, end: Any = None, step: Any = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Numbers from `start` up to `end`, which is left out.
+
+    Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
+
+    Args:
+        bounds: see above.
+        start: the first number; 0 if there is none.
+        end: where to stop.
+        step: how far it is to the next one; 1 if there is none.
+        dtype: the dtype; the default one if None and a number is floating, else int64.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if a bound is no number.
+        RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    if len(bounds) == 1 and bounds[0].__class__ is int and dtype is start is end is step is None:
+        array = _steps(0, bounds[0], 1, _INT64)
+        return from_host("arange", array, place_of("arange", device), requires_grad)
+    if len(bounds) > 3:
+        raise TypeError(f"arange() received an invalid combination of arguments: {bounds}")
+    names = ("end",) if len(bounds) == 1 and end is None else ("start", "end", "step")
+    given = {"start": start, "end": end, "step": step}
+    for key, value in zip(names, bounds, strict=False):
+        if given[key] is not None:
+            raise TypeError(f"arange() got multiple values for argument {key!r}")
+        given[key] = value
+    if given["end"] is None:
+        raise TypeError('arange() missing 1 required positional arguments: "end"')
+    numbers = [
+        _real("arange", key, default if given[key] is None else given[key])
+        for key, default in (("start", 0), ("end", None), ("step", 1))
+    ]
+    floating = any(isinstance(number, float) for number in numbers)
+    if dtype is None:
+        wanted = default_dtype() if floating else _INT64
+    else:
+        wanted = as_dtype("arange", dtype)
+    if category(wanted) in {0, 3}:
+        raise NotImplementedError(f'"arange" not implemented for {wanted}')
+    array = _steps(numbers[0], numbers[1], numbers[2], wanted)
+    return from_host("arange", array, place_of("arange", device), requires_grad)
+
+
+def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"arange: unsupported range: {start} -> {end}")
+    if step == 0:
+        raise RuntimeError("arange: step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError(
+            f"arange: upper bound and lower bound inconsistent with step sign: from {start} to "
+            f"{end} by {step}"
+        )
+    whole = int(start), int(end), int(step)
+    if not whole[2] and category(dtype) == 1:
+        raise ValueError(f"arange: step must be nonzero in {dtype}")
+    if dtype == _INT64:
+        # As PyTorch: what is behind the point counts in other integers, though the numbers have
+        # nothing there.
+        return np.arange(*whole, dtype=_INT64)
+    places = np.arange(math.ceil((end - start) / step), dtype=np.float64)
+    if category(dtype) == 1:
+        return (whole[0] + whole[2] * places.astype(_INT64)).astype(dtype, copy=False)
+    return (start + step * places).astype(dtype, copy=False)
+
+
+def _real(name: str, what: str, value: Any) -> Any:
+    number = _number(name, what, value)
+    if isinstance(number, complex):
+        raise RuntimeError(
+            f"{name}: value cannot be converted to type double without overflow: {what}={number}"
+        )
+    return number
+
+
+@makes
+def linspace(
+    start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Numbers at equal distances from `start` to `end`, both of which are included.
+
+    Args:
+        start: the first: a number, or a tensor without dimensions.
+        end: the last, likewise.
+        steps: how many there are.
+        dtype: the dtype; the default one, or the complex one that goes with it, if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if `steps` is no integer.
+        RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
+            is not.
+        NotImplementedError: for booleans.
+    """
+    array = _line("linspace", start, end, steps, dtype, None)
+    return from_host("linspace", array, place_of("linspace", device), requires_grad)
+
+
+@makes
+def logspace(
+    start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Powers of `base` with exponents at equal distances from `start` to `end`; see `linspace`."""
+    array = _line("logspace", start, end, steps, dtype, base)
+    return from_host("logspace", array, place_of("logspace", device), requires_grad)
+
+
+def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) -> Any:
+    """Numbers in a row, or powers of a base with such exponents."""
+    count = one_int(name, "steps", steps)
+    for what, bound in (("start", start), ("end", end)):
+        if isinstance(bound, Variable) and bound._metadata.shape:
+            raise RuntimeError(
+                f"{name} only supports 0-dimensional start and end tensors, but got {what} with "
+                f"{len(bound._metadata.shape)} dimension(s)."
+            )
+    if count < 0:
+        raise RuntimeError(f"{name}: number of steps must be non-negative, got {count}")
+    first, last = _number(name, "start", start), _number(name, "end", end)
+    is_complex = isinstance(first, complex) or isinstance(last, complex)
+    if dtype is None:
+        wanted = default_complex_dtype() if is_complex else default_dtype()
+    else:
+        wanted = as_dtype(name, dtype)
+    if is_complex and category(wanted) < 3:
+        raise RuntimeError(
+            f"{name}(): inferred dtype {default_complex_dtype()} can't be safely cast to passed "
+            f"dtype {wanted}"
+        )
+    if category(wanted) == 0:
+        raise NotImplementedError(f'"{name}" not implemented for bool')
+    if category(wanted) == 1:
+        first, last = int(first), int(last)
+    # From both ends, so that the last number is exactly the end.
+    step = (last - first) / (count - 1) if count > 1 else 0.0
+    half = count // 2 + (count == 1)
+    places = np.arange(max(half, count - half), dtype=np.float64)
+    rest = places[: count - half][::-1]
+    values = np.concatenate((first + step * places[:half], last - step * rest))
+    for token in fp_errors_ignored:
+        try:
+            if base is not None:
+                values = np.power(complex(base) if is_complex else float(base), values)
+            out = values.astype(wanted, copy=False)
+        finally:
+            restore_fp_errors(token)
+        break
+    return out
+
+
+@makes
+def eye(
+    n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A matrix with ones on the diagonal and zeros elsewhere.
+
+    Args:
+        n: how many rows there are.
+        m: how many columns; as many if None.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the numbers are no integers.
+        RuntimeError: if they are negative.
+    """
+    rows = _count("eye", "n", n)
+    columns = rows if m is None else _count("eye", "m", m)
+    place = place_of("eye", device)
+    wanted = _dtype("eye", dtype)
+    if place is CPU:
+        array = np.zeros((rows, columns), wanted)
+        array.reshape(-1)[: min(rows, columns) * columns : columns + 1] = 1
+    else:
+        array = place.xp.eye(rows, columns, dtype=wanted)
+    return leaf("eye", array, place, requires_grad)
+
+
+def _count(name: str, what: str, value: Any) -> int:
+    number = one_int(name, what, value)
+    if number < 0:
+        raise RuntimeError(f"{name}: {what} must be greater or equal to 0, got {number}")
+    return number
+
+
+@as_made
+def tril_indices(
+    row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """The places on and below a diagonal of a matrix, row by row.
+
+    Args:
+        row: how many rows the matrix has.
+        col: how many columns.
+        offset: which diagonal; larger is further to the right.
+        dtype: int64 if None, or int32.
+        device: where it is made; the default device if None.
+
+    Returns:
+        A tensor of shape (2, places): the rows and the columns.
+
+    Raises:
+        RuntimeError: if the numbers are negative.
+        NotImplementedError: for dtypes that are no indices.
+    """
+    return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
+
+
+@as_made
+def triu_indices(
+    row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """The places on and above a diagonal of a matrix, row by row; see `tril_indices`."""
+    return _triangle("triu_indices", np.triu_indices, row, col, offset, dtype, device)
+
+
+def _triangle(
+    name: str, places: Any, row: Any, col: Any, offset: Any, dtype: Any, device: Any
+) -> Any:
+    wanted = _INT64 if dtype is None else as_dtype(name, dtype)
+    rows, columns = _count(name, "row", row), _count(name, "col", col)
+    if wanted not in {_INT64, np.dtype("int32")}:
+        raise NotImplementedError(f'"{name}" not implemented for {wanted}. Indices are int64.')
+    array = np.stack(places(rows, one_int(name, "offset", offset), columns))
+    array = array.astype(wanted, copy=False)
+    return from_host(name, array, place_of(name, device))

@@ -1,0 +1,183 @@
+"""The loss of labels that are not aligned with a sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.index import gather
+from asyncgrad.ops.api.reduction import logsumexp
+from asyncgrad.ops.api.shape import cat, stack
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.tensors.new_tensors import leaf
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["ctc_loss"]
+
+#: The logarithm of what can't be; an infinity would make NaN of gradients.
+_NEVER = -1e30
+
+
+def _constant(like: Any, array: Any) -> Any:
+    return leaf("sequences", like._metadata.F.xp.asarray(array), like._metadata.device)
+
+
+def _host(name: str, value: Any, place: int) -> Any:
+    """Integers, as an array."""
+    array = as_tensor_operand(value, name, place).detach().cpu().numpy()
+    if array.dtype.kind not in "iu":
+        raise RuntimeError(
+            f"{name}(): expected a tensor of integers as argument {place}, got {array.dtype}. "
+            f"Convert it with .long()."
+        )
+    return array
+
+
+def ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """The loss of labels that are not aligned with the outputs (connectionist classification).
+
+    As in PyTorch the gradient is that by what the log-probabilities have been normalised from.
+
+    Args:
+        log_probs: of shape (steps, batch, classes), or (steps, classes).
+        targets: the labels, of shape (batch, length), or all in a row; no blanks among them.
+        input_lengths: how many steps each has, a tensor or a sequence.
+        target_lengths: how many labels each has.
+        blank: the class that stands for no label.
+        reduction: "mean" of what is divided by the lengths of the targets, "sum" or "none".
+        zero_infinity: of a loss that is infinite, because there are too few steps, make 0.
+
+    Raises:
+        ValueError: for another reduction.
+        RuntimeError: if shapes, lengths or labels do not fit.
+    """
+    name = "ctc_loss"
+    if reduction not in {"mean", "sum", "none"}:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    x = as_tensor_operand(log_probs, name, 1)
+    alone = len(x._metadata.shape) == 2
+    if alone:
+        x = R.unsqueeze(x, 1)
+    if len(x._metadata.shape) != 3 or x._metadata.dtype.kind != "f":
+        raise RuntimeError(
+            f"{name}(): log_probs must be floating, of shape (steps, batch, classes), got "
+            f"{x._metadata.dtype} of shape {x._metadata.shape}"
+        )
+    steps, batch, classes = x._metadata.shape
+    if not 0 <= blank < classes:
+        raise RuntimeError(f"{name}(): blank must be in label range, got {blank} of {classes}")
+    ends, lengths = (
+        np.reshape(part if isinstance(part, (tuple, list)) else _host(name, part, place), -1)
+        for place, part in ((3, input_lengths), (4, target_lengths))
+    )
+    if len(ends) != batch or len(lengths) != batch:
+        raise RuntimeError(
+            f"{name}(): input_lengths and target_lengths must be of size batch_size {batch}, got "
+            f"{len(ends)} and {len(lengths)}"
+        )
+    if batch and (ends.min() < 0 or ends.max() > steps or lengths.min() < 0):
+        raise RuntimeError(
+            f"{name}(): Expected input_lengths to have value at most {steps}, and no negative "
+            f"lengths, got {ends.tolist()} and {lengths.tolist()}"
+        )
+    labels = _labels(name, _host(name, targets, 2), lengths, alone)
+    losses = _alignments(x, labels, ends, lengths, blank)
+    if zero_infinity:
+        losses = where(R.isinf(losses), 0.0, losses)
+    if reduction == "mean":
+        shares = _constant(x, np.maximum(lengths, 1).astype(x._metadata.dtype))
+        losses = R.div(losses, shares)
+        return R.mean(losses, (0,), False)
+    if reduction == "sum":
+        return R.sum(losses, (0,), False)
+    return R.squeeze(losses, (0,)) if alone else losses
+
+
+def _labels(name: str, targets: Any, lengths: Any, alone: bool) -> Any:
+    """The labels of each example in a row of its own."""
+    longest = int(lengths.max(initial=0))
+    if targets.ndim == 2 and not alone:
+        if targets.shape[0] != len(lengths) or targets.shape[1] < longest:
+            raise RuntimeError(
+                f"{name}(): Expected tensor to have size at least {longest} at dimension 1, and "
+                f"{len(lengths)} rows, but got targets of shape {targets.shape}"
+            )
+        return targets[:, :longest]
+    flat = targets.reshape(-1)
+    if flat.size < lengths.sum() or targets.ndim > 2:
+        raise RuntimeError(
+            f"{name}(): Expected tensor to have size {int(lengths.sum())}, but got targets of "
+            f"shape {targets.shape}"
+        )
+    out = np.zeros((len(lengths), longest), np.int64)
+    for row, (start, count) in enumerate(zip(np.cumsum(lengths) - lengths, lengths, strict=True)):
+        out[row, :count] = flat[start : start + count]
+    return out
+
+
+def _alignments(x: Any, labels: Any, ends: Any, lengths: Any, blank: int) -> Any:
+    """Minus the logarithm of the probability of all alignments, for each example."""
+    steps, batch, classes = x._metadata.shape
+    states = 2 * labels.shape[1] + 1
+    extended = np.full((batch, states), blank, np.int64)
+    extended[:, 1::2] = labels
+    used = np.arange(states) < 2 * lengths[:, None] + 1
+    extended[~used] = blank
+    if extended.size and (extended.min() < 0 or extended.max() >= classes):
+        raise RuntimeError(f"ctc_loss(): targets must be labels from 0 to {classes - 1}")
+    # A blank between two labels may be left out, unless the labels are the same.
+    skips = np.zeros((batch, states), bool)
+    skips[:, 2:] = (extended[:, 2:] != blank) & (extended[:, 2:] != extended[:, :-2])
+    never = _constant(x, np.full((batch, states), _NEVER, x._metadata.dtype))
+    wide = R.expand(R.unsqueeze(_constant(x, extended), 0), (steps, batch, states))
+    emitted = gather(x, 2, wide)
+    first = _constant(x, (np.arange(states) < 2) & used)
+    may_skip = _constant(x, skips)
+    state = never
+    for step in range(steps):
+        now = R.squeeze(R.narrow(emitted, 0, step, 1), (0,))
+        if step == 0:
+            reached = where(first, now, never)
+        else:
+            ways = [state, *(_shifted(state, never, count) for count in (1, 2))]
+            ways[2] = where(may_skip, ways[2], never)
+            reached = R.add(logsumexp(stack(ways), 0), now)
+        going = _constant(x, (ends > step)[:, None])
+        state = where(going, reached, state)
+    return _closed(x, state, ends, lengths)
+
+
+def _shifted(state: Any, never: Any, count: int) -> Any:
+    states = state._metadata.shape[1]
+    count = min(count, states)
+    return cat((R.narrow(never, 1, 0, count), R.narrow(state, 1, 0, states - count)), 1)
+
+
+def _closed(x: Any, state: Any, ends: Any, lengths: Any) -> Any:
+    steps, batch, _ = x._metadata.shape
+    last = np.stack([2 * lengths, np.maximum(2 * lengths - 1, 0)], 1).astype(np.int64)
+    ways = gather(state, 1, _constant(x, last))
+    # An empty target has one way to end; without a step there is none but for an empty target.
+    single = np.zeros((batch, 2), bool)
+    single[:, 1] = lengths == 0
+    ways = where(_constant(x, single), _NEVER, ways)
+    losses = R.neg(logsumexp(ways, 1))
+    losses = where(_constant(x, (ends == 0) & (lengths == 0)), 0.0, losses)
+    losses = where(R.gt(losses, -_NEVER / 2), float("inf"), losses)
+    # PyTorch's gradient is that of log-probabilities that sum to one: each has its probability.
+    going = np.arange(steps)[:, None] < ends
+    mass = R.sum(R.mul(R.sum(R.exp(x), (2,), False), _constant(x, going)), (0,), False)
+    return R.add(losses, R.sub(mass, mass.detach()))

@@ -1,0 +1,406 @@
+"""Tensors of data: numbers, nested sequences of them, arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.size import Size
+from asyncgrad.core.variable import Variable
+from asyncgrad.core.variable import requires_grad as requires_grad_of
+from asyncgrad.devices import CPU
+from asyncgrad.devices.discovery import find
+from asyncgrad.ops.api.conversion import to
+from asyncgrad.ops.api.shape import clone, view
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.dtype_device import as_device, as_dtype, is_dtype
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    number_dtype,
+    promote_dtypes,
+)
+from asyncgrad.ops.tensors.new_tensors import fitting, from_host, leaf, new_shape, place_of
+from asyncgrad.ops.tensors.transfer import made_pinned, on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("new", "new_tensor")
+IN_PLACE = ()
+
+_NUMBERS = frozenset({bool, int, float, complex})
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor with a copy of some data: numbers, nested sequences of them, an array or a tensor.
+
+    Args:
+        data: the values. Python floats become the default dtype, arrays keep theirs.
+        dtype: the dtype; taken from the data if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+        pin_memory: in memory that the accelerator can copy from by itself.
+
+    Raises:
+        ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
+        TypeError: if the data are no numbers.
+        RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
+            them.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> ag.tensor([[1.0, 2.0]])
+        tensor([[1., 2.]])
+    """
+    made = _made("tensor", data, dtype, device, requires_grad)
+    return made_pinned(made) if pin_memory else made
+
+
+def _is_on_cuda(data: Any) -> bool:
+    """Whether data is another library's array on a CUDA device: CuPy's, first of all."""
+    return hasattr(type(data), "__cuda_array_interface__")
+
+
+def _borrowed(name: str, array: Any) -> Any:
+    """A tensor of CuPy's array, sharing its memory and coming after its current stream."""
+    place: Any = as_device(name, find("cuda", int(array.device.id)))
+    return leaf(name, place.borrow(array), place)
+
+
+def _made(name: str, data: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    if _is_on_cuda(data):
+        data = _borrowed(name, data)
+    place = place_of(name, device)
+    wanted = None if dtype is None else as_dtype(name, dtype)
+    if isinstance(data, Variable):
+        found = data.detach()  # type: ignore[attr-defined]
+        if device is not None:
+            found = to(found, place)
+        metadata = found._metadata
+        with np.errstate(over="ignore", invalid="ignore"):
+            copied = metadata.F.xp.array(found._array, dtype=wanted)
+        return leaf(name, copied, metadata.device, requires_grad)
+    array = _array_of(name, data, wanted)
+    return from_host(name, array, place, requires_grad)
+
+
+def _array_of(name: str, data: Any, wanted: Any) -> Any:
+    """A new array of numbers, sequences or an array, in the dtype wanted or else their own."""
+    if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__array__"):
+        data = np.asarray(data)
+    if isinstance(data, (np.ndarray, np.generic)):
+        _check_numbers(name, data)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(data, dtype=wanted)
+    found: set[Any] = set()
+    first = _first(data)
+    if first is not data and isinstance(first, str):
+        # As PyTorch, which counts dims along what comes first: a text has them without end.
+        raise ValueError(f"{name}: too many dimensions 'str'. Numbers are needed.")
+    plain = _plain(name, data, found)
+    try:
+        array = np.array(plain)
+    except ValueError:
+        raise ValueError(
+            f"{name}: expected sequences of one length at each dim. Make the nested sequences "
+            f"equally long."
+        ) from None
+    if array.dtype.kind == "O" or array.dtype == np.uint64:
+        if wanted is None or wanted.kind in "bi":
+            raise ValueError(
+                f"{name}: Overflow when unpacking long long: an integer has more than 64 bits"
+            )
+        return array.astype(wanted)
+    if wanted is None:
+        # Without elements it is as if they were floats.
+        types = list(found) or [number_dtype(0.0)]
+        wanted = types[0]
+        for other in types[1:]:
+            wanted = promote_dtypes(wanted, other)
+    if array.dtype.kind == "c" and category(wanted) < 3:
+        raise TypeError(f"{name}: must be real number, not complex, for dtype {wanted}")
+    return fitting(name, array, wanted)
+
+
+def _first(data: Any) -> Any:
+    """What nested sequences begin with."""
+    while isinstance(data, Sequence) and not isinstance(data, str) and data:
+        data = data[0]
+    return data
+
+
+def _plain(name: str, data: Any, found: set[Any]) -> Any:
+    """Data with Python's numbers in the place of tensors and arrays, and what dtypes they had."""
+    if type(data) in _NUMBERS:
+        found.add(number_dtype(data))
+        return data
+    if isinstance(data, Variable):
+        if data._metadata.size != 1:
+            raise ValueError(
+                f"{name}: only one element tensors can be converted to Python scalars, got shape "
+                f"{data._metadata.shape}. Use asyncgrad.stack()."
+            )
+        found.add(data._metadata.dtype)
+        return on_host(data).item()
+    if isinstance(data, (np.ndarray, np.generic)):
+        _check_numbers(name, data)
+        found.add(data.dtype)
+        return data
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"{name}: invalid data type '{type(data).__name__}'. Numbers are needed.")
+    if (number := as_number(data)) is not None:
+        found.add(number_dtype(number))
+        return number
+    if not isinstance(data, Sequence):
+        raise RuntimeError(
+            f"{name}: Could not infer dtype of {type(data).__name__}. Numbers are needed."
+        )
+    kinds = set(map(type, data))
+    if kinds <= _NUMBERS:
+        found.update(number_dtype(kind()) for kind in kinds)
+        return data
+    return [_plain(name, part, found) for part in data]
+
+
+def _check_numbers(name: str, array: Any) -> None:
+    """Raise for an array whose elements a tensor can't have."""
+    if not is_dtype(array.dtype):
+        raise TypeError(
+            f"{name}: can't convert np.ndarray of type {array.dtype}. The supported kinds are "
+            f"bool, integer, floating and complex."
+        )
+    if not array.dtype.isnative:
+        raise ValueError(
+            f"{name}: given numpy array has byte order different from the native byte order. "
+            f"Convert it with .astype({array.dtype.newbyteorder('=')!r})."
+        )
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of some data, sharing their memory where they are an array of the dtype.
+
+    Args:
+        data: see `tensor`. A tensor is returned as it is, or converted and recorded.
+        dtype: the dtype; taken from the data if None.
+        device: where it has to be; tensors stay where they are if None.
+
+    Raises:
+        ValueError: see `tensor`.
+        TypeError: see `tensor`.
+        RuntimeError: see `tensor`.
+    """
+    if _is_on_cuda(data):
+        data = _borrowed("as_tensor", data)
+    if isinstance(data, Variable):
+        if dtype is None and device is None:
+            return data  # type: ignore[return-value]
+        return to(data, device, data._metadata.dtype if dtype is None else dtype)
+    place = place_of("as_tensor", device)
+    if isinstance(data, np.ndarray) and place is CPU:
+        wanted = data.dtype if dtype is None else as_dtype("as_tensor", dtype)
+        if data.dtype == wanted:
+            return from_numpy(data)
+    return _made("as_tensor", data, dtype, device, False)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of an object, sharing its memory if it can and may.
+
+    Args:
+        obj: a tensor, an array of NumPy's or CuPy's, a buffer (of the default dtype if none is
+            given), or data as for `tensor`.
+        dtype: the dtype; taken from the object if None.
+        device: where it has to be.
+        copy: True always copies, False never does.
+        requires_grad: the result is to require gradients. If False, what is returned is a
+            tensor's own history or none.
+
+    Raises:
+        ValueError: if `copy` is False and the memory can't be shared.
+        TypeError: see `tensor`.
+        RuntimeError: see `tensor`.
+    """
+    wanted = None if dtype is None else as_dtype("asarray", dtype)
+    if _is_on_cuda(obj):
+        obj = _borrowed("asarray", obj)
+    if isinstance(obj, Variable):
+        out = as_tensor(obj, wanted, device)
+        if copy is False and out is not obj:
+            raise ValueError(
+                f"asarray: can't alias tensor with dtype '{obj._metadata.dtype}' on "
+                f"{obj._metadata.device} as '{out._metadata.dtype}' on {out._metadata.device}."
+            )
+        out = clone(out) if copy and out is obj else out
+        if requires_grad and not requires_grad_of(out):
+            out = out.detach().requires_grad_()
+        return out
+    if isinstance(obj, (bytes, bytearray, memoryview)):
+        obj = np.frombuffer(obj, wanted or number_dtype(0.0))
+        copy = True if copy is None and not obj.flags.writeable else copy
+    if not isinstance(obj, np.ndarray):
+        if copy is False:
+            raise ValueError("asarray: can't alias arbitrary sequence into a tensor.")
+        return _made("asarray", obj, wanted, device, requires_grad)
+    out = _made("asarray", obj, wanted, device, False) if copy else as_tensor(obj, wanted, device)
+    if copy is False and not np.shares_memory(out._array, obj) and obj.size:
+        raise ValueError(
+            f"asarray: can't alias tensor with dtype '{obj.dtype}' into dtype '{wanted}'."
+        )
+    return out.requires_grad_() if requires_grad else out
+
+
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor that shares an array's memory.
+
+    Raises:
+        TypeError: if it is no array, or one of a dtype without arithmetic.
+        ValueError: if its bytes are in foreign order.
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    _check_numbers("from_numpy", ndarray)
+    return leaf("from_numpy", ndarray.view(np.ndarray), CPU)
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A vector that shares the memory of a buffer.
+
+    Args:
+        buffer: an object with Python's buffer protocol.
+        dtype: the dtype.
+        count: how many numbers; -1 for all that there are.
+        offset: how many bytes come before them.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        ValueError: if it is no buffer, too short, or has a part of a number.
+    """
+    wanted = as_dtype("frombuffer", dtype)
+    try:
+        length = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError("frombuffer: object does not implement Python buffer protocol.") from None
+    if not length or not one_int("frombuffer", "count", count):
+        raise ValueError("frombuffer: both buffer length and count must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(
+            f"frombuffer: offset ({offset} bytes) must be non-negative and no greater than buffer "
+            f"length ({length} bytes) minus 1"
+        )
+    array = np.frombuffer(buffer, wanted, count, offset)
+    if not array.flags.writeable:
+        warnings.warn("The given buffer is not writable. Do not change the tensor.", stacklevel=2)
+    return leaf("frombuffer", array, CPU, requires_grad)
+
+
+def detach(input: Any) -> Tensor:
+    """The same values, cut off from the graph; the memory is shared."""
+    return as_tensor_operand(input, "detach", 1).detach()
+
+
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor without dimensions of a number; of the default dtype if none is given."""
+    dtype = number_dtype(0.0 if not isinstance(s, complex) else s) if dtype is None else dtype
+    return _made("scalar_tensor", s, dtype, device, requires_grad)
+
+
+def new_tensor(
+    input: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor with a copy of some data, of this tensor's dtype and on its device."""
+    x = as_tensor_operand(input, "new_tensor", 1)
+    dtype = x._metadata.dtype if dtype is None else dtype
+    return _made("new_tensor", data, dtype, place_of("new_tensor", device, x), requires_grad)
+
+
+def new(input: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+    """A tensor like this one in dtype and device; the arguments are those of `Tensor`.
+
+    Raises:
+        TypeError: if they fit no form.
+        RuntimeError: for a negative size.
+    """
+    metadata = as_tensor_operand(input, "new", 1)._metadata
+    place = metadata.device if device is None else as_device("new", device)
+    return by_size_or_data("new", metadata.dtype, place, args, **kwargs)
+
+
+def by_size_or_data(
+    name: str,
+    dtype: Any,
+    place: Any,
+    args: tuple[Any, ...],
+    *,
+    size: Any = None,
+    data: Any = None,
+    other: Any = None,
+    any_dtype: bool = False,
+) -> Any:
+    """What the constructors that came before `tensor` and `empty` make of their arguments.
+
+    Args:
+        name: the constructor, for errors.
+        dtype: what data become.
+        place: the device.
+        args: a shape, as numbers or as one `Size`, or else data: a sequence, an array, a tensor.
+        size: the shape, by name.
+        data: the data, by name.
+        other: a tensor, by name.
+        any_dtype: a tensor may have another dtype.
+    """
+    named = [value for value in (size, data, other) if value is not None]
+    if len(args) + len(named) > 1 and (named or not all(map(_is_length, args))):
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments. Give the length of each axis, "
+            f"or one sequence of numbers."
+        )
+    given = args[0] if args else named[0] if named else Size([0])
+    if len(args) > 1 or size is not None or isinstance(given, Size) or _is_length(given):
+        shape = new_shape(name, args if len(args) > 1 else (given,))
+        return leaf(name, place.xp.empty(shape, dtype=dtype), place)
+    if isinstance(given, Variable):
+        if not any_dtype and given._metadata.dtype != dtype:
+            raise TypeError(
+                f"{name}(): expected a tensor of {dtype}, got {given._metadata.dtype}. Convert it "
+                f"with .to()."
+            )
+        return renamed(view(given, given._metadata.shape), "AliasBackward0")
+    if isinstance(given, (str, bytes)):
+        raise TypeError(
+            f"{name}(): invalid data type '{type(given).__name__}'. Numbers are needed."
+        )
+    if not isinstance(given, Sequence) and not hasattr(given, "__array__"):
+        raise TypeError(f"{name}(): data must be a sequence (got {type(given).__name__})")
+    return as_tensor(given, dtype, place)
+
+
+def _is_length(value: Any) -> bool:
+    """Whether an argument is the length of an axis, and no data."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

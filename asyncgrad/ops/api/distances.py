@@ -1,0 +1,152 @@
+"""Distances between the rows of matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.matrices import beside
+from asyncgrad.ops.api.shape import expand
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, check_device
+from asyncgrad.ops.tensors.new_tensors import from_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["cdist", "pdist"]
+#: Those that are methods of tensors, and those that have a form in place.
+METHODS = ()
+IN_PLACE = ()
+
+#: From so many rows on Euclidean distances are made of one product of matrices.
+_MANY = 25
+_MODES = {
+    "use_mm_for_euclid_dist_if_necessary": None,
+    "use_mm_for_euclid_dist": True,
+    "donot_use_mm_for_euclid_dist": False,
+}
+
+
+def _order(name: str, p: Any) -> Any:
+    order = as_number(p)
+    if order is None or isinstance(order, complex):
+        raise TypeError(f"{name}(): argument 'p' must be float, not {type(p).__name__}")
+    if not order >= 0:
+        raise RuntimeError(f"{name} only supports non-negative p values, got {order}")
+    return order
+
+
+def _check_dtype(name: str, x: Any) -> None:
+    dtype = x._metadata.dtype
+    if dtype.kind != "f":
+        raise RuntimeError(f"{name} only supports floating-point dtypes, got {dtype}")
+    if dtype.itemsize < 4:
+        raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
+
+
+def _lengths(x: Any, p: Any) -> Any:
+    """The norms along the last axis; of several greatest elements each has all of the gradient."""
+    *lead, length = x._metadata.shape
+    axis = (len(lead),)
+    if not length:
+        return R.sum(x, axis, False)
+    if not p:
+        # A sum whose gradient is 0; that of a norm is none at all.
+        return R.sum(where(R.isnan(x), x.detach(), R.abs(R.sign(x))), axis, False)
+    if p != math.inf:
+        return R.vector_norm(x, p, axis, False)
+    sizes = R.abs(x)
+    known = sizes.detach()
+    peak = R.amax(known, axis, True)
+    # Infinities have no difference.
+    reached = R.logical_and(R.eq(known, peak), R.lt(peak, math.inf))
+    moved = where(reached, R.sub(sizes, known), 0.0)
+    return R.add(R.reshape(peak, tuple(lead)), R.sum(moved, axis, False))
+
+
+def cdist(
+    x1: Any,
+    x2: Any,
+    p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """The distance of each row of one matrix from each row of another.
+
+    The gradient by rows that are the same is 0.
+
+    Args:
+        x1: floating, of shape (..., m, k).
+        x2: of the same dtype, of shape (..., n, k); leading axes are broadcast.
+        p: the order of the norm, not negative; infinity for the greatest difference.
+        compute_mode: "use_mm_for_euclid_dist" makes one product of matrices of Euclidean
+            distances, which is faster and less exact, "donot_use_mm_for_euclid_dist" never does,
+            and "use_mm_for_euclid_dist_if_necessary" does from 26 rows on.
+
+    Returns:
+        A tensor of shape (..., m, n).
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or the order is negative.
+        ValueError: if there is no such mode.
+    """
+    name = "cdist"
+    if compute_mode not in _MODES:
+        raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode")
+    x, y = as_tensor_operand(x1, name, 1), as_tensor_operand(x2, name, 2)
+    p = _order(name, p)
+    for place, operand in enumerate((x, y), 1):
+        _check_dtype(name, operand)
+        if operand.ndim < 2:
+            raise RuntimeError(
+                f"cdist only supports at least 2D tensors, X{place} got: {operand.ndim}D"
+            )
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(f"cdist: expected scalar type {x.dtype} but found {y.dtype}")
+    if x.shape[-1] != y.shape[-1]:
+        raise RuntimeError(
+            f"cdist: X1 and X2 must have the same number of columns. X1: {x.shape[-1]} X2: "
+            f"{y.shape[-1]}"
+        )
+    check_device(name, x, y)
+    x, y = beside(name, x, y)
+    product = _MODES[compute_mode]
+    if product is None:
+        product = max(x.shape[-2], y.shape[-2]) > _MANY
+    if p == 2 and product and x.shape[-1]:
+        return R.euclidean_distances(x, y)
+    *lead, m, k = x.shape
+    n = y.shape[-2]
+    rows = expand(R.reshape(x, (*lead, m, 1, k)), (*lead, m, n, k))
+    columns = expand(R.reshape(y, (*lead, 1, n, k)), (*lead, m, n, k))
+    return renamed(_lengths(R.sub(rows, columns), p), "CdistBackward0", saves=True)
+
+
+def pdist(input: Any, p: float = 2.0) -> Tensor:
+    """The distances of all pairs of rows of a matrix, those of the first row first.
+
+    Args:
+        input: floating, of shape (n, k).
+        p: the order of the norm, not negative; infinity for the greatest difference.
+
+    Returns:
+        A tensor of shape (n (n - 1) / 2,).
+
+    Raises:
+        RuntimeError: if it is no matrix of floating numbers, or the order is negative.
+    """
+    name = "pdist"
+    x = as_tensor_operand(input, name, 1)
+    if x.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {x.ndim}D")
+    _check_dtype(name, x)
+    p = _order(name, p)
+    first, second = (
+        from_host(name, part, x._metadata.device)._array for part in np.triu_indices(len(x), 1)
+    )
+    pairs = R.sub(R.index(x, (first,)), R.index(x, (second,)))
+    return renamed(_lengths(pairs, p), "PdistBackward0", saves=True)

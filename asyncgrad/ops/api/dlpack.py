@@ -1,0 +1,124 @@
+"""Memory shared with other libraries, in the order of their streams and ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import requires_grad, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.devices.discovery import find
+from asyncgrad.ops.api.data import from_numpy
+from asyncgrad.ops.dtype_device import as_device
+from asyncgrad.ops.namespace import metadata_of
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["from_dlpack"]
+#: Those that are methods of tensors, and those that have a form in place.
+METHODS = ("__dlpack__", "__dlpack_device__")
+IN_PLACE = ()
+
+#: DLPack's numbers of the kinds of devices.
+_CPU, _CUDA = 1, 2
+
+
+def __dlpack__(
+    input: Any,
+    *,
+    stream: Any = -1,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A capsule of the tensor's memory, for another library's `from_dlpack`.
+
+    Args:
+        input: the tensor.
+        stream: the consumer's stream on the device, as a number: it waits for what made the tensor.
+            -1 asks for no order.
+        max_version: the newest version of DLPack that the consumer knows.
+        dl_device: where the consumer wants it.
+        copy: whether it has to be, or must not be, a copy.
+
+    Raises:
+        BufferError: if the tensor requires grad, or its memory can't be shared.
+        AssertionError: for a stream of the CPU.
+    """
+    if requires_grad(input):
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    device = input._metadata.device
+    options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+    given = {name: value for name, value in options.items() if value is not None}
+    if device is CPU:
+        if stream not in {None, -1}:
+            raise AssertionError("stream should be None on cpu.")
+        return input._array.__dlpack__(**given)
+    _check_shared(device)
+    return device.exported(input._array, stream, given)
+
+
+def __dlpack_device__(input: Any) -> tuple[int, int]:
+    """The kind of the tensor's device and its index, by DLPack's numbers.
+
+    Raises:
+        BufferError: for a device whose memory no other library can use.
+    """
+    device = input._metadata.device
+    if device is CPU:
+        return _CPU, 0
+    _check_shared(device)
+    return _CUDA, device.index or 0
+
+
+def _check_shared(device: Any) -> None:
+    if device.type != "cuda":
+        raise BufferError(
+            f"the memory of {device} can't be shared with other libraries. Use tensor.cpu()."
+        )
+
+
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor that shares the memory of another library's array.
+
+    On a CUDA device the other library's stream is waited for by our current one, on the device.
+
+    Args:
+        ext_tensor: an object with `__dlpack__` and `__dlpack_device__`.
+        device: where the tensor has to be.
+        copy: whether it has to be, or must not be, a copy.
+
+    Raises:
+        RuntimeError: if it is no such object, or on a device that is not here.
+        BufferError: if its memory can't be shared.
+
+    Example:
+        >>> import numpy as np
+        >>> import asyncgrad as ag
+        >>> ag.from_dlpack(np.arange(3.0))
+        tensor([0., 1., 2.])
+    """
+    if not hasattr(ext_tensor, "__dlpack__"):
+        raise RuntimeError(
+            f"from_dlpack received {type(ext_tensor).__name__}, which has no __dlpack__. Pass an "
+            f"array and not its capsule."
+        )
+    kind, index = ext_tensor.__dlpack_device__()
+    if kind == _CPU:
+        array = np.from_dlpack(ext_tensor)
+        out = from_numpy(array)
+    elif kind == _CUDA:
+        place: Any = find("cuda", index)
+        as_device("from_dlpack", place)
+        array = place.imported(ext_tensor)
+        out = wrap(array, metadata_of(array, place))
+    else:
+        raise RuntimeError(f"from_dlpack: devices of DLPack's kind {kind} are not supported")
+    target = out._metadata.device if device is None else as_device("from_dlpack", device)
+    if target is not out._metadata.device:
+        if copy is False:
+            raise BufferError(f"from_dlpack: can't move to {target} without a copy")
+        return out.to(target)
+    return out.clone() if copy else out

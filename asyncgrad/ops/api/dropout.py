@@ -1,0 +1,321 @@
+"""Elements or channels that are zeroed at random in training, and other functions with chance."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import wrap
+from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.api.activation import softmax
+from asyncgrad.ops.api.creation import empty_like, zeros_like
+from asyncgrad.ops.api.elementwise import div, sub, where
+from asyncgrad.ops.api.index import scatter_
+from asyncgrad.ops.api.random import exponential_, rand_like
+from asyncgrad.ops.batching import drawn_for
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.tensors.in_place import change
+from asyncgrad.ops.tensors.rng import source_of
+
+if TYPE_CHECKING:
+    from asyncgrad.ops.tensors.rng import Generator
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
+    "gumbel_softmax",
+]
+
+_FLOAT32 = np.dtype("float32")
+#: What a self-normalising network's activation tends to: `-scale * alpha` of `selu`.
+_ALPHA = 1.7580993408473766
+
+
+def dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Zeros at random, with probability `p`; what stays is divided by `1 - p`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: where the choice comes from; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for a dtype that is not floating.
+    """
+    return _dropped("dropout", input, p, training, inplace, generator)
+
+
+def dropout1d(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Whole channels are zeroed at random.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        p: see `dropout`.
+        training: see `dropout`.
+        inplace: see `dropout`.
+        generator: see `dropout`.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for another shape, or a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "dropout1d", 1)
+    ndim = len(x._metadata.shape)
+    if ndim not in {2, 3}:
+        raise AutogradError(
+            f"dropout1d: Expected 2D or 3D input, but received a {ndim}D input. Note that "
+            f"dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension."
+        )
+    channels = 1 if ndim == 2 else 2
+    return _dropped("dropout1d", input, p, training, inplace, generator, channels)
+
+
+def dropout2d(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Whole channels are zeroed at random.
+
+    Args:
+        input: of shape (n, channels, height, width); the first two axes are those of channels.
+        p: see `dropout`.
+        training: see `dropout`.
+        inplace: see `dropout`.
+        generator: see `dropout`.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for fewer than two axes, or a dtype that is not floating.
+    """
+    _warn_about_axes("dropout2d", input, (3, 4), "2 spatial dimensions")
+    return _dropped("dropout2d", input, p, training, inplace, generator, 2)
+
+
+def dropout3d(
+    input: Any,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Whole channels are zeroed at random.
+
+    Args:
+        input: of shape (n, channels, depth, height, width) or (channels, depth, height, width).
+        p: see `dropout`.
+        training: see `dropout`.
+        inplace: see `dropout`.
+        generator: see `dropout`.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for fewer than two axes, or a dtype that is not floating.
+    """
+    ndim = _warn_about_axes("dropout3d", input, (4, 5), "3 spatial dimensions")
+    return _dropped("dropout3d", input, p, training, inplace, generator, 1 if ndim == 4 else 2)
+
+
+def alpha_dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Dropout that keeps mean 0 and variance 1, for networks of `selu`.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: where the choice comes from; the default generator if None.
+
+    Raises:
+        ValueError: if `p` is no probability.
+        RuntimeError: for a dtype that is not floating.
+    """
+    return _dropped("alpha_dropout", input, p, training, inplace, generator, alpha=True)
+
+
+def feature_alpha_dropout(
+    input: Any,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`alpha_dropout` of whole channels, the first two axes; see there."""
+    name = "feature_alpha_dropout"
+    return _dropped(name, input, p, training, inplace, generator, 2, alpha=True)
+
+
+def _warn_about_axes(name: str, input: Any, expected: tuple[int, ...], what: str) -> int:
+    ndim = len(as_tensor_operand(input, name, 1)._metadata.shape)
+    if ndim not in expected:
+        warnings.warn(
+            f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
+            f"an error in a future release. {name} exists to provide channel-wise dropout on "
+            f"inputs with {what} and a channel dimension.",
+            stacklevel=3,
+        )
+    return ndim
+
+
+def _dropped(
+    name: str,
+    input: Any,
+    p: float,
+    training: bool,
+    inplace: bool,
+    generator: Generator | None,
+    channels: int | None = None,
+    *,
+    alpha: bool = False,
+) -> Any:
+    """Dropout of elements, or of what the first axes count.
+
+    Args:
+        name: the function, for errors.
+        input: its input.
+        p: the probability.
+        training: False leaves everything as it is.
+        inplace: overwrite the input.
+        generator: where the choice comes from.
+        channels: how many of the first axes have a choice of their own; all if None.
+        alpha: keep mean and variance.
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    x = as_tensor_operand(input, name, 1)
+    metadata = x._metadata
+    shape = metadata.shape
+    if not training or p == 0 or not metadata.size:
+        return input
+    if category(metadata.dtype) < 2:
+        raise AutogradError(
+            f"{name}: result type float can't be cast to the desired output type "
+            f"{metadata.dtype}. Convert the tensor with .to() first."
+        )
+    if channels is not None and len(shape) < 2:
+        raise AutogradError(
+            f"{name}: Feature dropout requires at least 2 dimensions in the input, got {shape}"
+        )
+    if inplace:
+
+        def drop(held: Any) -> Any:
+            return _dropped(name, held, p, training, False, generator, channels, alpha=alpha)
+
+        return change(x, f"{name}_", drop)
+    out = None
+    if current().batch is not None and p < 1:
+        own = None if channels is None else channels + 1
+        out = drawn_for(
+            lambda batch: _dropped(name, batch, p, True, False, generator, own, alpha=alpha), x
+        )
+    if out is not None:
+        pass
+    elif p == 1:
+        out = R.mul_scalar(x, 0.0)
+    else:
+        chosen = shape if channels is None else shape[:channels] + (1,) * (len(shape) - channels)
+        mask = source_of(generator).uniform(chosen, _FLOAT32) >= p
+        mask = np.broadcast_to(mask, shape)
+        if metadata.device is not CPU:
+            mask = metadata.F.xp.asarray(mask)
+        out = _self_normalised(x, mask, p) if alpha else R.dropout(x, mask, 1 / (1 - p))
+    return out
+
+
+def _self_normalised(x: Any, mask: Any, p: float) -> Any:
+    """What stays, scaled, and the lowest activation elsewhere; then shifted back to mean 0."""
+    scale = 1 / ((_ALPHA**2 * p + 1) * (1 - p)) ** 0.5
+    F = x._metadata.F
+    offset = F.as_array(x._metadata.device.launching(_offset)(mask, scale, p, x._metadata.dtype))
+    return R.add(R.dropout(x, mask, scale), wrap(offset, F.metadata_of(offset)))
+
+
+def _offset(mask: Any, scale: float, p: float, dtype: Any) -> Any:
+    return ((mask - 1.0) * (_ALPHA * scale) + _ALPHA * scale * p).astype(dtype)
+
+
+def rrelu(
+    input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Any:
+    """The elements, in training the negative ones times slopes that are drawn at random."""
+    x = as_tensor_operand(input, "rrelu", 1)
+    if x._metadata.dtype.kind not in "fV":
+        raise NotImplementedError(f'"rrelu" not implemented for {x.dtype}. Convert it with .to().')
+    if lower > upper:
+        raise RuntimeError(
+            f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and "
+            f"{upper}"
+        )
+    if not training:
+        out = R.leaky_relu(x, (lower + upper) / 2)
+    else:
+        slopes = R.add_scalar(R.mul_scalar(rand_like(x.detach()), upper - lower), lower)
+        out = R.mul(x, where(R.le(x, 0), slopes, 1.0))
+    return renamed(out, "RreluWithNoiseBackward0", saves=True)
+
+
+def gumbel_softmax(
+    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A draw from the categorical distributions along `dim`, soft enough to have gradients.
+
+    Args:
+        logits: unnormalised logarithms of probabilities, of a floating dtype.
+        tau: the temperature: the lower, the nearer the result is to one-hot vectors.
+        hard: give one-hot vectors, which have the soft ones' gradients.
+        eps: without effect.
+        dim: the axis of a distribution.
+
+    Raises:
+        RuntimeError: if the dtype is not floating.
+
+    Source: Jang, Gu and Poole, "Categorical reparameterization with Gumbel-softmax", 2017.
+    """
+    if eps != 1e-10:
+        warnings.warn("gumbel_softmax: `eps` is deprecated and has no effect", stacklevel=2)
+    noise = R.log(exponential_(empty_like(logits)))
+    soft = softmax(div(sub(logits, noise), tau), dim)
+    if not hard:
+        return soft
+    drawn = scatter_(zeros_like(soft), dim, soft.argmax(dim, keepdim=True), 1.0)
+    return R.add(R.sub(drawn, soft.detach()), soft)

@@ -1,0 +1,186 @@
+"""Questions about dtypes and tensors that have no gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.api.conversion import name_of_type
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype import DType
+from asyncgrad.ops.dtype_device import as_dtype
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    default_dtype,
+    promote_dtypes,
+    result_dtype,
+)
+from asyncgrad.ops.storage import Storage
+
+__all__ = [
+    "can_cast",
+    "finfo",
+    "get_default_dtype",
+    "iinfo",
+    "is_complex",
+    "is_floating_point",
+    "is_nonzero",
+    "is_signed",
+    "is_storage",
+    "is_tensor",
+    "numel",
+    "promote_types",
+    "result_type",
+    "typename",
+]
+METHODS = ("is_nonzero",)
+IN_PLACE = ()
+
+
+class finfo:
+    """The limits of a floating dtype, or of the parts of a complex one.
+
+    Args:
+        type: the dtype; the default one if None.
+
+    Raises:
+        TypeError: if it is neither floating nor complex.
+    """
+
+    __slots__ = (
+        "bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny",
+    )  # fmt: skip
+
+    def __init__(self, type: Any = None) -> None:
+        """Look them up."""
+        dtype = default_dtype() if type is None else as_dtype("finfo", type)
+        if category(dtype) < 2:
+            raise TypeError(
+                f"finfo() requires a floating point input type, got {dtype}. Use iinfo()."
+            )
+        found = floating_info(dtype)
+        self.bits = int(found.bits)
+        self.dtype = found.dtype.name
+        self.eps = float(found.eps)
+        self.max = float(found.max)
+        self.min = float(found.min)
+        self.resolution = float(found.resolution)
+        self.smallest_normal = self.tiny = float(found.smallest_normal)
+
+    def __repr__(self) -> str:
+        """All of them."""
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
+            f"dtype={self.dtype})"
+        )
+
+
+class iinfo:
+    """The limits of an integer dtype.
+
+    Args:
+        type: the dtype.
+
+    Raises:
+        TypeError: if it is no integer dtype.
+    """
+
+    __slots__ = ("bits", "dtype", "max", "min")
+
+    def __init__(self, type: Any) -> None:
+        """Look them up."""
+        dtype = as_dtype("iinfo", type)
+        if category(dtype) != 1:
+            raise TypeError(f"iinfo() requires an integer input type, got {dtype}. Use finfo().")
+        found = np.iinfo(dtype)
+        self.bits = int(found.bits)
+        self.dtype = dtype.name
+        self.max = int(found.max)
+        self.min = int(found.min)
+
+    def __repr__(self) -> str:
+        """All of them."""
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether PyTorch's promotion may turn one dtype into another: never to a lower category."""
+    return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
+
+
+def get_default_dtype() -> DType:
+    """The dtype that Python floats become; `set_default_dtype` sets it."""
+    return DType(default_dtype())
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The smallest dtype that both dtypes can be turned into."""
+    return DType(promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2)))
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The dtype of an operation on two operands: tensors or numbers.
+
+    Raises:
+        TypeError: for other operands.
+    """
+    for operand in (tensor1, tensor2):
+        if not isinstance(operand, Variable) and as_number(operand) is None:
+            raise TypeError(
+                f"result_type() received an invalid combination of arguments: "
+                f"{type(operand).__name__} is neither a Tensor nor a number"
+            )
+    return DType(result_dtype(tensor1, tensor2))
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether an object is a tensor."""
+    return isinstance(obj, Variable)
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is the memory of tensors."""
+    return isinstance(obj, Storage)
+
+
+def is_signed(input: Any) -> bool:
+    """Whether a tensor's dtype has negative numbers."""
+    return as_tensor_operand(input, "is_signed", 1)._metadata.user_dtype.is_signed
+
+
+def typename(obj: Any) -> str:
+    """The name of an object's type; of a tensor such as "asyncgrad.FloatTensor"."""
+    if isinstance(obj, Variable):
+        return name_of_type(obj)
+    kind = obj if isinstance(obj, type) else type(obj)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether a tensor's dtype is a real floating one."""
+    return category(as_tensor_operand(input, "is_floating_point", 1)._metadata.dtype) == 2
+
+
+def is_complex(input: Any) -> bool:
+    """Whether a tensor's dtype is complex."""
+    return bool(as_tensor_operand(input, "is_complex", 1)._metadata.is_complex)
+
+
+def is_nonzero(input: Any) -> bool:
+    """Whether the one element of a tensor is not zero.
+
+    Raises:
+        RuntimeError: if there is not exactly one.
+    """
+    return bool(as_tensor_operand(input, "is_nonzero", 1))
+
+
+def numel(input: Any) -> int:
+    """How many elements a tensor has."""
+    return int(as_tensor_operand(input, "numel", 1)._metadata.size)

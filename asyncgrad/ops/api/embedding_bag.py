@@ -1,0 +1,204 @@
+"""Sums, means and maxima of rows of a table, by bags. For `nn.functional`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.ops.api.conversion import to
+from asyncgrad.ops.api.creation import zeros
+from asyncgrad.ops.api.index import embedding, gather, index_add
+from asyncgrad.ops.api.shape import reshape
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.tensors.transfer import on_host
+
+
+def embedding_bag(
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """What bags of rows of a table sum up to; an empty bag gives zeros.
+
+    Args:
+        input: integers of shape (bags, length), or of shape (n,) with `offsets`.
+        weight: the table, of shape (rows, features).
+        offsets: where each bag starts in `input`, of shape (bags,).
+        max_norm: rows that are longer are shortened to it, in place.
+        norm_type: which norm `max_norm` is.
+        scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
+        mode: "sum", "mean" or "max", which is taken for each feature.
+        sparse: the table's gradient holds no more than the rows that were looked up.
+        per_sample_weights: what each row counts in a sum, of the input's shape.
+        include_last_offset: `offsets` also says where the last bag ends.
+        padding_idx: a row that is in no bag, whatever `input` says.
+
+    Returns:
+        A tensor of shape (bags, features).
+
+    Raises:
+        ValueError: if shapes do not fit, for another mode, or one that the options do not go with.
+        NotImplementedError: for `per_sample_weights` in another mode than "sum".
+        RuntimeError: if indices, offsets or dtypes are not what they have to be.
+    """
+    index = as_tensor_operand(input, "embedding_bag", 1)
+    table = as_tensor_operand(weight, "embedding_bag", 2)
+    shares = per_sample_weights
+    if shares is not None and shares.shape != index.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({shares.shape}) is not None, then it must "
+            f"have the same shape as the input ({index.shape})"
+        )
+    if table.ndim != 2:
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {table.ndim}")
+    numbers = on_host(index)
+    starts = _starts(numbers, offsets)
+    _check_mode(mode, scale_grad_by_freq, sparse, shares)
+    _check_numbers(numbers, table, shares)
+    count, bags = _bags(starts, numbers.size, include_last_offset and offsets is not None)
+    numbers = numbers.reshape(-1)
+    rows = table.shape[0]
+    kept = bags >= 0
+    if padding_idx is not None:
+        if not -rows <= padding_idx < rows:
+            raise RuntimeError(
+                f"padding_idx must be within the number of embeddings, {-rows} through "
+                f"{rows - 1}, but got {padding_idx}"
+            )
+        kept &= numbers != padding_idx % rows
+    bags = bags[kept]
+
+    def there(array: Any) -> Any:
+        """An array beside the table."""
+        place = table._metadata.device
+        return to(wrap(array, metadata_of(array, CPU)), place)
+
+    found = embedding(
+        there(numbers[kept]), table, None, max_norm, norm_type, scale_grad_by_freq, sparse
+    )
+    if shares is not None:
+        found = found * reshape(reshape(shares, (-1,))[there(np.flatnonzero(kept))], (-1, 1))
+    empty = zeros(count, table.shape[1], dtype=table.dtype, device=table.device)
+    if mode == "max":
+        return _greatest(found, bags, empty, there)
+    total = index_add(empty, 0, there(bags), found)
+    if mode == "sum":
+        return total
+    sizes = np.maximum(np.bincount(bags, minlength=count), 1)
+    return total / there(sizes.astype(on_host(table[:0]).dtype)[:, None])
+
+
+def _starts(numbers: Any, offsets: Any) -> Any:
+    """Where each bag starts in the flat input."""
+    if numbers.ndim == 2:
+        if offsets is not None:
+            raise ValueError(
+                f"if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
+                f"of fixed length sequences. However, found offsets of type {type(offsets)}"
+            )
+        count, length = numbers.shape
+        if not length:
+            raise RuntimeError("embedding_bag: the bags of a 2D input must not be empty")
+        return np.arange(0, count * length, length)
+    if numbers.ndim != 1:
+        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
+                         f"{numbers.ndim}")  # fmt: skip
+    if not isinstance(offsets, Variable) or len(offsets._metadata.shape) != 1:
+        raise ValueError(
+            f"offsets has to be a 1D Tensor but got "
+            f"{None if offsets is None else getattr(offsets, 'shape', type(offsets).__name__)}"
+        )
+    starts = on_host(offsets)
+    if starts.dtype.name not in {"int64", "int32"}:
+        raise RuntimeError(
+            f"embedding_bag: expected offsets of dtype int64 or int32, got {starts.dtype}"
+        )
+    if starts.size and starts[0]:
+        raise RuntimeError(
+            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
+            f"from position 0. However, got {starts[0]}"
+        )
+    if starts.size and starts[-1] > numbers.size:
+        raise RuntimeError(
+            f"offsets[-1] can not be greater than input's length {numbers.size} but got "
+            f"offsets[-1] of {starts[-1]}"
+        )
+    if (np.diff(starts) < 0).any():
+        raise RuntimeError(f"embedding_bag: offsets have to rise, got {starts.tolist()}")
+    return starts
+
+
+def _check_mode(mode: str, by_frequency: bool, sparse: bool, shares: Any) -> None:
+    if mode not in {"sum", "mean", "max"}:
+        raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and by_frequency:
+        raise ValueError("max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
+    if shares is not None and mode != "sum":
+        raise NotImplementedError(
+            f"embedding_bag: per_sample_weights is only supported for mode='sum' (got "
+            f"mode='{mode}')."
+        )
+
+
+def _check_numbers(numbers: Any, table: Any, shares: Any) -> None:
+    if numbers.dtype.name not in {"int64", "int32"}:
+        raise RuntimeError(
+            f"embedding_bag: expected indices of dtype int64 or int32, got {numbers.dtype}"
+        )
+    if table.dtype.kind not in "fV":
+        raise RuntimeError(f"embedding_bag: expected a floating table, got {table.dtype}")
+    if shares is not None and shares.dtype != table.dtype:
+        raise RuntimeError(
+            f"embedding_bag: expected per_sample_weights of the table's dtype {table.dtype}, got "
+            f"{shares.dtype}"
+        )
+    rows = table.shape[0]
+    wrong = numbers[(numbers < 0) | (numbers >= rows)]
+    if wrong.size:
+        raise RuntimeError(
+            f"embedding_bag: index {wrong[0]} of input is not in the valid range [0, {rows})"
+        )
+
+
+def _bags(starts: Any, size: int, ends: bool) -> tuple[int, Any]:
+    """How many bags there are, and the bag of each element; -1 for what is in none."""
+    if ends:
+        if not starts.size:
+            raise RuntimeError("include_last_offset: number of offset should be at least 1")
+        starts, last = starts[:-1], int(starts[-1])
+    else:
+        last = size
+    bags = np.full(size, -1)
+    if starts.size:
+        lengths = np.diff(starts, append=last)
+        bags[:last] = np.repeat(np.arange(starts.size), lengths)
+    return starts.size, bags
+
+
+def _greatest(found: Any, bags: Any, empty: Any, there: Any) -> Any:
+    """The greatest element of each bag and feature; the first one where several are."""
+    values = on_host(found)
+    count, features = empty.shape
+    if not values.size:
+        return empty + found.sum()
+    places = np.zeros((count, features), np.int64)
+    ends = np.searchsorted(bags, np.arange(count + 1))
+    some = np.flatnonzero(np.diff(ends))
+    for bag in some:
+        places[bag] = ends[bag] + values[ends[bag] : ends[bag + 1]].argmax(0)
+    picked = gather(found, 0, there(places))
+    return index_add(empty, 0, there(some), picked[there(some)])

@@ -1,0 +1,326 @@
+"""Fourier transforms: `asyncgrad.fft`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.api.shape import roll
+from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.dtype_device import as_dtype
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_dtype, default_dtype
+from asyncgrad.ops.tensors.new_tensors import leaf, place_of
+from asyncgrad.ops.tensors.out import makes, writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "hfft2",
+    "hfftn",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "ihfft2",
+    "ihfftn",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def _floating(name: str, input: Any) -> Any:
+    """The tensor; integers become floating.
+
+    Raises:
+        RuntimeError: for numbers of half precision.
+    """
+    x = as_tensor_operand(input, name, 1)
+    if category(x._metadata.dtype) < 2:
+        return cast(x, default_dtype())
+    if x._metadata.dtype.itemsize < 4:
+        raise RuntimeError(
+            f"fft.{name}: Unsupported dtype {x._metadata.dtype}. Convert it with .to()."
+        )
+    return x
+
+
+def _as_complex(x: Any) -> Any:
+    return x if x._metadata.is_complex else cast(x, complex_dtype(x._metadata.dtype))
+
+
+def _real(name: str, input: Any) -> Any:
+    x = _floating(name, input)
+    if x._metadata.is_complex:
+        raise RuntimeError(f"{name} expects a real input tensor, but got {x._metadata.dtype}")
+    return x
+
+
+def _scale(name: str, norm: Any, size: int, forward: bool) -> float:
+    """What a transform of so many points is multiplied with."""
+    if norm == "ortho":
+        return 1 / math.sqrt(size)
+    if norm is not None and norm not in {"forward", "backward"}:
+        raise RuntimeError(
+            f"fft.{name}: Invalid normalization mode: {norm!r}. Pass 'forward', 'backward' or "
+            f"'ortho'."
+        )
+    return 1 / size if (norm == "forward") == forward else 1
+
+
+def _axes(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
+    """The axes to transform, and how many points along each."""
+    shape = x._metadata.shape
+    sizes = (
+        None if s is None else [one_int(f"fft.{name}", "s", n) for n in ([s] if _is_int(s) else s)]
+    )
+    if dim is None:
+        count = len(shape) if sizes is None else len(sizes)
+        if count > len(shape):
+            raise RuntimeError(
+                f"fft.{name}: Got shape with {count} values but input tensor only has {len(shape)} "
+                f"dimensions."
+            )
+        dims = tuple(range(len(shape) - count, len(shape)))
+    else:
+        dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
+        if len(set(dims)) < len(dims):
+            raise RuntimeError(f"fft.{name}: FFT dims must be unique, got {dim}")
+        if sizes is not None and len(sizes) != len(dims):
+            raise RuntimeError(
+                f"fft.{name}: When given, dim and shape arguments must have the same length, got "
+                f"{dim} and {s}"
+            )
+    points = [
+        shape[axis] if sizes is None or sizes[place] == -1 else sizes[place]
+        for place, axis in enumerate(dims)
+    ]
+    return dims, points
+
+
+def _is_int(value: Any) -> bool:
+    return hasattr(value, "__index__")
+
+
+def _check_points(name: str, points: Any) -> None:
+    if any(n < 1 for n in points):
+        raise RuntimeError(f"fft.{name}: Invalid number of data points ({min(points)}) specified")
+
+
+def _resized(x: Any, dims: Any, points: Any) -> Any:
+    """Cut off along axes, or filled up with zeros."""
+    for axis, n in zip(dims, points, strict=True):
+        shape = x._metadata.shape
+        if n < shape[axis]:
+            x = R.narrow(x, axis, 0, n)
+        elif n > shape[axis]:
+            x = R.pad_zeros(x, (*shape[:axis], n, *shape[axis + 1 :]), axis, 0)
+    return x
+
+
+# -- transforms over any axes ---------------------------------------------------------------------
+
+
+def _complex(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
+    x = _as_complex(_floating(name, input))
+    dims, points = _axes(name, x, s, dim)
+    _check_points(name, points)
+    scale = _scale(name, norm, math.prod(points), forward)
+    return R.fft_complex(_resized(x, dims, points), dims, forward, scale) if dims else x
+
+
+def _halved(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
+    """Of real numbers; `forward` says which sign and factor the result has."""
+    x = _real(name, input)
+    dims, points = _axes(name, x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    _check_points(name, points)
+    scale = _scale(name, norm, math.prod(points), forward)
+    out = R.fft_halved(_resized(x, dims, points), dims[-1], scale)
+    if not forward:
+        out = R.conj(out)
+    return R.fft_complex(out, dims[:-1], forward, 1) if dims[1:] else out
+
+
+def _joined(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
+    """To real numbers; `forward` says which sign and factor they have."""
+    x = _as_complex(_floating(name, input))
+    dims, points = _axes(name, x, s, dim)
+    if not dims:
+        raise RuntimeError(f"{name} must transform at least one axis")
+    last = [s] if _is_int(s) else s
+    if last is None or last[-1] == -1:
+        points[-1] = 2 * (points[-1] - 1)
+    _check_points(name, points)
+    scale = _scale(name, norm, math.prod(points), forward)
+    length = points[-1]
+    x = _resized(x, dims, [*points[:-1], length // 2 + 1])
+    if dims[1:]:
+        x = R.fft_complex(x, dims[:-1], forward, 1)
+    if forward:
+        x = R.conj(x)
+    return R.fft_joined(x, dims[-1], length, scale)
+
+
+_KINDS: dict[str, tuple[Any, bool, str]] = {
+    "fft": (_complex, True, "The Fourier transform"),
+    "ifft": (_complex, False, "The inverse Fourier transform"),
+    "rfft": (_halved, True, "The Fourier transform of real numbers, without its conjugate half,"),
+    "irfft": (_joined, False, "The inverse of `rfft`"),
+    "hfft": (_joined, True, "The Fourier transform, which is real, of what is given as a half"),
+    "ihfft": (_halved, False, "The inverse of `hfft`"),
+}
+
+
+def _along_one(name: str) -> Any:
+    kind, forward, what = _KINDS[name]
+
+    def transform(input: Any, n: int | None = None, dim: int = -1, norm: Any = None) -> Any:
+        if n is not None and not _is_int(n):
+            raise TypeError(f"fft_{name}(): argument 'n' must be int, not {type(n).__name__}")
+        if not _is_int(dim) or isinstance(dim, bool):
+            raise TypeError(f"fft_{name}(): argument 'dim' must be int, not {type(dim).__name__}")
+        x = as_tensor_operand(input, name, 1)
+        if not x._metadata.shape:
+            raise IndexError(
+                f"fft.{name}: Dimension specified as {dim} but tensor has no dimensions. Give it "
+                f"one with unsqueeze()."
+            )
+        return kind(name, x, None if n is None else (n,), (dim,), norm, forward)
+
+    return _documented(
+        transform,
+        name,
+        f"{what} along an axis.",
+        "n: how many points; what is "
+        "there is cut off or filled up with zeros.\n        dim: the axis.",
+    )
+
+
+def _along_several(name: str, count: int | None) -> Any:
+    kind, forward, what = _KINDS[name]
+    name = f"{name}{count or 'n'}"
+    axes: Any = None if count is None else (-2, -1)
+
+    def transform(input: Any, s: Any = None, dim: Any = axes, norm: Any = None) -> Any:
+        return kind(name, input, s, dim, norm, forward)
+
+    where = "some axes" if count is None else "two axes"
+    return _documented(
+        transform,
+        name,
+        f"{what} over {where}.",
+        "s: how many points along each "
+        "axis; what is there is cut off or filled up with zeros.\n        "
+        "dim: the axes; the last ones that `s` is for, or all, if None.",
+    )
+
+
+def _documented(function: Any, name: str, what: str, arguments: str) -> Any:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{what}
+
+    Args:
+        input: any tensor.
+        {arguments}
+        norm: where to divide by the number of points: "forward", "backward" (in the inverse
+            transform, as None), or "ortho" for its root in both.
+
+    Raises:
+        RuntimeError: for other norms, no points, or complex numbers where real ones are asked for.
+        IndexError: if there is no such axis.
+    """
+    return writes(function)
+
+
+fft, ifft, rfft, irfft, hfft, ihfft = map(_along_one, _KINDS)
+fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = (_along_several(name, None) for name in _KINDS)
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = (_along_several(name, 2) for name in _KINDS)
+
+
+# -- the order of frequencies ---------------------------------------------------------------------
+
+
+def _moved(name: str, input: Any, dim: Any, back: bool) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    shape = x._metadata.shape
+    if dim is None:
+        dims = tuple(range(len(shape)))
+    else:
+        dims = tuple([one_dim(name, d, len(shape)) for d in ([dim] if _is_int(dim) else dim)])
+    shifts = tuple((shape[d] + 1) // 2 if back else shape[d] // 2 for d in dims)
+    return roll(x, shifts, dims) if dims else R.clone(x)
+
+
+def fftshift(input: Any, dim: Any = None) -> Tensor:
+    """The spectrum with the frequency 0 in the middle.
+
+    Args:
+        input: any tensor.
+        dim: an axis, or a sequence of them; all if None.
+    """
+    return _moved("fftshift", input, dim, False)
+
+
+def ifftshift(input: Any, dim: Any = None) -> Tensor:
+    """The inverse of `fftshift`.
+
+    Args:
+        input: any tensor.
+        dim: an axis, or a sequence of them; all if None.
+    """
+    return _moved("ifftshift", input, dim, True)
+
+
+def _frequencies(
+    name: str, n: Any, d: Any, numbers: Any, dtype: Any, device: Any, requires_grad: bool
+) -> Any:
+    place = place_of(name, device)
+    dtype = default_dtype() if dtype is None else as_dtype(name, dtype)
+    array = place.xp.asarray(numbers / (one_int("fftfreq", "n", n) * d), dtype=dtype)
+    return leaf(name, array, place, requires_grad)
+
+
+@makes
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """The frequencies of `fft`, in its order.
+
+    Args:
+        n: how many points.
+        d: the distance between two of them.
+        dtype: the dtype; the default one if None.
+        device: where it is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+    """
+    numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)
+    return _frequencies("fftfreq", n, d, numbers, dtype, device, requires_grad)
+
+
+@makes
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """The frequencies of `rfft`; see `fftfreq`."""
+    numbers = np.arange(n // 2 + 1, dtype=np.float64)
+    return _frequencies("rfftfreq", n, d, numbers, dtype, device, requires_grad)

@@ -1,0 +1,261 @@
+"""Images looked at in between their elements."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_tensor_operand, check_device
+from asyncgrad.ops.tensors.new_tensors import from_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncgrad.tensor import Tensor
+
+#: Functions of `nn.functional`.
+__all__ = ["affine_grid", "grid_sample"]
+
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+#: Of the cubic convolution, as in other libraries.
+_CUBIC = -0.75
+
+
+def _check_grid(x: Any, grid: Any, mode: str) -> None:
+    shape, places = x._metadata.shape, grid._metadata.shape
+    about = f"but got input with sizes {list(shape)} and grid with sizes {list(places)}"
+    if x._metadata.dtype != grid._metadata.dtype:
+        raise RuntimeError(
+            f"grid_sample(): expected input and grid of one dtype, got {x.dtype} and {grid.dtype}"
+        )
+    if x._metadata.dtype.kind not in "fV":
+        raise NotImplementedError(f'"grid_sample" not implemented for {x.dtype}')
+    if not shape or shape[0] != places[0]:
+        raise RuntimeError(
+            f"grid_sample(): expected grid and input to have same batch size, {about}"
+        )
+    if places[-1] != len(shape) - 2:
+        raise RuntimeError(
+            f"grid_sample(): expected grid to have size {len(shape) - 2} in last dimension, {about}"
+        )
+    if len(shape) not in {4, 5} or len(places) != len(shape):
+        raise RuntimeError(
+            f"grid_sample(): expected 4D or 5D input and grid with same number of dimensions, "
+            f"{about}"
+        )
+    if 0 in shape[2:]:
+        raise RuntimeError(
+            f"grid_sample(): expected input to have non-empty spatial dimensions, {about}"
+        )
+    if mode == "bicubic" and len(shape) == 5:
+        raise RuntimeError("grid_sample(): bicubic interpolation only supports 4D input")
+
+
+def grid_sample(
+    input: Any,
+    grid: Any,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Images as they look at given places.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (n, channels, layers, rows, columns).
+        grid: of its dtype and of shape (n, *out, 2) or (n, *out, 3): where in the columns, rows
+            (and layers) each result is taken, from -1 at the first to 1 at the last.
+        mode: "bilinear", "nearest" or, for images, "bicubic".
+        padding_mode: beyond the image there are "zeros", the nearest element of its "border" or
+            its "reflection".
+        align_corners: -1 and 1 are the centres of the outermost elements, not their outer sides.
+
+    Returns:
+        A tensor of shape (n, channels, *out).
+
+    Raises:
+        ValueError: if there is no such mode.
+        RuntimeError: if shapes or dtypes do not fit.
+        NotImplementedError: for integers and complex numbers.
+    """
+    name = "grid_sample"
+    if mode not in _MODES:
+        raise ValueError(f"{name}(): expected mode to be one of {_MODES}, but got: {mode!r}")
+    if padding_mode not in _PADDINGS:
+        raise ValueError(
+            f"{name}(): expected padding_mode to be one of {_PADDINGS}, but got: {padding_mode!r}"
+        )
+    aligned = _aligned(name, align_corners)
+    x, places = as_tensor_operand(input, name, 1), as_tensor_operand(grid, name, 2)
+    _check_grid(x, places, mode)
+    check_device(name, x, places)
+    if places._batched:
+        return by_parts(grid_sample, x, places, mode, padding_mode, aligned)
+    n, channels, *image = x._metadata.shape
+    out = places._metadata.shape[1:-1]
+    points = prod(out)
+    places = R.reshape(places, (n, points, len(image)))
+    lines = []
+    for axis, length in enumerate(image):
+        at = R.getitem(places, (Ellipsis, len(image) - 1 - axis))
+        if aligned:
+            at = R.mul_scalar(R.add_scalar(at, 1), (length - 1) / 2)
+        else:
+            at = R.mul_scalar(R.sub_scalar(R.mul_scalar(R.add_scalar(at, 1), length), 1), 0.5)
+        lines.append(list(_taps(at, length, mode, padding_mode, aligned)))
+    pixels = R.permute(R.reshape(x, (n, channels, prod(image))), (0, 2, 1))
+    each = np.arange(n)[:, None]
+    total = None
+    for taps in itertools.product(*lines):
+        number: Any = 0
+        weight: Any = None
+        for (index, share), length in zip(taps, image, strict=True):
+            number = R.add(R.mul(number, length), index) if weight is not None else index
+            weight = share if weight is None else R.mul(weight, share)
+        picked = R.index(pixels, (each, number._array))
+        part = R.mul(picked, R.unsqueeze(weight, 2))
+        total = part if total is None else R.add(total, part)
+    total = R.reshape(R.permute(total, (0, 2, 1)), (n, channels, *out))
+    return renamed(total, f"GridSampler{len(image)}DBackward0", saves=True)
+
+
+def _aligned(name: str, align_corners: bool | None) -> bool:
+    if align_corners is None:
+        warnings.warn(
+            f"Default {name} behavior has align_corners=False. Say align_corners=True for that of "
+            f"old versions of PyTorch.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return bool(align_corners)
+
+
+def _taps(
+    at: Any, length: int, mode: str, padding: str, aligned: bool
+) -> Iterator[tuple[Any, Any]]:
+    """The elements along an axis that count at some places, with their shares."""
+    if mode != "bicubic":
+        at = _within(at, length, padding, aligned)
+    if mode == "nearest":
+        # Of steps the gradient is 0, and not none.
+        whole = R.round(at)
+        share = R.add_scalar(R.sub(whole, whole), 1)
+        yield _held(whole.detach(), length, share)
+        return
+    first = R.floor(at.detach())
+    rest = R.sub(at, first)
+    if mode == "bilinear":
+        for step, share in ((0, R.rsub_scalar(rest, 1)), (1, rest)):
+            yield _held(R.add_scalar(first, step), length, share)
+        return
+    for step, share in zip((-1, 2, 0, 1), _cubic_shares(rest), strict=True):
+        place = _within(R.add_scalar(first, step), length, padding, aligned)
+        yield _held(place, length, share)
+
+
+def _cubic_shares(t: Any) -> Iterator[Any]:
+    """How much each of four neighbours counts at `t` behind the second one."""
+    for distance in (R.add_scalar(t, 1), R.rsub_scalar(t, 2)):
+        yield _polynomial(distance, _CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
+    for distance in (t, R.rsub_scalar(t, 1)):
+        yield _polynomial(distance, _CUBIC + 2, -_CUBIC - 3, 0, 1)
+
+
+def _polynomial(x: Any, first: float, *rest: float) -> Any:
+    out = R.mul_scalar(x, first)
+    for factor in rest[:-1]:
+        out = R.mul(R.add_scalar(out, factor), x)
+    return R.add_scalar(out, rest[-1])
+
+
+def _held(place: Any, length: int, share: Any) -> tuple[Any, Any]:
+    """The numbers of elements, and their shares: 0 beyond the image."""
+    inside = R.logical_and(R.ge(place, 0), R.le(place, length - 1))
+    index = R.to(where(inside, place, 0.0), np.dtype("int64"))
+    return index, R.mul(share, R.to(inside, share._metadata.dtype))
+
+
+def _within(at: Any, length: int, padding: str, aligned: bool) -> Any:
+    """Places moved into the image; at its outermost elements they have no gradient."""
+    if padding == "zeros":
+        return at
+    if padding == "reflection":
+        low, span = (0.0, length - 1.0) if aligned else (-0.5, float(length))
+        if not span:
+            return R.mul_scalar(at, 0.0)
+        off = R.abs(R.sub_scalar(at, low))
+        extra = R.fmod_scalar(off, span)
+        known = off.detach()
+        turns = R.floor(R.div_scalar(known, span))
+        odd = R.ne(R.remainder_scalar(turns, 2.0), 0)
+        at = R.add_scalar(where(odd, R.rsub_scalar(extra, span), extra), low)
+    last = length - 1.0
+    return where(R.le(at, 0), 0.0, where(R.ge(at, last), last, at))
+
+
+def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Tensor:
+    """The places for `grid_sample` of affine maps.
+
+    Args:
+        theta: floating, of shape (n, 2, 3), or (n, 3, 4) for images of three axes.
+        size: the shape of what is to be sampled, (n, channels, *image).
+        align_corners: see `grid_sample`.
+
+    Returns:
+        A tensor of shape (n, *image, 2) or (n, *image, 3).
+
+    Raises:
+        ValueError: if shapes or dtypes do not fit.
+        NotImplementedError: for images of other numbers of axes.
+    """
+    name = "affine_grid"
+    x = as_tensor_operand(theta, name, 1)
+    if x._metadata.dtype.kind not in "fV":
+        raise ValueError(f"Expected theta to have floating point type, but got {x.dtype}")
+    size = tuple(size)
+    axes = len(size) - 2
+    if axes not in {2, 3}:
+        raise NotImplementedError(
+            f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
+            f"respectively. Got size {size}."
+        )
+    if x._metadata.shape[-2:] != (axes, axes + 1) or x.ndim != 3:
+        raise ValueError(
+            f"Expected a batch of {axes}D affine matrices of shape Nx{axes}x{axes + 1} for size "
+            f"{size}. Got {x.shape}."
+        )
+    if min(size) <= 0:
+        raise ValueError(f"Expected non-zero, positive output size. Got {size}")
+    n, _, *image = size
+    if n != x._metadata.shape[0]:
+        raise RuntimeError(
+            f"affine_grid: expected as many matrices as the size {size} has images, got shape "
+            f"{x.shape}"
+        )
+    lines = _centres(image, _aligned(name, align_corners))
+    points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
+    known = points.reshape(-1, axes + 1).astype(x._metadata.dtype)
+    base = from_host(name, known, x._metadata.device)
+    # PyTorch's node keeps no tensor, and can run again.
+    product = renamed(matmul(base, R.permute(x, (0, 2, 1))), "BmmBackward0", saves=False)
+    return renamed(
+        R.reshape(product, (n, *image, axes)), "AffineGridGeneratorBackward0", saves=False
+    )
+
+
+def _centres(image: list[int], aligned: bool) -> list[Any]:
+    """Where the elements of an image lie along each axis."""
+    lines = []
+    for length in image:
+        line = np.linspace(-1, 1, length) if length > 1 else np.zeros(1)
+        lines.append(line if aligned else line * ((length - 1) / length))
+    return lines

@@ -1,0 +1,478 @@
+"""Values at points: slopes, areas, histograms, covariances, and the points themselves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api import shape
+from asyncgrad.ops.api.elementwise import clamp
+from asyncgrad.ops.api.index import index_select
+from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.api.linalg_norm import vander as powers
+from asyncgrad.ops.api.reduction import sum
+from asyncgrad.ops.arguments import many_dims, one_dim, one_int, one_shape
+from asyncgrad.ops.batching import by_parts, level_of
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    number_argument,
+)
+from asyncgrad.ops.tensors.new_tensors import from_host
+from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.transfer import on_host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "cartesian_prod",
+    "combinations",
+    "corrcoef",
+    "cov",
+    "cumulative_trapezoid",
+    "gradient",
+    "histc",
+    "histogram",
+    "trapezoid",
+    "trapz",
+    "unravel_index",
+    "vander",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("corrcoef", "cov", "histc", "histogram")
+IN_PLACE = ()
+
+
+def _part(x: Any, axis: int, start: int, stop: int) -> Any:
+    """The elements along an axis from one place to another, counted from the end if negative."""
+    length = x._metadata.shape[axis]
+    begin = start + length if start < 0 else start
+    return shape.narrow(x, axis, begin, max(stop + length if stop <= 0 else stop, begin) - begin)
+
+
+def _along(values: Any, axis: int, ndim: int) -> Any:
+    """A vector along one of several axes."""
+    return R.reshape(values, tuple(-1 if i == axis else 1 for i in range(ndim)))
+
+
+# -- slopes and areas -----------------------------------------------------------------------------
+
+
+def gradient(
+    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
+    """The slopes along axes: central differences inside, one-sided ones at the edges.
+
+    Args:
+        input: values at the points of a grid.
+        spacing: the distance of the points, one for each axis, or for each axis a vector of their
+            places.
+        dim: the axis, or several; all if None.
+        edge_order: how exact the edges are: 1, or 2 for three points.
+
+    Returns:
+        For each axis a tensor of the input's shape.
+
+    Raises:
+        RuntimeError: if there are too few points, or spacings of another number.
+    """
+    x = as_tensor_operand(input, "gradient", 1)
+    if x._metadata.dtype.kind in "bu":
+        raise RuntimeError(f"torch.gradient does not support {x._metadata.dtype} input.")
+    ndim = len(x._metadata.shape)
+    axes = () if dim in ([], ()) else many_dims("gradient", dim, ndim)
+    if edge_order not in {1, 2}:
+        raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if isinstance(spacing, Variable) and not spacing._metadata.shape:
+        spacing = number_argument("gradient", "spacing", spacing)
+    number = as_number(1 if spacing is None else spacing)
+    many = isinstance(spacing, (list, tuple))
+    spacings = list(spacing) if many else [number] * len(axes)
+    if not many and number is None:
+        raise TypeError(
+            f"gradient() received an invalid combination of arguments: spacing={spacing!r}. Pass a "
+            f"number, or one number or vector for each axis."
+        )
+    if len(spacings) != len(axes):
+        raise RuntimeError(
+            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length "
+            f"equal to dim, {len(axes)}"
+        )
+    return tuple([_slopes(x, *pair, edge_order) for pair in zip(axes, spacings, strict=True)])
+
+
+def _slopes(x: Any, axis: int, spacing: Any, order: int) -> Any:
+    length, ndim = x._metadata.shape[axis], len(x._metadata.shape)
+    if length < order + 1:
+        raise RuntimeError(
+            "torch.gradient expected each dimension size to be at least edge_order+1"
+        )
+    steps = None
+    if isinstance(spacing, Variable):
+        if spacing._metadata.shape != (length,):
+            raise RuntimeError(
+                f"torch.gradient expected each tensor to have {length} coordinates, but got shape "
+                f"{list(spacing._metadata.shape)}"
+            )
+        steps = _along(R.sub(_part(spacing, 0, 1, 0), _part(spacing, 0, 0, -1)), axis, ndim)
+    elif (spacing := as_number(spacing)) is None:
+        raise TypeError("gradient(): argument 'spacing' must be made of Numbers or Tensors")
+    rises = R.sub(_part(x, axis, 1, 0), _part(x, axis, 0, -1))
+    slopes = R.div(rises, spacing if steps is None else steps)
+    before, after = _part(slopes, axis, 0, -1), _part(slopes, axis, 1, 0)
+    first, last = _part(slopes, axis, 0, 1), _part(slopes, axis, -1, 0)
+    share: Any = 0.5
+    if steps is not None:
+        one, other = _part(steps, axis, 0, -1), _part(steps, axis, 1, 0)
+        share = R.div(one, R.add(one, other))
+    # The slope of the parabola through three points, in the middle and at its ends.
+    inside = R.add(before, R.mul(R.sub(after, before), share))
+    if order == 2:
+        low, high = share, share
+        if steps is not None:
+            low, high = _part(share, axis, 0, 1), _part(share, axis, -1, 0)
+        begin, end = _part(slopes, axis, 1, 2), _part(slopes, axis, -2, -1)
+        first = R.add(begin, R.mul(R.sub(first, begin), low + 1))
+        last = R.add(end, R.mul(R.sub(last, end), 2 - high))
+    return shape.cat((first, inside, last), axis)
+
+
+def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> tuple[Any, int]:
+    """The areas between neighbours along an axis, and the axis."""
+    values = as_tensor_operand(y, name, 1)
+    ndim = len(values._metadata.shape)
+    axis = one_dim(name, dim, ndim)
+    if not ndim:
+        raise IndexError(f"{name}: Dimension specified as {dim} but tensor has no dimensions")
+    if x is not None and dx is not None:
+        raise TypeError(f"{name}() received an invalid combination of arguments: pass `x` or `dx`.")
+    for operand in (values, x):
+        if isinstance(operand, Variable) and operand._metadata.dtype.kind == "b":
+            raise RuntimeError(f"{name}: received a bool input, but bool is not supported")
+    if x is None:
+        width: Any = number_argument(name, "dx", 1 if dx is None else dx)
+    else:
+        places = as_tensor_operand(x, name, 2)
+        if len(places._metadata.shape) == 1:
+            places = _along(places, axis, ndim)
+        elif len(places._metadata.shape) < ndim:
+            lead = (1,) * (ndim - len(places._metadata.shape))
+            places = R.reshape(places, (*lead, *places._metadata.shape))
+        if places._metadata.shape[axis] != values._metadata.shape[axis]:
+            raise RuntimeError(f"{name}: There must be one `x` value for each sample point")
+        width = R.sub(_part(places, axis, 1, 0), _part(places, axis, 0, -1))
+    if not values._metadata.shape[axis]:
+        return R.div(values, 2), axis
+    total = R.add(_part(values, axis, 0, -1), _part(values, axis, 1, 0))
+    return R.div(R.mul(total, width), 2), axis
+
+
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """The area under points that lines join, along an axis.
+
+    Args:
+        y: the heights of the points.
+        x: their places: one vector, or broadcast against `y`.
+        dx: instead, the distance between two of them.
+        dim: the axis.
+
+    Raises:
+        RuntimeError: for booleans, or another number of places.
+    """
+    areas, axis = _areas("trapezoid", y, x, dx, dim)
+    return sum(areas, axis)
+
+
+trapz = trapezoid
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """The area under the line up to each point but the first; see `trapezoid`."""
+    areas, axis = _areas("cumulative_trapezoid", y, x, dx, dim)
+    return R.cumsum(areas, axis)
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """The covariances of variables.
+
+    Args:
+        input: of shape (variables, observations), or one variable's observations.
+        correction: what is subtracted from the number of observations.
+        fweights: how often each observation counts: integers that are not negative.
+        aweights: how much each observation counts.
+
+    Returns:
+        A matrix of shape (variables, variables); of one variable its variance.
+
+    Raises:
+        RuntimeError: for more axes, and weights that do not fit.
+    """
+    x = as_tensor_operand(input, "cov", 1)
+    dims, kind = len(x._metadata.shape), x._metadata.dtype.kind
+    if dims > 2:
+        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got {dims}")
+    if kind == "b":
+        raise RuntimeError("cov(): bool dtype is not supported for input")
+    rows = x if dims == 2 else R.reshape(x, (1, x._metadata.size))
+    count = rows._metadata.shape[1]
+    weights: Any = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        w = as_tensor_operand(given, "cov", 2)
+        if len(w._metadata.shape) > 1 or w._metadata.size != count:
+            raise RuntimeError(
+                f"cov(): expected {name} to be a vector of {count}, as many as observations, but "
+                f"got shape {list(w._metadata.shape)}"
+            )
+        if category(w._metadata.dtype) != (1 if name == "fweights" else 2):
+            wanted = "integral" if name == "fweights" else "floating point"
+            raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype")
+        if w._metadata.size and bool((w < 0).any()):
+            raise RuntimeError(f"cov(): {name} cannot be negative")
+        weights = w if weights is None else R.mul(weights, w)
+    total: Any = count if weights is None else sum(weights)
+    if weights is not None and not float(total) > 0:
+        raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+    rows = rows if category(x._metadata.dtype) > 1 else cast(rows, default_dtype())
+    known = rows if weights is None else R.mul(rows, weights)
+    centred = R.sub(rows, R.div(sum(known, 1, True), total))
+    lost: Any = correction
+    if aweights is not None and correction:
+        lost = R.mul(R.div(sum(R.mul(weights, aweights)), total), correction)
+    free = R.sub(total, lost) if weights is not None else total - lost
+    free = clamp(free, 0) if isinstance(free, Variable) else max(free, 0)
+    other = centred if weights is None else R.mul(centred, weights)
+    product = matmul(centred, R.conj(shape.t(other)) if kind == "c" else shape.t(other))
+    return shape.squeeze(R.div(product, free))
+
+
+def corrcoef(input: Any) -> Tensor:
+    """The correlations of variables, whose observations are rows; see `cov`."""
+    x = as_tensor_operand(input, "corrcoef", 1)
+    if len(x._metadata.shape) > 2:
+        raise RuntimeError(
+            f"corrcoef(): expected input to have two or fewer dimensions but got {x.ndim}"
+        )
+    found = cov(x)
+    if not found._metadata.shape:
+        return R.div(found, found)
+    spread = shape.diagonal(found)
+    spread = R.sqrt(R.real(spread) if found._metadata.is_complex else spread)
+    out = R.div(R.div(found, R.unsqueeze(spread, 1)), R.unsqueeze(spread, 0))
+    if out._metadata.is_complex:
+        return R.complex(clamp(R.real(out), -1, 1), clamp(R.imag(out), -1, 1))
+    return clamp(out, -1, 1)
+
+
+def _bounds(name: str, array: Any, low: Any, high: Any, room: float) -> tuple[float, float]:
+    if low == high:
+        low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 1.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"{name}: max must be larger than min")
+    return (low - room, high + room) if low == high else (low, high)
+
+
+def _counted(x: Any, low: float, high: float, bins: int, weights: Any = None) -> Any:
+    """How many elements each of some bins of one width has."""
+    inside = (x >= low) & (x <= high)
+    shares = (x[inside] - x.dtype.type(low)) / x.dtype.type(high - low)
+    places = np.minimum((shares * bins).astype(np.int64), bins - 1)
+    counted = None if weights is None else weights[inside]
+    return np.bincount(places, counted, bins).astype(x.dtype)
+
+
+def _checked(name: str, input: Any) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    if x._metadata.dtype.kind != "f" or x._metadata.dtype.itemsize < 4:
+        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    return x
+
+
+@writes
+def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
+    """How many elements lie in each of some bins of one width; without a gradient.
+
+    Args:
+        input: a float or double tensor.
+        bins: how many.
+        min: where the first begins.
+        max: where the last ends; if both are equal, they are those of the elements.
+
+    Raises:
+        RuntimeError: if there are no bins, or their range is not finite.
+    """
+    x = _checked("histc", input)
+    if level_of((x,)) is not None:
+        return by_parts(histc, x, bins, min, max)
+    if one_int("histc", "bins", bins) <= 0:
+        raise RuntimeError("histc: bins must be > 0")
+    array = on_host(x).reshape(-1)
+    low, high = _bounds("histc", array, min, max, 1)
+    return from_host("histc", _counted(array, low, high, bins), x._metadata.device)
+
+
+def histogram(
+    input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
+    """How many elements lie in each of some bins, and their edges; without a gradient.
+
+    Args:
+        input: a float or double tensor.
+        bins: how many of one width, or their edges, in order.
+        range: where the first begins and the last ends; the elements' if None.
+        weight: what each element counts.
+        density: divide by the sum, and by the width of each bin.
+
+    Raises:
+        RuntimeError: if there are no bins, their range is not finite, or shapes do not fit.
+    """
+    x = _checked("histogram", input)
+    array, place = on_host(x).reshape(-1), x._metadata.device
+    weights = None
+    if weight is not None:
+        if weight.shape != x.shape or weight.dtype != x.dtype:
+            raise RuntimeError(
+                "histogram(): if weight tensor is provided it should have the same shape and "
+                "dtype as the input tensor"
+            )
+        weights = on_host(weight).reshape(-1)
+    if isinstance(bins, Variable):
+        edges = on_host(bins)
+        if edges.ndim != 1 or edges.size < 2 or edges.dtype != array.dtype:
+            raise RuntimeError(
+                "histogram(): bins tensor should have one dimension, at least two edges, and "
+                "the dtype of the input tensor"
+            )
+        inside = (array >= edges[0]) & (array <= edges[-1])
+        places = np.searchsorted(edges, array[inside], "right") - 1
+        counted = None if weights is None else weights[inside]
+        places = np.minimum(places, edges.size - 2)
+        counts = np.bincount(places, counted, edges.size - 1).astype(array.dtype)
+    else:
+        if one_int("histogram", "bins", bins) <= 0:
+            raise RuntimeError(f"histogram(): bins must be > 0, but got {bins}")
+        ends = (0, 0) if range is None else range
+        low, high = _bounds("histogram", array, float(ends[0]), float(ends[1]), 0.5)
+        edges = np.linspace(low, high, bins + 1, dtype=array.dtype)
+        counts = _counted(array, low, high, bins, weights)
+    if density:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            counts = counts / (counts.sum() * np.diff(edges))
+    return return_types.histogram(
+        *[from_host("histogram", np.ascontiguousarray(part), place) for part in (counts, edges)]
+    )
+
+
+# -- points ---------------------------------------------------------------------------------------
+
+
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """All ways to take one element of each of some vectors, one row for each.
+
+    Raises:
+        RuntimeError: if they are no vectors.
+    """
+    vectors = [as_tensor_operand(x, "cartesian_prod", i) for i, x in enumerate(tensors, 1)]
+    for x in vectors:
+        if len(x._metadata.shape) != 1:
+            raise RuntimeError(
+                f"cartesian_prod: Expect a 1D vector, but got shape {list(x._metadata.shape)}"
+            )
+    if len(vectors) == 1:
+        return vectors[0]
+    grids = shape.meshgrid(*vectors, indexing="ij")
+    return shape.stack([R.reshape(grid, (-1,)) for grid in grids], 1)
+
+
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All ways to take `r` elements of a vector in their order, one row for each.
+
+    Args:
+        input: a vector.
+        r: how many.
+        with_replacement: an element may be taken several times.
+
+    Raises:
+        RuntimeError: for more axes, or if `r` is negative.
+    """
+    x = as_tensor_operand(input, "combinations", 1)
+    if len(x._metadata.shape) != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {list(x._metadata.shape)}")
+    if one_int("combinations", "r", r) < 0:
+        raise RuntimeError(f"Expect a non-negative number, but got {r}")
+    if r == 0:
+        return x.new_empty((0,))
+    ways = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = np.array(list(ways(np.arange(x._metadata.size), r)), np.int64).reshape(-1)
+    numbers = from_host("combinations", places, x._metadata.device)
+    return R.reshape(index_select(x, 0, numbers), (places.size // r, r))
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+    """A matrix of the powers of a vector's elements, the highest first.
+
+    Args:
+        x: a vector.
+        N: how many powers; as many as elements if None.
+        increasing: the lowest first.
+
+    Raises:
+        RuntimeError: for more axes, or if `N` is negative.
+    """
+    values = as_tensor_operand(x, "vander", 1)
+    if len(values._metadata.shape) != 1:
+        raise RuntimeError(f"vander: x must be a one-dimensional tensor, got {values.ndim}")
+    count = values._metadata.size if N is None else one_int("vander", "N", N)
+    if count < 0:
+        raise RuntimeError(f"vander: N must be non-negative, got {count}")
+    out = shape.narrow(powers(values, N=max(count, 2)), -1, 0, count)
+    return out if increasing else shape.flip(out, (-1,))
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Where in a tensor of a shape the elements are that flat indices name, axis by axis.
+
+    Args:
+        indices: integers.
+        shape: the shape.
+
+    Raises:
+        ValueError: if the shape has negative numbers.
+        TypeError: if indices are no tensor of integers.
+    """
+    if not isinstance(indices, Variable):
+        raise TypeError(
+            f"unravel_index(): argument 'indices' must be Tensor, not {type(indices).__name__}"
+        )
+    sizes: Sequence[int] = one_shape("unravel_index", (shape,))
+    if category(indices._metadata.dtype) != 1:
+        raise TypeError(
+            f"expected 'indices' to be integer dtype, but got {indices._metadata.dtype}"
+        )
+    indices = cast(indices, np.dtype("int64"))
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
+    out = []
+    for axis in range(len(sizes)):
+        behind = math.prod(sizes[axis + 1 :])
+        # Of nothing there are no places; what is asked for none is none.
+        out.append(R.remainder(R.div_floor(indices, max(behind, 1)), max(sizes[axis], 1)))
+    return tuple(out)

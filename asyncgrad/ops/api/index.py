@@ -1,0 +1,1070 @@
+"""Functions that pick elements by index, and put them back."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import (
+    Variable,
+    bump_version,
+    counter_of,
+    gradient_edge,
+    is_inference,
+    requires_grad,
+    wrap,
+)
+from asyncgrad.core.versions import VersionCounter
+from asyncgrad.devices import CPU
+from asyncgrad.ops.api.shape import broadcast_tensors, expand
+from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.batching import by_parts, level_of, lift_batch, mapped, unwrap_batch, wrap_batch
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import rename, renamed
+from asyncgrad.ops.overlap import refuse_overlap
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    beside,
+    cast,
+    check_device,
+    constant,
+)
+from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.tensors import in_place
+from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.transfer import on_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "gather",
+    "index_add",
+    "index_put",
+    "index_select",
+    "masked_select",
+    "nonzero",
+    "scatter",
+    "scatter_add",
+    "take_along_dim",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    *__all__,
+    "index_add_",
+    "index_put_",
+    "scatter_",
+    "scatter_add_",
+)
+IN_PLACE = ()
+
+_ALL = slice(None)
+
+
+# -- brackets -------------------------------------------------------------------------------------
+
+
+def getitem(input: Any, index: Any) -> Tensor:
+    """The elements at an index, as PyTorch understands it.
+
+    Numbers, slices, None and Ellipsis come first and select a view; lists, masks and tensors of
+    integers then select a copy from that.
+
+    Raises:
+        IndexError: if there are too many parts, one is out of range or is no index.
+        TypeError: if a part is no index at all.
+        ValueError: if a slice has a step that is not positive.
+    """
+    kind = index.__class__
+    try:
+        if kind is int:
+            return R.getitem(input, (index, Ellipsis))
+        if kind is slice and input._metadata.shape:
+            return R.getitem(input, (_plain(index), Ellipsis))
+        basic, arrays, watched = _parsed(input._metadata.shape, index)
+        out = R.getitem(input, basic) if basic else input
+        return out if arrays is None else _picked(out, arrays, watched)
+    except _BatchedIndexError:
+        return _at_batched(input, index)
+    except IndexError as error:
+        raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
+
+
+class _BatchedIndexError(Exception):
+    """An index holds tensors that differ from example to example of a batch."""
+
+
+def _at_batched(x: Any, index: Any) -> Any:
+    """The elements of a tensor at an index that differs from example to example."""
+    parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    tensors: list[Any] = [part for part in parts if isinstance(part, Variable)]
+    if any(x.dtype.kind in "bu" and x._batched for x in tensors):
+        raise RuntimeError(
+            "vmap: It looks like you're attempting to use an operator that has dynamic shape: how "
+            "many elements a mask selects differs from example to example. Use asyncgrad.where."
+        )
+    plain = all(x.dtype.kind == "i" for x in tensors) and all(
+        part.__class__ is int or isinstance(part, Variable) for part in parts
+    )
+    if not plain:
+        return by_parts(getitem, x, parts)
+    level = level_of((x, *parts))
+    assert level is not None
+    own = [getattr(part, "_batched", False) and part._level is level for part in parts]
+    ndim = max(tensor.ndim for tensor in tensors)
+    aligned = [
+        R.reshape(part._value, (level.size, *(1,) * (ndim - part.ndim), *part.shape))
+        if mine
+        else part
+        for part, mine in zip(parts, own, strict=True)
+    ]
+    if not (x._batched and x._level is level):
+        return lift_batch(getitem(x, tuple(aligned)), level)
+    numbers = np.arange(level.size).reshape(-1, *(1,) * ndim)
+    return lift_batch(getitem(x._value, (numbers, *aligned)), level)
+
+
+def _set_batched(x: Any, index: Any, value: Any) -> None:
+    """Put something at an index that differs from example to example, in place."""
+    level = level_of((x, value, *(index if isinstance(index, tuple) else (index,))))
+    if level is None or not (x._batched and x._level is level):
+        raise RuntimeError(
+            "vmap: inplace arithmetic(__setitem__) is not possible because the index or the value "
+            "has a batch and the tensor is the same for all examples. Use index_put."
+        )
+    for i in range(level.size):
+
+        def example(part: Any, i: int = i) -> Any:
+            own = getattr(part, "_batched", False) and part._level is level
+            return R.getitem(part._value, (i, Ellipsis)) if own else part
+
+        at = tuple(map(example, index)) if isinstance(index, tuple) else example(index)
+        setitem(example(x), at, example(value))
+
+
+def setitem(input: Any, index: Any, value: Any) -> None:
+    """Put a number or a tensor, broadcast, at an index, in place.
+
+    Raises:
+        TypeError: if the value is neither.
+        RuntimeError: if it can't be broadcast or cast, or the tensor can't be changed in place.
+        IndexError: as `getitem`.
+    """
+    number = None
+    if not isinstance(value, Variable):
+        number = as_number(value)
+        if number is None:
+            raise TypeError(
+                f"can't assign a {type(value).__name__} to a tensor of {input._metadata.dtype}. "
+                f"Make a tensor of it first."
+            )
+        dtype = input._metadata.dtype
+        if dtype.itemsize == 2 and dtype.kind in "fV" and isinstance(number, (int, float)):
+            # As PyTorch: what is too large for halves is infinite.
+            with np.errstate(over="ignore"):
+                number = dtype.type(float(number)).item()
+        number = fitted("__setitem__", number, dtype)
+    if index is True:
+        # As PyTorch: all of the tensor, and no mask of it.
+        index = None
+    try:
+        basic, arrays, watched = _parsed(input._metadata.shape, index)
+        target = R.getitem(input, basic) if basic else input
+    except _BatchedIndexError:
+        _set_batched(input, index, value if number is None else number)
+        return
+    except IndexError as error:
+        raise IndexError(f"index of a tensor of shape {input._metadata.shape}: {error}") from None
+    if arrays is not None:
+        if number is not None and _is_mask(target, arrays):
+            kept = target._metadata.dtype.type(number).item()
+            in_place.change(target, "__setitem__", R.masked_fill, watched[0], kept)
+            return
+        if number is not None:
+            value = constant(number, input)
+        _put_into(target, arrays, watched, value, "__setitem__")
+    elif number is not None:
+        in_place.fill(target, number, "__setitem__")
+    else:
+        in_place.copy(target, value, "__setitem__")
+
+
+def _is_mask(target: Any, arrays: tuple[Any, ...]) -> bool:
+    """Whether an index is one mask of all of a device's tensor: nobody need count what it picks."""
+    metadata = target._metadata
+    return (
+        metadata.device.streamed
+        and len(arrays) == 1
+        and arrays[0].dtype == np.bool_
+        and arrays[0].shape == metadata.shape
+        and arrays[0].__class__ is metadata.F.array_type
+    )
+
+
+def _parsed(
+    shape: tuple[int, ...], index: Any
+) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, tuple[Any, ...]]:
+    """An index, taken apart.
+
+    Returns:
+        What selects a view, empty for all; arrays and full slices that select from that, or
+        None; the tensors among the arrays, which must not change.
+    """
+    if index.__class__ is not tuple:
+        # A list with parts that are more than numbers stands for a tuple.
+        several = isinstance(index, list) and any(
+            part is None
+            or part is Ellipsis
+            or isinstance(part, (slice, list, tuple, Variable, np.ndarray))
+            for part in index
+        )
+        index = tuple(index) if several else (index,)
+    parts = [_plain(part) for part in index]
+    consumed = sum([_axes_of(part) for part in parts])
+    if consumed > len(shape):
+        if not shape:
+            raise IndexError(
+                "invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor "
+                "to a number."
+            )
+        raise IndexError(
+            f"too many indices for tensor of dimension {len(shape)}: {consumed} axes are indexed"
+        )
+    basic: list[Any] = []
+    arrays: list[Any] = []
+    trivial = True
+    for part in parts:
+        if part is None or part.__class__ is slice:
+            basic.append(part)
+            arrays.append(_ALL)
+            trivial = trivial and part == _ALL
+        elif part is Ellipsis:
+            # NumPy raises for a second one.
+            basic.append(part)
+            arrays += [_ALL] * (len(shape) - consumed)
+        elif part.__class__ is int:
+            basic.append(part)
+            trivial = False
+        elif part.ndim:
+            basic += [_ALL] * _axes_of(part)
+            arrays.append(part)
+        else:
+            # A single boolean: an axis of one, taken or not.
+            basic.append(None)
+            arrays.append(part.reshape(1))
+            trivial = False
+    # With an Ellipsis NumPy gives an array where it would give a scalar.
+    if not any(part is Ellipsis for part in basic):
+        basic.append(Ellipsis)
+    if all(part.__class__ is slice for part in arrays):
+        return tuple(basic), None, ()
+    watched = tuple([part for part in index if isinstance(part, Variable)])
+    return () if trivial else tuple(basic), tuple(arrays), watched
+
+
+def _plain(part: Any) -> Any:
+    """A part of an index: int, slice, None, Ellipsis, or an array of integers or booleans."""
+    if part.__class__ is int or part is None or part is Ellipsis:
+        return part
+    if isinstance(part, slice):
+        step = 1 if part.step is None else operator.index(part.step)
+        if step <= 0:
+            raise ValueError(f"step must be greater than zero, got {step}. Use flip().")
+        start, stop = (
+            None if bound is None else operator.index(bound) for bound in (part.start, part.stop)
+        )
+        return slice(start, stop, None if step == 1 else step)
+    if isinstance(part, str):
+        raise TypeError("new(): invalid data type 'str': a tensor has no fields")
+    if isinstance(part, Variable):
+        if part._batched:
+            raise _BatchedIndexError
+        array = part._array
+    elif isinstance(part, (np.ndarray, bool, np.bool_)):
+        array = np.array(part)
+    elif isinstance(part, (list, tuple, range)):
+        array = np.array([on_host(p).item() if isinstance(p, Variable) else p for p in part])
+        if array.dtype.kind == "f":
+            array = array.astype(np.int64)
+    else:
+        try:
+            return operator.index(part)
+        except TypeError:
+            raise IndexError(
+                f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
+                f"are valid indices (got {type(part).__name__})"
+            ) from None
+    return _checked_index(array)
+
+
+def _checked_index(array: Any) -> Any:
+    """An array that is an index: integers (a number if it is one) or booleans."""
+    if array.dtype == np.uint8:
+        warnings.warn(
+            "indexing with dtype uint8 is deprecated, please use a dtype bool instead",
+            UserWarning,
+            stacklevel=5,
+        )
+        return array.astype(np.bool_)
+    if array.dtype != np.bool_:
+        if array.dtype not in {_INT64, _INT32}:
+            raise IndexError(
+                f"tensors used as indices must be long, int, byte or bool tensors, not "
+                f"{array.dtype}. Convert with .long()."
+            )
+        if not array.ndim:
+            return int(array)
+    return array
+
+
+_INT64, _INT32, _BOOL = np.dtype("int64"), np.dtype("int32"), np.dtype("bool")
+
+
+def _axes_of(part: Any) -> int:
+    """How many axes a part of an index is for."""
+    if part is None or part is Ellipsis:
+        return 0
+    if part.__class__ is int or part.__class__ is slice or part.dtype != np.bool_:
+        return 1
+    axes: int = part.ndim
+    return axes
+
+
+def _picked(
+    x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...], node: str = "IndexBackward0"
+) -> Any:
+    """A copy of the elements at an index of arrays, by a function whose node PyTorch calls so."""
+    return renamed(R.index(x, arrays), node, saves=True, watched=watched)
+
+
+def _region(shape: tuple[int, ...], arrays: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of what an index of arrays selects."""
+    picked = [
+        (int(np.count_nonzero(part)),) if part.dtype == np.bool_ else part.shape
+        for part in arrays
+        if part.__class__ is not slice
+    ]
+    try:
+        common = picked[0] if len(picked) == 1 else np.broadcast_shapes(*picked)
+    except ValueError:
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes "
+            f"{', '.join(str(list(p)) for p in picked)}"
+        ) from None
+    kept: list[int] = []
+    before: list[int] = []
+    blocks = 0
+    axis = 0
+    for part in arrays:
+        if part.__class__ is slice:
+            kept.append(shape[axis])
+            axis += 1
+            continue
+        if not before or len(kept) != before[-1]:
+            blocks += 1
+        before.append(len(kept))
+        axis += _axes_of(part)
+    kept += shape[axis:]
+    place = before[0] if blocks == 1 else 0
+    return (*kept[:place], *common, *kept[place:])
+
+
+def _fitted(value: Any, region: tuple[int, ...]) -> Any:
+    """A tensor, broadcast to what is indexed."""
+    given = value._metadata.shape
+    if given == region:
+        return value
+    extra = len(given) - len(region)
+    if extra > 0 and given[:extra] == (1,) * extra:
+        value = R.reshape(value, given[extra:])
+    try:
+        return expand(value, region)
+    except RuntimeError:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(given)} cannot be broadcast to indexing "
+            f"result of shape {list(region)}"
+        ) from None
+
+
+def _fills(arrays: tuple[Any, ...], value: Any, accumulate: bool) -> bool:
+    """Whether PyTorch fills where one mask holds with one number, which has any dtype."""
+    masks = [part for part in arrays if part.__class__ is not slice]
+    return value._metadata.size == 1 and not accumulate and [m.dtype for m in masks] == [_BOOL]
+
+
+def _put_into(
+    tensor: Any,
+    arrays: tuple[Any, ...],
+    watched: tuple[Any, ...],
+    value: Any,
+    name: str,
+    accumulate: bool = False,
+    region: tuple[int, ...] | None = None,
+) -> Any:
+    """Change a tensor in place at an index of arrays, which selects something of shape `region`."""
+    metadata = tensor._metadata
+    if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
+        value = R.to(value, metadata.dtype)
+    if value._metadata.dtype != metadata.dtype:
+        raise RuntimeError(
+            f"{name}: Index put requires the source and destination dtypes match, got "
+            f"{metadata.dtype} for the destination and {value._metadata.dtype} for the source."
+        )
+    if value._metadata.device is not metadata.device:
+        value = beside(name, tensor, value)[1]
+    if region is None:
+        region = metadata.device.launching(_region)(metadata.shape, arrays)
+    refuse_overlap(tensor, (value,), name, elsewhere=True)
+    value = _fitted(value, region)
+    if tensor._batched or value._batched:
+        put = R.put_add if accumulate else R.put
+        return in_place.copy(tensor, put(R.clone(tensor), value, arrays), name)
+    recorded = current().grad and (requires_grad(tensor) or requires_grad(value))
+    in_place.check_change(tensor, name, recorded=recorded)
+    bump_version(tensor)
+    try:
+        node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
+    except IndexError:
+        # An index out of range, which is found before anything is written.
+        if not is_inference(tensor):
+            counter_of(tensor).value -= 1
+        raise
+    if recorded:
+        known = name.strip("_") if name != "__setitem__" else "index_put"
+        called = known.title().replace("_", "") + "Backward0"
+        rename(node, called, saves=True, watched=watched)
+        in_place.rebase(tensor, node)
+    return tensor
+
+
+# -- along one axis -------------------------------------------------------------------------------
+
+
+@writes
+def index_select(input: Any, dim: int, index: Any) -> Tensor:
+    """The slices of `input` along `dim` at the numbers in `index`, which has one axis or none.
+
+    Raises:
+        IndexError: if a number is out of range, or `index` has more axes or another dtype.
+    """
+    x = as_tensor_operand(input, "index_select", 1)
+    index = as_tensor_operand(index, "index_select", 3)
+    shape = x._metadata.shape
+    axis = one_dim("index_select", dim, len(shape))
+    if index._batched:
+        return by_parts(index_select, x, axis, index)
+    check_device("index_select", x, index)
+    numbers = _numbers("index_select", index, RuntimeError, int32=True)
+    if numbers.ndim > 1:
+        raise IndexError(
+            f"index_select(): Index is supposed to be a vector, got shape {list(numbers.shape)}"
+        )
+    check_range("index_select", numbers, shape[axis] if shape else 1, IndexError)
+    if not shape:
+        if numbers.size != 1:
+            raise RuntimeError(
+                f"index_select(): Index to scalar can have only 1 value, got {numbers.size}"
+            )
+        return renamed(R.clone(x), "IndexSelectBackward0", saves=True)
+    picked = (_ALL,) * axis + (numbers.reshape(-1),)
+    return _picked(x, picked, (index,), "IndexSelectBackward0")
+
+
+def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = False) -> Any:
+    """The array of a tensor of integers."""
+    array = index._array
+    if array.dtype != _INT64 and not (int32 and array.dtype == _INT32):
+        raise error(
+            f"{name}(): Expected dtype {'int32/int64' if int32 else 'int64'} for index, got "
+            f"{array.dtype}. Convert it with .long()."
+        )
+    return array
+
+
+def check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> None:
+    """Raise unless 0 <= number < bound for all; one pass, as negative ones become huge.
+
+    Nobody can look at what is on a device without waiting for it.
+    """
+    if not isinstance(numbers, np.ndarray) or not numbers.size:
+        return
+    if numbers.view(f"u{numbers.itemsize}").max() >= bound:
+        low, high = int(numbers.min()), int(numbers.max())
+        wrong = high if high >= bound else low
+        raise error(
+            f"{name}(): index out of range in self: index {wrong} is out of bounds for an axis of "
+            f"size {bound}"
+        )
+
+
+def along(numbers: Any, axis: int) -> tuple[Any, ...]:
+    """The index of arrays for numbers that stand along one axis, all others in their place."""
+    places = _places(numbers.shape)
+    return (*places[:axis], numbers, *places[axis + 1 :])
+
+
+@functools.lru_cache(128)
+def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """For each axis the numbers of its places, along it."""
+    ndim = len(shape)
+    return tuple(
+        np.arange(n).reshape((1,) * i + (n,) + (1,) * (ndim - i - 1)) for i, n in enumerate(shape)
+    )
+
+
+def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]:
+    """The axis and the array of numbers for `gather` and `scatter`, checked."""
+    index = as_tensor_operand(index, name, 3)
+    check_device(name, x, index)
+    shape = x._metadata.shape
+    axis = one_dim(name, dim, len(shape))
+    numbers = index._array
+    if numbers.size:
+        _numbers(name, index, RuntimeError, int32=True)
+        if max(numbers.ndim, 1) != max(len(shape), 1):
+            raise RuntimeError(
+                f"{name}(): Index tensor must have the same number of dimensions as self tensor: "
+                f"index has shape {list(numbers.shape)}, self {list(shape)}"
+            )
+        check_range(name, numbers, shape[axis] if shape else 1, RuntimeError)
+    return axis, numbers
+
+
+@writes
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+    """Along `dim` the elements at the numbers in `index`, whose shape is the result's.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
+    x = as_tensor_operand(input, "gather", 1)
+    if getattr(index, "_batched", False):
+        return mapped_along(gather, x, dim, index)
+    axis, numbers = axis_and_numbers("gather", x, dim, index)
+    shape = x._metadata.shape
+    if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
+        raise RuntimeError(
+            f"gather(): Size does not match at dimension {axis}: expected index "
+            f"{list(numbers.shape)} to be no larger than self {list(shape)} apart from dimension "
+            f"{axis}"
+        )
+    if not shape or len(numbers.shape) != len(shape):
+        # A tensor without axes counts as one of one element; an empty index fits anything.
+        flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
+        picked = _picked(flat, (numbers.reshape(-1),), (index,))
+        return renamed(R.reshape(picked, numbers.shape), "GatherBackward0")
+    return _picked(x, along(numbers, axis), (index,), "GatherBackward0")
+
+
+@writes
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """As `gather`, with both broadcast apart from `dim`; without `dim` from all elements in a row.
+
+    Raises:
+        RuntimeError: if the numbers of axes differ or a number is out of range.
+    """
+    x = as_tensor_operand(input, "take_along_dim", 1)
+    index = as_tensor_operand(indices, "take_along_dim", 2)
+    if not index._batched:
+        _numbers("take_along_dim", index, RuntimeError)
+    if dim is None:
+        x = R.reshape(x, (x._metadata.size,))
+        return _wrapped_gather(x, 0, R.reshape(index, (index._metadata.size,)))
+    a, b = x._metadata.shape, index._metadata.shape
+    if len(a) != len(b):
+        raise RuntimeError(
+            f"take_along_dim(): input and indices should have the same number of dimensions, but "
+            f"got {len(a)} dimensions for input, and {len(b)} dimensions for indices"
+        )
+    axis = one_dim("take_along_dim", dim, len(a))
+    if not a:
+        return _wrapped_gather(x, 0, index)
+    if (*a[:axis], *a[axis + 1 :]) == (*b[:axis], *b[axis + 1 :]):
+        return _wrapped_gather(x, axis, index)
+    shape = _broadcast_but(a, b, axis)
+    return _wrapped_gather(
+        expand(x, (*shape[:axis], a[axis], *shape[axis + 1 :])),
+        axis,
+        expand(index, (*shape[:axis], b[axis], *shape[axis + 1 :])),
+    )
+
+
+def mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -> Any:
+    """A function along an axis of tensors that stand for examples of a batch."""
+    shape = x._metadata.shape
+    axis = one_dim(function.__name__, dim, len(shape))
+    if not shape or not all(isinstance(other, Variable) for other in others):
+        return by_parts(function, x, dim, *others)
+    return mapped(lambda batch, *rest: function(batch, axis + 1, *rest), x, *others)
+
+
+def _wrapped_gather(x: Any, axis: int, index: Any) -> Any:
+    """`gather`, with negative numbers counted from the end."""
+    if index._batched:
+        return (
+            mapped(lambda batch, at: _wrapped_gather(batch, axis + 1, at), x, index)
+            if (x._metadata.shape)
+            else by_parts(_wrapped_gather, x, axis, index)
+        )
+    numbers, metadata = index._array, index._metadata
+    size = x._metadata.shape[axis] if x._metadata.shape else 1
+    if metadata.device.streamed:
+        index = wrap(metadata.device.launching(operator.mod)(numbers, size), metadata)
+    elif numbers.size and numbers.min() < 0:
+        index = wrap(np.where(numbers < 0, numbers + size, numbers), metadata)
+    return gather(x, axis, index)
+
+
+def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """What two shapes are broadcast to, whatever they are along one axis."""
+    try:
+        return np.broadcast_shapes((*a[:axis], 1, *a[axis + 1 :]), (*b[:axis], 1, *b[axis + 1 :]))
+    except ValueError:
+        raise RuntimeError(
+            f"take_along_dim(): shapes {list(a)} and {list(b)} can't be broadcast apart from "
+            f"dimension {axis}"
+        ) from None
+
+
+# -- put back -------------------------------------------------------------------------------------
+
+
+def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
+    """A copy of `input` with `values`, broadcast, at the tensors of integers or masks `indices`.
+
+    Args:
+        input: the tensor.
+        indices: for each of the first axes a tensor.
+        values: of the dtype of `input`.
+        accumulate: add to what is there; what is indexed twice gets both.
+    """
+    return index_put_(copied(input, "index_put", *indices, values), indices, values, accumulate)
+
+
+def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
+    """`index_put`, in place."""
+    if level_of(indices) is not None:
+        out = by_parts(index_put, input, tuple(indices), values, accumulate)
+        return in_place.copy(input, out, "index_put_")
+    x = as_tensor_operand(input, "index_put_", 1)
+    value = as_tensor_operand(values, "index_put_", 3)
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(
+            f"index_put_(): argument 'indices' must be tuple of Tensors, not "
+            f"{type(indices).__name__}"
+        )
+    if not indices:
+        raise RuntimeError("index_put_(): at least one index is needed")
+    parts = tuple(as_tensor_operand(part, "index_put_", 2) for part in indices)
+    basic, arrays, watched = _parsed(
+        x._metadata.shape,
+        tuple(
+            R.reshape(part, (1,)) if isinstance(part, Variable) and not part._metadata.shape
+            else part
+            for part in parts
+        ),
+    )  # fmt: skip
+    assert arrays is not None
+    assert not basic
+    return _put_into(x, arrays, watched, value, "index_put_", accumulate)
+
+
+def copied(input: Any, name: str, *others: Any) -> Any:
+    """A copy to be changed; one for each example if what it is changed with differs for them."""
+    x = as_tensor_operand(input, name, 1)
+    if current().plain:
+        # Not recorded: the change takes the place of the copy in the graph, too.
+        out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
+        out._counter = VersionCounter()
+        return out
+    level = level_of(others)
+    return wrap_batch(R.clone(unwrap_batch(x, level)), level)
+
+
+@writes
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """A copy of `input` with `alpha` times the slices of `source` added at `index` along `dim`.
+
+    Args:
+        input: the tensor.
+        dim: the axis.
+        index: where each slice goes, of one axis; what is indexed twice gets both.
+        source: of the dtype of `input`, and of its shape apart from `dim`.
+        alpha: a number.
+
+    Raises:
+        RuntimeError: if the shapes or dtypes do not fit or a number is out of range.
+        IndexError: if `index` has more than one axis.
+    """
+    return index_add_(copied(input, "index_add", index, source), dim, index, source, alpha=alpha)
+
+
+def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """`index_add`, in place."""
+    x = as_tensor_operand(input, "index_add_", 1)
+    if getattr(index, "_batched", False):
+        out = by_parts(index_add, x, dim, index, source, alpha=alpha)
+        return in_place.copy(x, out, "index_add_")
+    index = as_tensor_operand(index, "index_add_", 3)
+    source = as_tensor_operand(source, "index_add_", 4)
+    shape = x._metadata.shape
+    axis = one_dim("index_add_", dim, len(shape))
+    check_device("index_add_", x, index, source)
+    numbers = rows_to_change("index_add_", x, axis, index, source, RuntimeError)
+    if as_number(alpha) != 1:
+        source = cast(R.mul(source, alpha), source._metadata.dtype)
+    if not shape:
+        return in_place.change(x, "index_add_", R.add, R.reshape(source, ()))
+    at = (_ALL,) * axis + (numbers.reshape(-1),)
+    return _put_into(x, at, (index,), source, "index_add_", accumulate=True)
+
+
+def rows_to_change(
+    name: str, x: Any, axis: int, index: Any, source: Any, error: type[Exception]
+) -> Any:
+    """The array of numbers that say which slices along an axis change, checked.
+
+    Args:
+        name: the function, for errors.
+        x: what is changed.
+        axis: the axis.
+        index: the numbers.
+        source: what it is changed with.
+        error: the class of error for numbers out of range.
+    """
+    shape, given = x._metadata.shape, source._metadata.shape
+    numbers = _numbers(name, index, RuntimeError, int32=True)
+    if numbers.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector, but got dim: {numbers.ndim}")
+    if source._metadata.dtype != x._metadata.dtype:
+        raise RuntimeError(
+            f"{name}(): self ({x._metadata.dtype}) and source ({source._metadata.dtype}) must "
+            f"have the same scalar type"
+        )
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    if len(given) != len(shape) or (*given[:axis], *given[axis + 1 :]) != rest:
+        if shape or numbers.size != 1 or source._metadata.size != 1:
+            raise RuntimeError(
+                f"{name}(): source tensor shape must match self tensor shape, excluding the "
+                f"specified dimension. Got self.shape = {list(shape)} source.shape = {list(given)}"
+            )
+    elif given and numbers.size != given[axis]:
+        raise RuntimeError(
+            f"{name}(): Number of indices ({numbers.size}) should be equal to "
+            f"source.size(dim): ({given[axis]}), for dim: {axis}"
+        )
+    check_range(name, numbers, shape[axis] if shape else 1, error)
+    return numbers
+
+
+@writes
+def scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Tensor:
+    """A copy of `input` with the elements of `src` along `dim` at the numbers in `index`.
+
+    Args:
+        input: the tensor.
+        dim: the axis.
+        index: where the elements go, no larger than `src`, nor than `input` apart from `dim`.
+        src: a tensor of the dtype of `input`, or a number.
+        value: a number, by name.
+        reduce: None to replace what is there, "add" or "multiply".
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
+    x = copied(input, "scatter", index, src)
+    return scatter_(x, dim, index, src, value=value, reduce=reduce)
+
+
+def scatter_(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Tensor:
+    """`scatter`, in place."""
+    if (src is None) == (value is None):
+        raise TypeError("scatter_(): expected either 'src' or 'value'")
+    return _scatter_into(input, dim, index, value if src is None else src, reduce, "scatter_")
+
+
+@writes
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """A copy of `input` with the elements of `src` added along `dim` at the numbers in `index`.
+
+    Raises:
+        RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
+    """
+    return scatter_add_(copied(input, "scatter_add", index, src), dim, index, src)
+
+
+def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """`scatter_add`, in place."""
+    src = as_tensor_operand(src, "scatter_add_", 4)
+    return _scatter_into(input, dim, index, src, "add", "scatter_add_")
+
+
+def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name: str) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    if reduce not in {None, "add", "multiply"}:
+        raise RuntimeError(
+            f"{name}(): reduce argument must be either add or multiply, got {reduce!r}"
+        )
+    if getattr(index, "_batched", False):
+
+        def scattered(x: Any, dim: int, index: Any, src: Any) -> Any:
+            return _scatter_into(R.clone(x), dim, index, src, reduce, name)
+
+        return in_place.copy(x, mapped_along(scattered, x, dim, index, src), name)
+    axis, numbers = axis_and_numbers(name, x, dim, index)
+    shape = x._metadata.shape
+    src = scattered_values(x, src, numbers, name)
+    check_scattered(name, shape, axis, numbers)
+    if not numbers.size:
+        return in_place.change(x, name, R.clone)
+    if reduce == "multiply" and shape:
+        return in_place.change(x, name, R.scatter_multiply, src, along(numbers, axis))
+    if not shape:
+        values = R.reshape(src, ())
+        if reduce is None:
+            return in_place.copy(x, values, name)
+        return in_place.change(x, name, R.add if reduce == "add" else R.mul, values)
+    at = along(numbers, axis)
+    return _put_into(x, at, (index,), src, name, reduce == "add", numbers.shape)
+
+
+def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Any) -> None:
+    """Raise if an index reaches beyond a tensor apart from the axis along which it counts."""
+    if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
+        raise RuntimeError(
+            f"{name}(): Expected index {list(numbers.shape)} to be no larger than self "
+            f"{list(shape)} apart from dimension {axis}"
+        )
+
+
+def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
+    """What is scattered: as much of a tensor as there are numbers, or a number everywhere."""
+    if not isinstance(src, Variable):
+        number = as_number(src)
+        if number is None:
+            raise TypeError(f"{name}(): argument 'src' must be Tensor, not {type(src).__name__}")
+        return R.expand(constant(fitted(name, number, x._metadata.dtype), x), numbers.shape)
+    check_device(name, x, src)
+    given = src._metadata.shape
+    if src._metadata.dtype != x._metadata.dtype:
+        raise RuntimeError(
+            f"{name}(): Expected self.dtype to be equal to src.dtype, got {x._metadata.dtype} and "
+            f"{src._metadata.dtype}"
+        )
+    if not numbers.size:
+        return src
+    if max(len(given), 1) != max(numbers.ndim, 1):
+        raise RuntimeError(
+            f"{name}(): Index tensor must have the same number of dimensions as src tensor: index "
+            f"has shape {list(numbers.shape)}, src {list(given)}"
+        )
+    if any(m > n for m, n in zip(numbers.shape, given, strict=False)):
+        raise RuntimeError(
+            f"{name}(): Expected index {list(numbers.shape)} to be no larger than src {list(given)}"
+        )
+    if given == numbers.shape or not given:
+        return src if given == numbers.shape else R.reshape(src, numbers.shape)
+    return R.getitem(src, (*[slice(n) for n in numbers.shape], Ellipsis))
+
+
+# -- masks, tables --------------------------------------------------------------------------------
+
+
+@writes
+def masked_select(input: Any, mask: Any) -> Tensor:
+    """The elements where `mask` holds, in a row; both are broadcast.
+
+    Raises:
+        RuntimeError: if `mask` is not boolean, or the shapes do not fit.
+    """
+    x = as_tensor_operand(input, "masked_select", 1)
+    mask = as_tensor_operand(mask, "masked_select", 2)
+    if mask._metadata.dtype != np.bool_:
+        raise RuntimeError(
+            f"masked_select: expected BoolTensor for mask, got {mask._metadata.dtype}. Compare it "
+            f"with something."
+        )
+    check_device("masked_select", x, mask)
+    if x._metadata.shape != mask._metadata.shape:
+        x, mask = broadcast_tensors(x, mask)
+    if not x._metadata.shape:
+        x, mask = R.reshape(x, (1,)), R.reshape(mask, (1,))
+    return _picked(x, (mask._array,), (mask,), "MaskedSelectBackward0")
+
+
+@writes
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """The indices of the elements that are not zero; no gradient.
+
+    Returns:
+        A row for each element, or with `as_tuple` a tensor for each axis.
+    """
+    x = as_tensor_operand(input, "nonzero", 1)
+    F = x._metadata.F
+    array = x._array
+    found = F.xp.nonzero(array.reshape(array.shape or (1,)))
+    if as_tuple:
+        return tuple([leaf("nonzero", part, x._metadata.device) for part in found])
+    rows = F.xp.stack(found, axis=-1) if len(found) > 1 else found[0][:, None]
+    return leaf("nonzero", rows if array.ndim else rows[:, :0], x._metadata.device)
+
+
+def embedding(
+    input: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """The rows of a table.
+
+    Args:
+        input: integers of any shape.
+        weight: the table, of shape (rows, length).
+        padding_idx: a row that gets no gradient.
+        max_norm: rows that are longer are shortened to it, in place.
+        norm_type: which norm `max_norm` is.
+        scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
+        sparse: the table's gradient holds no more than the rows that were looked up; on other
+            devices than the CPU it is dense.
+
+    Raises:
+        RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
+            pass, if both `sparse` and `scale_grad_by_freq` are asked for.
+        IndexError: if there is no such row.
+    """
+    weight = as_tensor_operand(weight, "embedding", 2)
+    index = as_tensor_operand(input, "embedding", 1)
+    shape = weight._metadata.shape
+    if len(shape) != 2:
+        raise RuntimeError(f"embedding(): 'weight' must be 2-D, got shape {list(shape)}")
+    if index._batched or (weight._batched and (padding_idx is not None or scale_grad_by_freq)):
+        return by_parts(embedding, index, weight, padding_idx, None, norm_type, scale_grad_by_freq)
+    check_device("embedding", weight, index)
+    numbers = _numbers("embedding", index, RuntimeError, int32=True)
+    check_range("embedding", numbers, shape[0], IndexError)
+    if padding_idx is not None:
+        padding_idx = one_int("embedding", "padding_idx", padding_idx)
+        # PyTorch asserts here.
+        assert -shape[0] <= padding_idx < shape[0], "Padding_idx must be within num_embeddings"
+        padding_idx %= shape[0]
+    if max_norm is not None:
+        _shorten(weight, numbers, max_norm, norm_type)
+    if sparse and weight._metadata.device is CPU:
+        out = R.lookup(weight, numbers, padding_idx)
+        rename(out._edge, "EmbeddingBackward0", saves=True, watched=(index,))
+        if scale_grad_by_freq and out._edge is not None:
+            out.register_hook(_refuse_frequencies)
+        return out
+    out = _picked(weight, (numbers,), (index,), "EmbeddingBackward0")
+    if padding_idx is None and not scale_grad_by_freq:
+        return out
+    metadata = weight._metadata
+    factors = metadata.device.launching(_shares)(
+        metadata.F.xp, numbers, shape[0], metadata.dtype, padding_idx, scale_grad_by_freq
+    )
+    return R.scale_gradient(out, wrap(factors, metadata.F.metadata_of(factors)))
+
+
+def _shares(
+    xp: Any, numbers: Any, rows: int, dtype: Any, padding: int | None, by_freq: bool
+) -> Any:
+    """What each lookup's gradient counts."""
+    share = xp.ones(numbers.shape, dtype=dtype)
+    if by_freq:
+        share /= xp.bincount(numbers.reshape(-1), minlength=rows)[numbers]
+    if padding is not None:
+        share[numbers == padding] = 0
+    return share[..., None]
+
+
+def _refuse_frequencies(gradient: Any) -> None:
+    """As PyTorch: the forward pass takes what the backward pass can't do."""
+    raise RuntimeError(
+        "embedding_backward: scale_grad_by_freq not supported with sparse gradients. Pass "
+        "sparse=False."
+    )
+
+
+def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
+    """Shorten the rows that are longer than `max_norm`, in place and outside of the graph."""
+    in_place.check_change(weight, "embedding_renorm_", recorded=False)
+    metadata = weight._metadata
+    bump_version(weight)
+    metadata.device.launching(_shortened)(
+        metadata.F.xp, weight._array, numbers, max_norm, norm_type
+    )
+
+
+def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
+    rows = xp.unique(numbers)
+    norms = xp.linalg.norm(array[rows], norm_type, axis=1)
+    long = norms > max_norm
+    if long.any():
+        array[rows[long]] *= (max_norm / (norms[long, None] + 1e-7)).astype(array.dtype)
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+    """Rows of `num_classes` zeros with a one at the numbers in `tensor`.
+
+    Args:
+        tensor: int64, of any shape.
+        num_classes: the length of the rows; -1 for one more than the greatest number.
+
+    Raises:
+        RuntimeError: if a number is negative or too large, or there are none to count from.
+    """
+    x = as_tensor_operand(tensor, "one_hot", 1)
+    num_classes = one_int("one_hot", "num_classes", num_classes)
+    if x._batched and num_classes > 0:
+        return mapped(lambda batch: one_hot(batch, num_classes), x)
+    array = _numbers("one_hot", x, RuntimeError)
+    if not array.size:
+        if num_classes <= 0:
+            raise RuntimeError(
+                "one_hot: Can not infer total number of classes from empty tensor. Pass "
+                "num_classes."
+            )
+    elif not isinstance(array, np.ndarray):
+        # As PyTorch: nobody looks at what is on a device, unless it has to be counted.
+        if num_classes == -1:
+            num_classes = 1 + x._metadata.device.launching(_greatest)(array)
+    else:
+        # Negative ones become huge: one look finds both.
+        top = int(array.view(np.uint64).max())
+        if top >= 1 << 63:
+            raise RuntimeError("one_hot: Class values must be non-negative.")
+        if num_classes == -1:
+            num_classes = top + 1
+        elif num_classes < 1:
+            raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
+        elif top >= num_classes:
+            raise RuntimeError(
+                f"one_hot: Class values must be smaller than num_classes: {top} >= {num_classes}"
+            )
+    F = x._metadata.F
+    rows = x._metadata.device.launching(_hot)(F.xp, array, num_classes)
+    return leaf("one_hot", rows, x._metadata.device)
+
+
+def _greatest(array: Any) -> int:
+    return int(array.max())
+
+
+def _hot(xp: Any, array: Any, classes: int) -> Any:
+    return (array[..., None] == xp.arange(classes)).astype(np.int64)

@@ -1,0 +1,314 @@
+"""Images of other sizes: each axis by itself, a weighted sum of some elements for each new one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.ops.api.linalg import matmul
+from asyncgrad.ops.api.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_tensor_operand, category
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+#: The number of axes that an image has in each mode; None for any.
+_AXES = {
+    "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2,
+    "bicubic": 2, "trilinear": 3,
+}  # fmt: skip
+_WITH_CORNERS = ("linear", "bilinear", "bicubic", "trilinear")
+#: Those that images of bytes have, too, and `antialias`.
+_SMOOTH = ("bilinear", "bicubic")
+#: The constant of the cubic curve that PyTorch interpolates with; with `antialias` another.
+_CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
+#: Bits of the weights of bytes.
+_BITS = 15
+
+
+def interpolate(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Images of another size.
+
+    Args:
+        input: of shape (n, channels, *image), where the image has one to three axes.
+        size: the new size, a number or one for each axis; or else
+        scale_factor: what the old one is multiplied by, and rounded down.
+        mode: "nearest", "nearest-exact", "linear" (one axis), "bilinear", "bicubic" (two),
+            "trilinear" (three) or "area".
+        align_corners: the centres of the outermost elements stay where they are, and not their
+            edges.
+        recompute_scale_factor: where elements are is computed from the sizes, and not from
+            `scale_factor`.
+        antialias: elements that come to lie between the new ones count as well, for "bilinear"
+            and "bicubic".
+
+    Raises:
+        ValueError: if sizes or options do not fit.
+        NotImplementedError: if the mode is not for so many axes, or for the dtype.
+        RuntimeError: for an empty image.
+    """
+    x = as_tensor_operand(input, "interpolate", 1)
+    axes = len(x._metadata.shape) - 2
+    if mode not in _AXES:
+        raise NotImplementedError(f"interpolate: unknown mode {mode!r}; it is one of {[*_AXES]}")
+    if mode not in _WITH_CORNERS and align_corners is not None:
+        raise ValueError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear "
+            "| bicubic | trilinear"
+        )
+    if antialias and mode not in _SMOOTH:
+        raise ValueError(
+            f"Anti-alias option is restricted to the modes bilinear and bicubic, and requires a "
+            f"4-D tensor as input: got {mode!r}"
+        )
+    old = x._metadata.shape[2:]
+    new, factors = _sizes(old, size, scale_factor, bool(recompute_scale_factor))
+    wanted = _AXES[mode]
+    if axes not in {1, 2, 3} or (wanted is not None and axes != wanted):
+        raise NotImplementedError(
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {axes + 2}D) for the "
+            f"modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
+            f"{mode})"
+        )
+    dtype = x._metadata.dtype
+    whole = dtype == np.uint8 and mode in _SMOOTH
+    if (category(dtype) != 2 or (antialias and dtype.itemsize == 2)) and not (
+        whole or mode.startswith("nearest")
+    ):
+        raise NotImplementedError(f'"interpolate" not implemented for {x._metadata.dtype}')
+    if 0 in x._metadata.shape[1:] or min(new) <= 0:
+        raise RuntimeError(
+            f"interpolate: Input and output sizes should be greater than 0, but got input {old} "
+            f"output {new}"
+        )
+    if mode == "area":
+        return _areas(x, new)
+    if antialias or whole:
+        return _by_products(x, new, factors, mode, bool(align_corners), antialias)
+    out = R.clone(x) if new == old and mode.startswith("nearest") else x
+    for axis, (length, count, factor) in enumerate(zip(old, new, factors, strict=True), 2):
+        out = _along(out, axis, length, count, factor, mode, bool(align_corners))
+    if out is x:
+        return x
+    stem = mode.title().replace("-", "")
+    return renamed(out, f"Upsample{stem}{len(old)}DBackward0")
+
+
+def _sizes(
+    old: tuple[int, ...], size: Any, scale_factor: Any, recompute: bool
+) -> tuple[tuple[int, ...], list[float | None]]:
+    """The new size, and for each axis the factor that says where elements are, if one does."""
+    if (size is None) == (scale_factor is None):
+        raise ValueError(
+            "only one of size or scale_factor should be defined"
+            if size is not None
+            else "either size or scale_factor should be defined"
+        )
+    name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
+    values = [*given] if isinstance(given, (tuple, list)) else [given] * len(old)
+    if len(values) != len(old):
+        raise ValueError(
+            f"Input and {name} must have the same number of spatial dimensions, but got input with "
+            f"spatial dimensions of {list(old)} and {name} of {values}. Please provide input "
+            f"tensor in (N, C, d1, d2, ...,dK) format."
+        )
+    if scale_factor is None:
+        if recompute:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        new = tuple([one_int("interpolate", "size", value) for value in values])
+        return new, [None] * len(old)
+    new = tuple(math.floor(n * float(factor)) for n, factor in zip(old, values, strict=True))
+    return new, [None if recompute else float(factor) for factor in values]
+
+
+def _areas(x: Any, new: tuple[int, ...]) -> Any:
+    """The means of the parts of an image."""
+    if len(new) == 1:
+        return adaptive_avg_pool1d(x, new)
+    if len(new) == 2:
+        return adaptive_avg_pool2d(x, new)
+    # The means of means over one axis and over two, as all parts of an axis count the same.
+    n, channels, depth, rows, columns = x._metadata.shape
+    flat = adaptive_avg_pool2d(R.reshape(x, (n, channels * depth, rows, columns)), new[1:])
+    lines = R.reshape(flat, (n, channels, depth, new[1] * new[2]))
+    return R.reshape(adaptive_avg_pool2d(lines, (new[0], new[1] * new[2])), (n, channels, *new))
+
+
+def _along(
+    x: Any, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
+) -> Any:
+    """An image with another length along one axis."""
+    # As PyTorch: a factor of a little more than 1 moves nothing, but for cubic curves.
+    still = mode != "bicubic" or corners or factor in {None, 1.0}
+    if mode in _WITH_CORNERS and length == count and still:
+        return x
+    if mode.startswith("nearest"):
+        step = length / count if factor is None else 1 / factor
+        offset = 0.5 if mode == "nearest-exact" else 0.0
+        # PyTorch computes where elements are in single precision.
+        steps = (np.arange(count, dtype=np.float32) + np.float32(offset)) * np.float32(step)
+        places = np.minimum(np.floor(steps).astype(np.int64), length - 1)
+        if mode == "nearest" and len(x._metadata.shape) == 4 and count in {length, 2 * length}:
+            # As PyTorch, for images of two axes: whatever the factor.
+            places = np.arange(count) // (count // length)
+        return R.index(x, _at(x, axis, places))
+    out = None
+    for places, weights in _taps(length, count, factor, mode, corners, x._metadata.dtype):
+        shape = (1,) * axis + (count,) + (1,) * (len(x._metadata.shape) - axis - 1)
+        part = R.mul(R.index(x, _at(x, axis, places)), _constant(x, weights.reshape(shape)))
+        out = part if out is None else R.add(out, part)
+    return out
+
+
+def _by_products(
+    x: Any, new: tuple[int, ...], factors: list[float | None], mode: str, corners: bool, anti: bool
+) -> Any:
+    """An image of two axes, between a matrix of weights for its rows and one for its columns."""
+    metadata = x._metadata
+    if x._batched and metadata.dtype == np.uint8:
+        return by_parts(_by_products, x, new, factors, mode, corners, anti)
+    lines = []
+    for length, count, factor in zip(metadata.shape[2:], new, factors, strict=True):
+        if length == count:
+            weights = np.eye(length)
+        elif anti:
+            weights = _spread_weights(length, count, factor, mode, corners)
+        else:
+            weights = np.zeros((count, length))
+            for places, part in _taps(length, count, factor, mode, corners, weights.dtype):
+                np.add.at(weights, (np.arange(count), places), part)
+        lines.append(weights)
+    if metadata.dtype == np.uint8:
+        F = metadata.F
+        array = metadata.device.launching(_of_bytes)(F.xp, x._array, *lines)
+        return wrap(array, F.metadata_of(array))
+    rows, columns = [_constant(x, weights) for weights in lines]
+    out = matmul(rows, matmul(x, R.permute(columns, (1, 0))))
+    return renamed(out, f"Upsample{mode.title()}2DAaBackward0")
+
+
+def _spread_weights(length: int, count: int, factor: float | None, mode: str, corners: bool) -> Any:
+    """The weights of all elements for each new one, which is as wide as they become narrow."""
+    if corners:
+        step = (length - 1) / (count - 1) if count > 1 else 0.0
+    else:
+        step = length / count if factor is None else 1 / factor
+    wide = max(step, 1.0)
+    reach = wide * (1 if mode == "bilinear" else 2)
+    centres = step * (np.arange(count)[:, None] + 0.5)
+    places = np.arange(length)
+    first = np.maximum((centres - reach + 0.5).astype(np.int64), 0)
+    end = np.minimum((centres + reach + 0.5).astype(np.int64), length)
+    t = np.abs(places + 0.5 - centres) / wide
+    if mode == "bilinear":
+        weights = np.maximum(1 - t, 0)
+    else:
+        near, far = _near(t, _CUBIC_ANTIALIAS), _far(t, _CUBIC_ANTIALIAS)
+        weights = np.where(t < 1, near, np.where(t < 2, far, 0))
+    weights = np.where((first <= places) & (places < end), weights, 0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _of_bytes(xp: Any, x: Any, rows: Any, columns: Any) -> Any:
+    """A product with weights of few bits, rounded after each axis, as PyTorch computes images."""
+    for axis, weights in ((3, columns), (2, rows)):
+        # The greatest weight takes as many bits as there are, and none of them is its sign.
+        bits = next(b for b in range(23) if int(0.5 + weights.max() * (2 << b)) >> _BITS)
+        whole = xp.asarray(np.copysign(np.floor(np.abs(weights) * (1 << bits) + 0.5), weights))
+        sums = xp.moveaxis(xp.tensordot(x, whole, (axis, 1)), -1, axis)
+        x = xp.clip(xp.floor(sums / (1 << bits) + 0.5), 0, 255).astype(np.uint8)
+    return x
+
+
+def _taps(
+    length: int, count: int, factor: float | None, mode: str, corners: bool, dtype: Any
+) -> list[tuple[Any, Any]]:
+    """The elements that each new one is made of, with their weights: pairs of arrays."""
+    real = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+    if corners:
+        step = (length - 1) / (count - 1) if count > 1 else 0.0
+        where = np.arange(count, dtype=real) * real.type(step)
+    else:
+        step = length / count if factor is None else 1 / factor
+        where = (np.arange(count, dtype=real) + real.type(0.5)) * real.type(step) - real.type(0.5)
+        if mode != "bicubic":
+            where = np.maximum(where, 0)
+    low = np.floor(where).astype(np.int64)
+    t = (where - low).astype(real)
+    last = length - 1
+    if mode != "bicubic":
+        low = np.minimum(low, last)
+        return [(low, 1 - t), (np.minimum(low + 1, last), t)]
+    return [
+        (np.clip(low + shift, 0, last), weight)
+        for shift, weight in zip(
+            (-1, 0, 1, 2), (_far(t + 1), _near(t), _near(1 - t), _far(2 - t)), strict=True
+        )
+    ]
+
+
+def _near(t: Any, a: float = _CUBIC) -> Any:
+    """The cubic curve within a distance of 1."""
+    return ((a + 2) * t - (a + 3)) * t * t + 1
+
+
+def _far(t: Any, a: float = _CUBIC) -> Any:
+    """The cubic curve at a distance of 1 to 2."""
+    return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+
+
+def _at(x: Any, axis: int, places: Any) -> tuple[Any, ...]:
+    return (slice(None),) * axis + (x._metadata.F.xp.asarray(places),)
+
+
+def _constant(x: Any, values: Any) -> Any:
+    F = x._metadata.F
+    array = F.xp.asarray(values.astype(x._metadata.dtype))
+    return wrap(array, F.metadata_of(array))
+
+
+def upsample(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate`, by an older name."""
+    _warn_of("upsample")
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` with the nearest elements, by an older name."""
+    _warn_of("upsample_nearest")
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` with "bilinear" and corners that stay, by an older name."""
+    _warn_of("upsample_bilinear")
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+def _warn_of(name: str) -> None:
+    warnings.warn(
+        f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
+        stacklevel=3,
+    )

@@ -1,0 +1,621 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.api.shape import squeeze
+from asyncgrad.ops.arguments import is_expandable, one_dim
+from asyncgrad.ops.dispatch import product_dispatch
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    cast,
+    category,
+    check_broadcast,
+    knows_no_tensors,
+    result_dtype,
+)
+from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.tensors.out import put, writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "addmm",
+    "bmm",
+    "dot",
+    "einsum",
+    "ger",
+    "inner",
+    "matmul",
+    "mm",
+    "mv",
+    "outer",
+    "tensordot",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
+IN_PLACE = ("addmm",)
+
+
+def _operands(name: str, *values: Any) -> Any:
+    """Tensors of one dtype.
+
+    Raises:
+        TypeError: if one is no tensor.
+        RuntimeError: if the dtypes differ.
+    """
+    tensors = [as_tensor_operand(value, name, place + 1) for place, value in enumerate(values)]
+    dtype = tensors[0]._metadata.dtype
+    for tensor in tensors[1:]:
+        if tensor._metadata.dtype != dtype:
+            raise RuntimeError(
+                f"{name}: expected all tensors to have the same dtype, but got {dtype} and "
+                f"{tensor._metadata.dtype}. Convert one with .to()."
+            )
+    return tensors
+
+
+def _expect_ndims(name: str, tensors: Any, ndims: tuple[int, ...]) -> None:
+    """Raise unless each tensor has its number of axes."""
+    for place, (tensor, ndim) in enumerate(zip(tensors, ndims, strict=True)):
+        shape = tensor._metadata.shape
+        if len(shape) != ndim:
+            raise RuntimeError(
+                f"{name}: argument {place + 1} must be a {ndim}-D tensor, but it has shape {shape}."
+            )
+
+
+def _expect_alignment(name: str, x: Any, y: Any) -> None:
+    """Raise unless the last axis of the first is as long as the second's next to last."""
+    a, b = x._metadata.shape, y._metadata.shape
+    axis = len(b) - 2 if len(b) > 1 else 0
+    if a[-1] != b[axis]:
+        raise RuntimeError(
+            f"{name}: shapes {a} and {b} cannot be multiplied: axis {len(a) - 1} of the first is "
+            f"{a[-1]}, axis {axis} of the second is {b[axis]}. Transpose one of them."
+        )
+
+
+def _matmul(input: Any, other: Any) -> Any:
+    """The matrix product, batched and broadcast over leading axes.
+
+    Args:
+        input: of shape (..., m, k), or (k,).
+        other: of shape (..., k, n), or (k,).
+
+    Raises:
+        RuntimeError: if the shapes do not align or the dtypes differ.
+    """
+    x = as_tensor_operand(input, "matmul", 1)
+    y = as_tensor_operand(other, "matmul", 2)
+    a, b = x._metadata.shape, y._metadata.shape
+    if not a or not b:
+        raise RuntimeError(
+            f"matmul: both arguments need to be at least 1D, but they are {len(a)}D and {len(b)}D. "
+            f"Multiply by a number with *."
+        )
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"matmul: expected both arguments to have the same dtype, but got "
+            f"{x._metadata.dtype} and {y._metadata.dtype}. Convert one with .to()."
+        )
+    inner = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != inner:
+        raise RuntimeError(
+            f"matmul: shapes {a} and {b} do not align: axis {len(a) - 1} of the first is {a[-1]}, "
+            f"axis {len(b) - 2 if len(b) > 1 else 0} of the second is {inner}. Transpose one of "
+            f"them or check the batch axes."
+        )
+    if len(a) == 2 and len(b) == 2:
+        return R.mm(x, y)
+    if len(b) == 1 and len(a) <= 2:
+        return R.dot(x, y) if len(a) == 1 else R.mv(x, y)
+    if len(a) == 1:
+        return squeeze(_matmul(R.reshape(x, (1, *a)), y), -2)
+    if len(b) == 1:
+        return squeeze(_matmul(x, R.reshape(y, (*b, 1))), -1)
+    if len(b) == 2:
+        rows = R.reshape(x, (prod(a[:-1]), a[-1]))
+        return R.reshape(R.mm(rows, y), (*a[:-1], b[-1]))
+    try:
+        batch = x._metadata.F.xp.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError:
+        raise RuntimeError(
+            f"matmul: the batch axes {a[:-2]} and {b[:-2]} of shapes {a} and {b} can't be "
+            f"broadcast. Reshape or unsqueeze one of them."
+        ) from None
+    x = x if a[:-2] == batch else R.expand(x, (*batch, *a[-2:]))
+    y = y if b[:-2] == batch else R.expand(y, (*batch, *b[-2:]))
+    return R.bmm(x, y)
+
+
+def _matmul_or_not(input: Any, other: Any) -> Any:
+    """`_matmul`, or `NotImplemented` where the other operand may know what to do."""
+    for operand in (input, other):
+        ours = isinstance(operand, Variable) or as_number(operand) is not None
+        if not ours and not knows_no_tensors("matmul", operand):
+            return NotImplemented
+    return _matmul(input, other)
+
+
+product = product_dispatch(OPS["mm"], _matmul)
+#: The operator `@`.
+operator_product: Callable[[Any, Any], Tensor] = product_dispatch(OPS["mm"], _matmul_or_not)
+
+
+def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
+    """The matrix product; what is bound below says more."""
+    return product(input, other) if out is None else put(out, "matmul", product(input, other))
+
+
+matmul.__doc__ = _matmul.__doc__
+matmul.dispatch = product  # type: ignore[attr-defined]
+
+
+def mm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
+    """The product of two matrices.
+
+    Args:
+        input: of shape (m, k).
+        mat2: of shape (k, n).
+
+    Raises:
+        RuntimeError: if they are no matrices, do not align, or differ in dtype.
+    """
+    if out is not None:
+        return put(out, "mm", mm(input, mat2))
+    x, y = _operands("mm", input, mat2)
+    _expect_ndims("mm", (x, y), (2, 2))
+    _expect_alignment("mm", x, y)
+    return matmul(x, y)
+
+
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
+    """The products of two batches of matrices.
+
+    Args:
+        input: of shape (b, m, k).
+        mat2: of shape (b, k, n).
+
+    Raises:
+        RuntimeError: if they are no batches of matrices, do not align, or differ in dtype.
+    """
+    if out is not None:
+        return put(out, "bmm", bmm(input, mat2))
+    x, y = _operands("bmm", input, mat2)
+    _expect_ndims("bmm", (x, y), (3, 3))
+    if x._metadata.shape[0] != y._metadata.shape[0]:
+        raise RuntimeError(
+            f"bmm: expected batches of one size, but got shapes {x._metadata.shape} and "
+            f"{y._metadata.shape}. matmul broadcasts."
+        )
+    _expect_alignment("bmm", x, y)
+    return R.bmm(x, y)
+
+
+def mv(input: Any, vec: Any, *, out: Any = None) -> Tensor:
+    """The product of a matrix and a vector.
+
+    Args:
+        input: of shape (m, k).
+        vec: of shape (k,).
+
+    Raises:
+        RuntimeError: if the shapes do not align or the dtypes differ.
+    """
+    if out is not None:
+        return put(out, "mv", mv(input, vec))
+    x, y = _operands("mv", input, vec)
+    _expect_ndims("mv", (x, y), (2, 1))
+    _expect_alignment("mv", x, y)
+    return R.mv(x, y)
+
+
+def dot(input: Any, tensor: Any, *, out: Any = None) -> Tensor:
+    """The sum of the products of two vectors, neither conjugated.
+
+    Args:
+        input: of shape (k,).
+        tensor: of shape (k,).
+
+    Raises:
+        RuntimeError: if the shapes do not align or the dtypes differ.
+    """
+    if out is not None:
+        return put(out, "dot", dot(input, tensor))
+    x, y = _operands("dot", input, tensor)
+    _expect_ndims("dot", (x, y), (1, 1))
+    _expect_alignment("dot", x, y)
+    return R.dot(x, y)
+
+
+@writes
+def outer(input: Any, vec2: Any) -> Tensor:
+    """The products of every element of one vector with every element of another.
+
+    Args:
+        input: of shape (m,).
+        vec2: of shape (n,).
+
+    Raises:
+        RuntimeError: if they are no vectors.
+    """
+    x = as_tensor_operand(input, "outer", 1)
+    y = as_tensor_operand(vec2, "outer", 2)
+    _expect_ndims("outer", (x, y), (1, 1))
+    dtype = result_dtype(x, y)
+    return R.outer(cast(x, dtype), cast(y, dtype))
+
+
+ger = outer
+
+
+@writes
+def inner(input: Any, other: Any) -> Tensor:
+    """The sums of products along the last axes of two tensors.
+
+    Args:
+        input: of shape (..., k).
+        other: of shape (..., k).
+
+    Raises:
+        RuntimeError: if the last axes differ in length, or the dtypes differ.
+    """
+    x, y = _operands("inner", input, other)
+    a, b = x._metadata.shape, y._metadata.shape
+    if not a or not b:
+        return R.mul(x, y)
+    if a[-1] != b[-1]:
+        raise RuntimeError(
+            f"inner: the last axes of both tensors must be of the same length, got shapes {a} and "
+            f"{b}."
+        )
+    if len(a) == 1 and len(b) == 1:
+        return R.dot(x, y)
+    first, second = tuple(range(len(a) - 1)), tuple(range(len(a), len(a) + len(b) - 1))
+    return R.contract(x, y, (*first, -1), (*second, -1), (*first, *second))
+
+
+@writes
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """`beta * input + alpha * (mat1 @ mat2)`; with a `beta` of 0 the input is not looked at.
+
+    Args:
+        input: what can be broadcast to (m, n).
+        mat1: of shape (m, k).
+        mat2: of shape (k, n).
+        beta: what the input is multiplied with.
+        alpha: what the product is multiplied with.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+    """
+    bias, x, y = _operands("addmm", input, mat1, mat2)
+    _expect_ndims("addmm", (x, y), (2, 2))
+    _expect_alignment("addmm", x, y)
+    shape = (x._metadata.shape[0], y._metadata.shape[1])
+    if not is_expandable(bias._metadata.shape, shape):
+        raise RuntimeError(
+            f"addmm: the input of shape {bias._metadata.shape} can't be expanded to the product's "
+            f"shape {shape}."
+        )
+    if category(x._metadata.dtype) < 2:
+        # As PyTorch: what is behind the point does not count.
+        beta, alpha = int(beta), int(alpha)
+    if beta == 0:
+        out = R.mm(x, y)
+        return out if alpha == 1 else R.mul_scalar(out, alpha)
+    return R.addmm(bias, x, y, beta, alpha)
+
+
+def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Tensor:
+    """`input @ weight.T + bias`.
+
+    Args:
+        input: of shape (..., k).
+        weight: of shape (n, k), or (k,).
+        bias: of shape (n,), or ().
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+    """
+    if out is not None:
+        return put(out, "linear", linear(input, weight, bias))
+    x = as_tensor_operand(input, "linear", 1)
+    w = as_tensor_operand(weight, "linear", 2)
+    a, b = x._metadata.shape, w._metadata.shape
+    dtype = x._metadata.dtype
+    if w._metadata.dtype != dtype or (
+        bias is not None and as_tensor_operand(bias, "linear", 3)._metadata.dtype != dtype
+    ):
+        _operands("linear", x, w, *([] if bias is None else [bias]))
+    if not a or len(b) not in {1, 2} or a[-1] != b[-1]:
+        raise RuntimeError(
+            f"linear: input and weight shapes {a} and {b} cannot be multiplied: both need a last "
+            f"axis of the same length, and the weight one or two axes."
+        )
+    if len(b) == 1:
+        out = matmul(x, w)
+        return out if bias is None else R.add(out, bias)
+    if bias is None:
+        return R.linear(x, w)
+    c = bias._metadata.shape
+    if c == b[:1]:
+        return R.linear_with_bias(x, w, bias)
+    out = R.linear(x, w)
+    check_broadcast("linear", out, bias)
+    return R.add(out, bias)
+
+
+@writes
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
+    """The sums of products over axes of two tensors.
+
+    Args:
+        a: the first tensor.
+        b: the second.
+        dims: how many of the last axes of `a` and the first of `b`, or two sequences of axes.
+
+    Raises:
+        RuntimeError: if the axes do not fit, or the dtypes differ.
+    """
+    x, y = _operands("tensordot", a, b)
+    shape, other = x._metadata.shape, y._metadata.shape
+    if hasattr(dims, "_array"):
+        dims = dims.tolist()
+    if not isinstance(dims, (int, tuple, list)):
+        raise RuntimeError(
+            f"tensordot expects dims to be int or two sequences of ints, but got {dims!r}"
+        )
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot: expects dims >= 0, but got dims={dims}")
+        if dims > len(shape) or dims > len(other):
+            raise RuntimeError(
+                f"tensordot: expects dims <= the number of axes of both tensors, but got {dims} "
+                f"for shapes {shape} and {other}."
+            )
+        first, second = list(range(len(shape) - dims, len(shape))), list(range(dims))
+    else:
+        first, second = (
+            [
+                one_dim("tensordot", dim, len(s))
+                for dim in ([part] if isinstance(part, int) else part)
+            ]
+            for part, s in zip(dims, (shape, other), strict=True)
+        )
+    if len(first) != len(second) or len(set(first)) < len(first) or len(set(second)) < len(second):
+        raise RuntimeError(
+            f"tensordot: both dimension lists should have the same length and no axis twice, got "
+            f"{first} and {second}."
+        )
+    x_labels = list(range(len(shape)))
+    y_labels = list(range(len(shape), len(shape) + len(other)))
+    kept = [label for label in x_labels if label not in first]
+    kept += [label for place, label in enumerate(y_labels) if place not in second]
+    for i, j in zip(first, second, strict=True):
+        if shape[i] != other[j] and 1 not in {shape[i], other[j]}:
+            raise RuntimeError(
+                f"tensordot: contracted dimensions need to match, but first has size {shape[i]} in "
+                f"dim {i} and second has size {other[j]} in dim {j}"
+            )
+        if shape[i] != other[j]:
+            # One of the two is 1 and stands for all.
+            x, y = R.sum(x, (i,), True), R.sum(y, (j,), True)
+        y_labels[j] = x_labels[i]
+    return R.contract(x, y, tuple(x_labels), tuple(y_labels), tuple(kept))
+
+
+_INT64 = np.dtype("int64")
+
+# -- einsum ---------------------------------------------------------------------------------------
+
+#: Labels of the axes that "..." stands for count down from here, from the last to the first.
+_ELLIPSIS = -1
+
+
+def einsum(*args: Any) -> Tensor:
+    """Sums of products of tensors, by the labels of their axes.
+
+    Args:
+        args: an equation like "bij,bjk->bik" and the tensors; or each tensor followed by the list
+            of its labels (numbers below 52), and perhaps the list of the result's.
+
+    Raises:
+        ValueError: if there is no tensor.
+        RuntimeError: if the equation is none, or does not fit the tensors.
+    """
+    if not args or len(args) < 2:
+        raise ValueError(
+            "einsum(): must specify the equation string and at least one operand, or at least one "
+            "operand and its subscripts list"
+        )
+    if isinstance(args[0], str):
+        equation = args[0]
+        operands = args[1:]
+        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+            operands = tuple(operands[0])
+    else:
+        places = range(0, len(args) - 1, 2)
+        equation = ",".join(_letters(args[place + 1]) for place in places)
+        operands = tuple(args[place] for place in places)
+        if len(args) % 2:
+            equation += "->" + _letters(args[-1])
+    if not operands:
+        raise ValueError("einsum(): must provide at least one operand")
+    tensors = _operands("einsum", *operands)
+    steps = _einsum_steps(equation, tuple(tensor._metadata.shape for tensor in tensors))
+    prepared, contractions, final_sum, order = steps
+    for place, (diagonals, dropped, summed) in enumerate(prepared):
+        x = tensors[place]
+        for first, second in diagonals:
+            x = R.diagonal(x, 0, first, second)
+        if dropped:
+            shape = x._metadata.shape
+            x = R.reshape(x, tuple(n for i, n in enumerate(shape) if i not in dropped))
+        if summed:
+            # The sum of a tensor alone counts in int64, as `sum` does; products keep their dtype.
+            x = R.sum(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, summed, False)
+        tensors[place] = x
+    out = tensors[0]
+    for y, (x_sum, labels) in zip(tensors[1:], contractions, strict=True):
+        if out._metadata.dtype != y._metadata.dtype:
+            out, y = cast(out, _INT64), cast(y, _INT64)
+        out = R.contract(R.sum(out, x_sum, False) if x_sum else out, y, *labels)
+    if final_sum:
+        out = R.sum(out, final_sum, False)
+    return out if order is None else R.permute(out, order)
+
+
+def _letters(labels: Sequence[Any]) -> str:
+    """A list of labels as the part of an equation."""
+    parts = []
+    for label in labels:
+        if label is Ellipsis:
+            parts.append("...")
+        elif not 0 <= label < 52:
+            raise RuntimeError(
+                f"einsum(): subscripts must be in the range [0, 52), got {label} in {list(labels)}"
+            )
+        else:
+            parts.append(chr(ord("A") + label) if label < 26 else chr(ord("a") + label - 26))
+    return "".join(parts)
+
+
+def _labels(term: str, ndim: int | None, equation: str) -> list[int]:
+    """The labels of one operand's axes, or of the result's if `ndim` is None."""
+    before, dots, after = term.replace(" ", "").partition("...")
+    if not all(c.isascii() and c.isalpha() for c in before + after):
+        raise RuntimeError(
+            f"einsum(): invalid subscript in {term!r} of {equation!r}, subscripts must be in "
+            f"[a-zA-Z] or '...'"
+        )
+    named = len(before) + len(after)
+    hidden = 0
+    if ndim is not None:
+        hidden = ndim - named
+        if hidden < 0 or (hidden and not dots):
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in {term!r} of {equation!r} does not match "
+                f"the {ndim} dimensions of the operand"
+            )
+    ellipsis = list(range(_ELLIPSIS - hidden + 1, _ELLIPSIS + 1))
+    return [*map(ord, before), *ellipsis, *map(ord, after)]
+
+
+@lru_cache(maxsize=1024)
+def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
+    """What to do with tensors of some shapes.
+
+    Returns:
+        For each tensor the pairs of axes to take diagonals of, the axes to drop and the axes to
+        sum; for each but the first the axes of the intermediate result to sum and the labels of
+        the contraction with it; the axes of the result to sum; its order or None.
+    """
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(shapes):
+        raise RuntimeError(
+            f"einsum(): {len(terms)} operands are named by {equation!r}, but {len(shapes)} were "
+            f"provided"
+        )
+    labels = [_labels(t, len(s), equation) for t, s in zip(terms, shapes, strict=True)]
+    hidden = sorted({label for part in labels for label in part if label < 0})
+    everything = [label for part in labels for label in part]
+    if arrow:
+        if right.count("...") > 1:
+            raise RuntimeError(f"einsum(): more than one '...' in the output of {equation!r}")
+        named = _labels(right, None, equation)
+        at = len(_labels(right.partition("...")[0], None, equation))
+        output = [*named[:at], *hidden, *named[at:]] if "..." in right else named
+    else:
+        output = hidden + sorted(
+            label for label in set(everything) if label > 0 and everything.count(label) == 1
+        )
+    for label in output:
+        if output.count(label) > 1 or label not in everything:
+            raise RuntimeError(
+                f"einsum(): output subscript {chr(abs(label))} appears more than once, or in no "
+                f"operand of {equation!r}"
+            )
+    diagonals = [
+        _take_diagonals(part, list(shape), equation)
+        for part, shape in zip(labels, shapes, strict=True)
+    ]
+    lengths = _lengths(labels, [shape for _, shape in diagonals], equation)
+    prepared = []
+    for place, (part, (pairs, shape)) in enumerate(zip(labels, diagonals, strict=True)):
+        dropped = tuple(i for i, n in enumerate(shape) if n == 1 and lengths[part[i]] != 1)
+        part[:] = [label for i, label in enumerate(part) if i not in dropped]
+        others = {label for p, other in enumerate(labels) if p != place for label in other}
+        summed = tuple(i for i, c in enumerate(part) if c not in others and c not in output)
+        part[:] = [label for i, label in enumerate(part) if i not in summed]
+        prepared.append((tuple(pairs), dropped, summed))
+    contractions = []
+    current = labels[0]
+    for place, part in enumerate(labels[1:], 1):
+        later = {label for other in labels[place + 1 :] for label in other} | set(output)
+        x_sum = tuple(i for i, c in enumerate(current) if c not in part and c not in later)
+        current = [label for i, label in enumerate(current) if i not in x_sum]
+        last = place == len(labels) - 1
+        both = [*current, *(label for label in part if label not in current)]
+        made = [c for c in output if c in both] if last else [c for c in both if c in later]
+        contractions.append((x_sum, (tuple(current), tuple(part), tuple(made))))
+        current = made
+    final_sum = tuple(i for i, label in enumerate(current) if label not in output)
+    current = [label for label in current if label in output]
+    order = tuple(current.index(label) for label in output)
+    return prepared, contractions, final_sum, None if order == tuple(range(len(order))) else order
+
+
+def _take_diagonals(
+    labels: list[int], shape: list[int], equation: str
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """The pairs of axes with one label, and the shape when their diagonals have been taken.
+
+    The labels are changed accordingly: an axis of diagonals comes last.
+    """
+    pairs = []
+    while len(set(labels)) < len(labels):
+        label = next(label for label in labels if labels.count(label) > 1)
+        first = labels.index(label)
+        second = labels.index(label, first + 1)
+        if shape[first] != shape[second]:
+            raise RuntimeError(
+                f"einsum(): subscript {chr(label)} is repeated for one operand of {equation!r} but "
+                f"the sizes don't match, {shape[first]} != {shape[second]}"
+            )
+        pairs.append((first, second))
+        length = shape[first]
+        for axis in (second, first):
+            del labels[axis], shape[axis]
+        labels.append(label)
+        shape.append(length)
+    return pairs, shape
+
+
+def _lengths(labels: list[list[int]], shapes: list[list[int]], equation: str) -> dict[int, int]:
+    """How long the axes of each label are; those of one are broadcast."""
+    lengths: dict[int, int] = {}
+    for part, shape in zip(labels, shapes, strict=True):
+        for label, length in zip(part, shape, strict=True):
+            held = lengths.setdefault(label, length)
+            if held == 1:
+                lengths[label] = length
+            elif length not in {1, held}:
+                raise RuntimeError(
+                    f"einsum(): operands do not broadcast with the shapes {shapes} of {equation!r}:"
+                    f" an axis has size {length} and another of its label {held}"
+                )
+    return lengths

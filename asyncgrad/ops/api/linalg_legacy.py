@@ -1,0 +1,305 @@
+"""Determinants, inverses and decompositions by their older names, and products of matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api import linalg_norm, matrices, triangular
+from asyncgrad.ops.api.reduction import mean
+from asyncgrad.ops.api.shape import narrow, tril
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view
+from asyncgrad.ops.promotion import as_tensor_operand, cast, promote_dtypes
+from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "cross",
+    "det",
+    "inverse",
+    "kron",
+    "logdet",
+    "lu",
+    "lu_solve",
+    "lu_unpack",
+    "matrix_exp",
+    "matrix_power",
+    "pca_lowrank",
+    "pinverse",
+    "qr",
+    "slogdet",
+    "svd",
+    "svd_lowrank",
+]
+#: Those that are methods of tensors, and those that have a form in place.
+METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
+IN_PLACE = ()
+
+
+def det(input: Any) -> Tensor:
+    """The determinants of square matrices; see `linalg.det`."""
+    return matrices.det(input)
+
+
+@writes
+def inverse(input: Any) -> Tensor:
+    """The inverses of square matrices; see `linalg.inv`."""
+    return matrices.inv(input)
+
+
+@writes
+def slogdet(input: Any) -> Any:
+    """The signs and the logarithms of the sizes of determinants; see `linalg.slogdet`."""
+    return return_types.slogdet(*matrices.slogdet(input))
+
+
+def logdet(input: Any) -> Tensor:
+    """The logarithms of determinants, NaN for negative ones.
+
+    Args:
+        input: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return matrices.log_det(input)
+
+
+def pinverse(input: Any, rcond: Any = 1e-15) -> Tensor:
+    """The pseudo-inverses of matrices; see `linalg.pinv`."""
+    return linalg_norm.pinv(input, rcond)
+
+
+def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+    """The greatest singular values, and their vectors: `U @ diag(S) @ V.mH` is near `A - M`.
+
+    They are exact: PyTorch's are found from random vectors.
+
+    Args:
+        A: of shape (..., m, n).
+        q: how many, at most; 6 if None.
+        niter: for PyTorch's programs: it changes nothing.
+        M: what is subtracted first.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers, or `q` is negative.
+    """
+    count = 6 if q is None else one_int("svd_lowrank", "q", q)
+    if count < 0:
+        raise RuntimeError(f"svd_lowrank: Trying to create tensor with negative dimension {count}")
+    x = as_tensor_operand(A, "svd_lowrank", 1)
+    u, s, vh = matrices.svd(x if M is None else R.sub(x, M), full_matrices=False)
+    count = min(count, s._metadata.shape[-1])
+    v = R.adjoint(vh)
+    return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
+
+
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """The principal components of rows: `svd_lowrank` of them without their means.
+
+    Args:
+        A: of shape (..., observations, variables).
+        q: how many; 6 if None, or as many as there are.
+        center: subtract the means.
+        niter: for PyTorch's programs: it changes nothing.
+
+    Returns:
+        The scores before they are scaled, the singular values, and the components as columns.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    x = as_tensor_operand(A, "pca_lowrank", 1)
+    most = min(x._metadata.shape[-2:])
+    count = min(6, most) if q is None else q
+    if not 0 <= count <= most:
+        raise ValueError(
+            f"q(={count}) must be non-negative integer and not greater than min(m, n)={most}"
+        )
+    return svd_lowrank(x, count, niter, mean(x, -2, True) if center else None)
+
+
+@writes
+def matrix_power(input: Any, n: int) -> Tensor:
+    """Square matrices multiplied with themselves; see `linalg.matrix_power`."""
+    return linalg_norm.matrix_power(input, n)
+
+
+@writes
+def cholesky(input: Any, upper: bool = False) -> Tensor:
+    """The triangles L with `L @ L.mH = input`; see `linalg.cholesky`."""
+    return matrices.cholesky(input, upper=upper)
+
+
+@writes
+def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
+    """The solutions of equations with matrices whose triangles L are known.
+
+    Args:
+        input: the right sides, of shape (..., n, k).
+        input2: the triangles, of shape (..., n, n).
+        upper: they are `L.mH`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+    """
+    name = "cholesky_solve"
+    y = matrices.matrices(name, input)
+    x = matrices.matrices(name, input2, square=True, place=2)
+    matrices.alike(name, x, y)
+    if x._metadata.shape[-1] != y._metadata.shape[-2]:
+        raise RuntimeError(
+            f"{name}: Incompatible matrix sizes for cholesky_solve: each A matrix is "
+            f"{x._metadata.shape[-1]} by {x._metadata.shape[-1]} but each b matrix is "
+            f"{y._metadata.shape[-2]} by {y._metadata.shape[-1]}"
+        )
+    x, y = matrices.beside(name, R.adjoint(x) if upper else x, y)
+    # The values are those of the triangle, the gradient is that of `x @ x.mH`, as in PyTorch.
+    x = R.add(x, R.sub(tril(x), x).detach())
+    return R.solve(R.adjoint(x), R.solve(x, y))
+
+
+@writes
+def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
+    """The inverses of matrices whose triangles L are known.
+
+    Args:
+        input: the triangles, of shape (..., n, n).
+        upper: they are `L.mH`.
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    x = matrices.matrices("cholesky_inverse", input, square=True)
+    metadata = x._metadata
+    one = metadata.F.xp.eye(metadata.shape[-1], dtype=metadata.dtype)
+    return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
+
+
+def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+    """Both triangles in one matrix, and which rows changed places; see `linalg.lu_factor`.
+
+    Args:
+        input: of shape (..., m, n).
+        pivot: rows change places; there is no other way.
+        get_infos: return where there is a first 0 on the diagonal of the upper triangle, too.
+    """
+    out = triangular.lu_factor_ex(input, pivot=pivot)
+    return out if get_infos else tuple(out[:2])
+
+
+@writes
+def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
+    """The solutions of equations with matrices whose triangles are known; see `linalg.lu_solve`."""
+    return triangular.lu_solve(LU_data, LU_pivots, input)
+
+
+@writes
+def lu_unpack(
+    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Any:
+    """Permutations P, lower triangles L and upper triangles U from what `lu` returns.
+
+    Args:
+        LU_data: of shape (..., m, n).
+        LU_pivots: int32, of shape (..., min(m, n)).
+        unpack_data: make L and U, which are else empty.
+        unpack_pivots: make P, which is else empty.
+
+    Raises:
+        RuntimeError: if dtypes do not fit.
+    """
+    return return_types.lu_unpack(
+        *triangular.unpacked(LU_data, LU_pivots, unpack_data, unpack_pivots)
+    )
+
+
+def matrix_exp(input: Any) -> Tensor:
+    """The exponentials of square matrices; see `linalg.matrix_exp`."""
+    return triangular.matrix_exp(input)
+
+
+@writes
+def qr(input: Any, some: bool = True) -> Any:
+    """Orthogonal columns and upper triangles; see `linalg.qr`.
+
+    Args:
+        input: of shape (..., m, n).
+        some: the reduced form.
+    """
+    return return_types.qr(*matrices.qr(input, "reduced" if some else "complete"))
+
+
+@writes
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
+
+    Args:
+        input: of shape (..., m, n).
+        some: the reduced form.
+        compute_uv: make the vectors, which are else zeros.
+    """
+    if compute_uv:
+        u, s, vh = matrices.svd(input, not some)
+        return return_types.svd(u, s, R.adjoint(vh))
+    values = matrices.svdvals(input)
+    x = as_tensor_operand(input, "svd", 1)
+    *lead, m, n = x._metadata.shape
+    F = x._metadata.F
+    u, v = (
+        leaf("svd", F.xp.zeros((*lead, k, k), dtype=x._metadata.dtype), x._metadata.device)
+        for k in (m, n)
+    )
+    return return_types.svd(u, values, v)
+
+
+@writes
+def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
+    """The cross products of vectors of three along an axis.
+
+    Args:
+        input: a tensor.
+        other: a tensor of as many axes, broadcast against it.
+        dim: the axis of the vectors; the first of length 3 if None.
+
+    Raises:
+        RuntimeError: if there is no axis of length 3, or the shapes do not fit.
+        IndexError: if there is no such axis.
+    """
+    if dim is None:
+        lengths = as_tensor_operand(input, "cross", 1)._metadata.shape
+        if 3 not in lengths:
+            raise RuntimeError(f"cross: no dimension of size 3 in input, got shape {lengths}.")
+        dim = lengths.index(3)
+    return linalg_norm.crossed("cross", input, other, dim)
+
+
+@writes
+def kron(input: Any, other: Any) -> Tensor:
+    """The Kronecker product: blocks of the second tensor, times the elements of the first.
+
+    Args:
+        input: a tensor.
+        other: a tensor.
+    """
+    x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)
+    # A tensor without dimensions counts like any other.
+    dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
+    x, y = cast(x, dtype), cast(y, dtype)
+    a, b = x._metadata.shape, y._metadata.shape
+    ndim = max(len(a), len(b))
+    a, b = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
+    blocks = R.mul(
+        R.reshape(x, tuple(n for pair in a for n in (pair, 1))),
+        R.reshape(y, tuple(n for pair in b for n in (1, pair))),
+    )
+    return no_view(R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True)))))

@@ -1,0 +1,555 @@
+"""Norms, ranks, powers and products of matrices: `asyncgrad.linalg`."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api import reduction, shape
+from asyncgrad.ops.api.linalg import dot, matmul, mm
+from asyncgrad.ops.api.matrices import alike, beside, inv, matrices
+from asyncgrad.ops.api.reduction import vector_norm
+from asyncgrad.ops.arguments import many_dims, one_dim, one_int
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    cast,
+    category,
+    check_broadcast,
+    result_dtype,
+)
+from asyncgrad.ops.table.matrices import Parts
+from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "cond",
+    "cross",
+    "diagonal",
+    "lstsq",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "pinv",
+    "vander",
+    "vecdot",
+]
+
+_INT64 = np.dtype("int64")
+_NAMES = ("fro", "nuc")
+
+
+# -- norms ----------------------------------------------------------------------------------------
+
+
+@writes
+def norm(
+    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The norm of vectors or matrices.
+
+    Args:
+        A: a floating or complex tensor; the result is real.
+        ord: the order, a number, "fro" or "nuc"; None for the Euclidean norm of all.
+        dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
+            of one or two axes.
+        keepdim: leave axes of one in their places.
+        dtype: what the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(A, "linalg.norm", 1)
+    ndim = len(x._metadata.shape)
+    count = None
+    if dim is not None:
+        count = len(dim) if isinstance(dim, (tuple, list)) else 1
+    if ord is None:
+        return vector_norm(x, 2, dim, keepdim, dtype=dtype)
+    if count not in {None, 1, 2} or (count is None and ndim not in {1, 2}):
+        raise RuntimeError(
+            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+            f"{ndim}D."
+            if count is None
+            else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {dim}"
+        )
+    if (ndim if count is None else count) == 2:
+        return matrix_norm(x, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+    if isinstance(ord, str):
+        raise RuntimeError(
+            f"linalg.norm: the order {ord!r} is for matrices, and takes a dim of two axes, got "
+            f"{dim}."
+        )
+    return vector_norm(x, ord, dim, keepdim, dtype=dtype)
+
+
+@writes
+def matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The norm of matrices.
+
+    Args:
+        A: a floating or complex tensor of two axes or more; the result is real.
+        ord: "fro" for the norm of all elements, "nuc" for the sum of the singular values, 2 and -2
+            for the greatest and the smallest of them, 1 and -1 for sums over columns, infinity and
+            its negative for sums over rows.
+        dim: the axes of rows and columns.
+        keepdim: leave axes of one in their places.
+        dtype: what the elements are converted to first.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and numbers of axes.
+        IndexError: if there is no such axis.
+    """
+    name = "linalg.matrix_norm"
+    x = as_tensor_operand(A, name, 1)
+    ndim = len(x._metadata.shape)
+    if ndim < 2:
+        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {dim}")
+    first, second = (one_dim(name, axis, ndim) for axis in dim)
+    if first == second:
+        raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
+    if isinstance(ord, str):
+        if ord not in _NAMES:
+            raise RuntimeError(f"{name}: Order {ord} not supported.")
+        if ord == "fro":
+            return vector_norm(x, 2, (first, second), keepdim, dtype=dtype)
+        order: Any = ord
+    else:
+        order = as_number(ord)
+        if order is None or abs(order) not in {1, 2, math.inf}:
+            raise RuntimeError(f"{name}: Order {ord} not supported.")
+    if category(x._metadata.dtype) < 2:
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got "
+            f"{x._metadata.dtype}. Convert it with .to()."
+        )
+    if order == "nuc" or abs(order) == 2:
+        values = _singular_values(x, first, second, dtype)
+        last = len(values._metadata.shape) - 1
+        if order == "nuc":
+            out = R.sum(values, (last,), False)
+        else:
+            out = _extreme(values, order > 0, (last,), False)
+        if not keepdim:
+            return out
+        for axis in sorted((first, second)):
+            out = R.unsqueeze(out, axis)
+        return out
+    summed, kept = (first, second) if abs(order) == 1 else (second, first)
+    sums = vector_norm(x, 1, summed, True, dtype=dtype)
+    out = _extreme(sums, order > 0, (kept,), True)
+    return out if keepdim else R.squeeze(out, tuple(sorted((first, second))))
+
+
+def _singular_values(x: Any, first: int, second: int, dtype: Any) -> Any:
+    ndim = len(x._metadata.shape)
+    if dtype is not None:
+        x = cast(x, np.dtype(dtype))
+    if (first, second) != (ndim - 2, ndim - 1):
+        rest = [axis for axis in range(ndim) if axis not in {first, second}]
+        x = R.permute(x, (*rest, first, second))
+    return R.svd_values(matrices("linalg.matrix_norm", x), Parts())
+
+
+def _extreme(x: Any, greatest: bool, dims: tuple[int, ...], keepdim: bool) -> Any:
+    return (reduction.amax if greatest else reduction.amin)(x, dims, keepdim)
+
+
+@writes
+def cond(A: Any, p: Any = None) -> Tensor:
+    """The condition numbers of matrices.
+
+    Args:
+        A: of shape (..., m, n); (..., n, n) for a `p` that is neither None, 2 nor -2.
+        p: the order of the norm, as `matrix_norm` takes it; None for 2.
+
+    Raises:
+        RuntimeError: for other dtypes, orders and shapes.
+    """
+    x = matrices("linalg.cond", A, square=p not in {None, 2, -2})
+    if isinstance(p, str) and p not in _NAMES:
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
+    if not isinstance(p, str) and p is not None and abs(p) not in {1, 2, math.inf}:
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
+    if p in {None, 2, -2}:
+        values = R.svd_values(x, Parts())
+        last = len(values._metadata.shape) - 1
+        count = values._metadata.shape[-1]
+        if not count:
+            return _constant(x, x._metadata.shape[:-2], 0)
+        greatest = R.squeeze(R.narrow(values, last, 0, 1), (last,))
+        smallest = R.squeeze(R.narrow(values, last, count - 1, 1), (last,))
+        return R.div(smallest, greatest) if p == -2 else R.div(greatest, smallest)
+    return R.mul(matrix_norm(x, p), matrix_norm(inv(x), p))
+
+
+def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
+    """A real tensor beside another one."""
+    F = x._metadata.F
+    dtype = np.empty(0, x._metadata.dtype).real.dtype
+    return leaf("linalg", F.xp.full(shape, value, dtype=dtype), x._metadata.device)
+
+
+# -- ranks and pseudo-inverses --------------------------------------------------------------------
+
+
+def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """What singular values have to exceed: absolutely, and relative to the greatest."""
+    if rtol is None:
+        unset = atol is None or (not isinstance(atol, Variable) and atol == 0)
+        metadata = x._metadata
+        rtol = np.finfo(metadata.dtype).eps * max(metadata.shape[-2:]) if unset else 0.0
+    return _tolerance(0.0 if atol is None else atol), _tolerance(rtol)
+
+
+def _tolerance(value: Any) -> Any:
+    """A number, or one for each matrix."""
+    return value._array[..., None] if isinstance(value, Variable) else float(value)
+
+
+@writes
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """How many singular values of matrices are not 0; no gradient.
+
+    Args:
+        A: of shape (..., m, n).
+        tol: the old name of `atol`.
+        hermitian: the matrices are Hermitian, which is faster.
+        atol: what the values have to exceed, 0 if None.
+        rtol: the same, relative to the greatest; the larger length times the precision of the
+            dtype if both are None.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers.
+    """
+    name = "linalg.matrix_rank"
+    x = matrices(name, A, square=hermitian).detach()
+    absolute, relative = _tolerances(name, x, atol if tol is None else tol, rtol)
+    if tol is not None:
+        relative = 0.0
+    values = R.abs(R.eigh_values(x, Parts())) if hermitian else R.svd_values(x, Parts())
+    array = values._array
+    xp = x._metadata.F.xp
+    greatest = array.max(axis=-1, keepdims=True, initial=0)
+    counts = (array > xp.maximum(greatest * relative, absolute)).sum(axis=-1)
+    return leaf(name, x._metadata.F.as_array(counts), x._metadata.device)
+
+
+@writes
+def pinv(
+    A: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """The pseudo-inverses of matrices.
+
+    Args:
+        A: of shape (..., m, n).
+        rcond: the old name of `rtol`.
+        hermitian: the matrices are Hermitian, which is faster.
+        atol: singular values up to this one are taken for 0.
+        rtol: the same, relative to the greatest; the larger length times the precision of the
+            dtype if both are None.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers.
+    """
+    x = matrices("linalg.pinv", A, square=hermitian)
+    tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)
+    return R.pinv(x, *tolerances, hermitian)
+
+
+_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
+    """The X for which `A @ X` is nearest to `B`.
+
+    Args:
+        A: of shape (..., m, n).
+        B: of shape (..., m, k), or (..., m).
+        rcond: singular values up to this one, relative to the greatest, are taken for 0.
+        driver: PyTorch's name of an algorithm. All give the same here, but "gels" tells no rank,
+            and only "gelsd" and "gelss" tell singular values.
+
+    Returns:
+        The solution, the squared residuals where A has more rows than columns and full rank, the
+        ranks and the singular values.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or there is no such driver.
+    """
+    name = "torch.linalg.lstsq"
+    x = matrices(name, A)
+    y = as_tensor_operand(B, name, 2)
+    alike(name, x, y)
+    if driver is not None and driver not in _DRIVERS:
+        raise RuntimeError(
+            f"{name}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
+        )
+    a, b = x._metadata.shape, y._metadata.shape
+    vector = len(b) == len(a) - 1 and b == a[:-1]
+    if not vector and (len(b) < 2 or b[-2] != a[-2]):
+        raise RuntimeError(
+            f"{name}: input.size(-2) should match other.size(-2) or, for vectors, other.size(-1), "
+            f"got shapes {a} and {b}."
+        )
+    if vector:
+        y = R.unsqueeze(y, len(b))
+    x, y = beside(name, x, y)
+    m, n = a[-2:]
+    relative = np.finfo(x._metadata.dtype).eps * max(m, n) if rcond is None else float(rcond)
+    solution = R.bmm(R.pinv(x, 0.0, relative, False), y)
+    ranks = matrix_rank(x, rtol=relative)
+    full = driver == "gels" or bool((ranks._array == n).all())
+    if m > n and full:
+        error = R.abs(R.sub(R.bmm(x, solution), y))
+        residuals = R.sum(R.square(error), (len(error._metadata.shape) - 2,), False)
+    else:
+        residuals = R.narrow(R.reshape(R.abs(x), (x._metadata.size,)), 0, 0, 0)
+    if vector:
+        solution = R.squeeze(solution, (len(solution._metadata.shape) - 1,))
+    valued = driver in {"gelsd", "gelss"}
+    return return_types.linalg_lstsq(
+        solution,
+        residuals,
+        leaf(name, x._metadata.F.xp.zeros(0, dtype=_INT64), x._metadata.device)
+        if driver == "gels"
+        else ranks,
+        R.svd_values(x.detach(), Parts()) if valued else _constant(x, (0,), 0),
+    )
+
+
+# -- powers and products --------------------------------------------------------------------------
+
+
+@writes
+def matrix_power(A: Any, n: int) -> Tensor:
+    """Square matrices multiplied with themselves.
+
+    Args:
+        A: of shape (..., n, n), of any numbers; of floating or complex ones for a negative power.
+        n: how often; a negative one is the power of the inverses.
+
+    Raises:
+        TypeError: if the power is no integer.
+        LinAlgError: if a matrix has no inverse.
+        RuntimeError: if they are no square matrices.
+    """
+    name = "linalg.matrix_power"
+    x = as_tensor_operand(A, name, 1)
+    a = x._metadata.shape
+    power = one_int(name, "n", n)
+    if len(a) < 2 or a[-1] != a[-2]:
+        raise RuntimeError(
+            f"{name}: A must be batches of square matrices of at least 2 dimensions, got shape {a}"
+        )
+    if power < 0:
+        x, power = inv(x), -power
+    if power == 0:
+        metadata = x._metadata
+        one = leaf(name, metadata.F.xp.eye(a[-1], dtype=metadata.dtype), metadata.device)
+        return R.overwrite(x, one if len(a) == 2 else R.expand(one, a))
+    out: Any = None
+    while power:
+        if power & 1:
+            out = x if out is None else matmul(out, x)
+        power >>= 1
+        if power:
+            x = matmul(x, x)
+    return R.clone(out) if n == 1 else out
+
+
+@writes
+def multi_dot(tensors: Sequence[Any]) -> Tensor:
+    """The product of several matrices, in the order that multiplies least.
+
+    Args:
+        tensors: two matrices or more; the first and the last may be vectors.
+
+    Raises:
+        RuntimeError: if there are less than two, or shapes or dtypes do not fit.
+        TypeError: if it is no sequence of tensors.
+    """
+    name = "linalg.multi_dot"
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(
+            f"{name}(): argument 'tensors' must be tuple of Tensors, not {type(tensors).__name__}"
+        )
+    given = [as_tensor_operand(x, name, 1) for x in tensors]
+    if len(given) < 2:
+        raise RuntimeError(f"{name}(): expected at least 2 tensors but got {len(given)}")
+    for place, x in enumerate(given):
+        ndim = len(x._metadata.shape)
+        ends = place in {0, len(given) - 1}
+        if ndim != 2 and not (ends and ndim == 1):
+            raise RuntimeError(
+                f"{name}(): tensor {place} must be {'1D or 2D' if ends else '2D'} but got {ndim}D"
+            )
+        alike(name, given[0], x)
+    if len(given) == 2:
+        return matmul(*given)
+    first, last = (len(given[place]._metadata.shape) == 1 for place in (0, -1))
+    if first:
+        given[0] = R.unsqueeze(given[0], 0)
+    if last:
+        given[-1] = R.unsqueeze(given[-1], 1)
+    for place, (x, y) in enumerate(pairwise(given)):
+        if x._metadata.shape[1] != y._metadata.shape[0]:
+            raise RuntimeError(
+                f"{name}(): tensors {place} and {place + 1} with shapes {x._metadata.shape} and "
+                f"{y._metadata.shape} cannot be multiplied"
+            )
+    out = _multiplied(
+        given,
+        _splits([*(x._metadata.shape[0] for x in given), given[-1]._metadata.shape[1]]),
+        0,
+        len(given) - 1,
+    )
+    dropped = tuple(axis for axis, drop in enumerate((first, last)) if drop)
+    return R.squeeze(out, dropped) if dropped else out
+
+
+def _splits(lengths: list[int]) -> dict[tuple[int, int], int]:
+    """Where to split each run of matrices for the fewest multiplications."""
+    count = len(lengths) - 1
+    costs = {(i, i): 0 for i in range(count)}
+    splits = {}
+    for span in range(1, count):
+        for i in range(count - span):
+            j = i + span
+            costs[i, j], splits[i, j] = min(
+                (
+                    costs[i, k] + costs[k + 1, j] + lengths[i] * lengths[k + 1] * lengths[j + 1],
+                    k,
+                )
+                for k in range(i, j)
+            )
+    return splits
+
+
+def _multiplied(given: list[Any], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
+    if i == j:
+        return given[i]
+    k = splits[i, j]
+    return mm(_multiplied(given, splits, i, k), _multiplied(given, splits, k + 1, j))
+
+
+@writes
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
+    """The products of vectors along an axis, the first of them conjugated.
+
+    Args:
+        x: a tensor.
+        y: a tensor of its dtype, broadcast against it.
+        dim: the axis of the vectors.
+
+    Raises:
+        RuntimeError: if the shapes can't be broadcast.
+        IndexError: if there is no such axis.
+    """
+    name = "linalg.vecdot"
+    a, b = as_tensor_operand(x, name, 1), as_tensor_operand(y, name, 2)
+    check_broadcast(name, a, b)
+    dtype = result_dtype(a, b)
+    a, b = cast(a, dtype), cast(b, dtype)
+    if dtype.kind == "c":
+        a = R.conj(a)
+    if len(a._metadata.shape) == len(b._metadata.shape) == 1 and a.shape == b.shape:
+        one_dim(name, dim, 1)
+        return dot(a, b)
+    product = R.mul(a, b)
+    summed = reduction.sum(product, many_dims(name, dim, len(product._metadata.shape)))
+    return cast(summed, dtype)
+
+
+@writes
+def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
+    """The cross products of vectors of three along an axis.
+
+    Args:
+        input: a tensor.
+        other: a tensor of as many axes, broadcast against it.
+        dim: the axis of the vectors, of length 3.
+
+    Raises:
+        RuntimeError: if the axis is not of length 3, or the shapes do not fit.
+        IndexError: if there is no such axis.
+    """
+    return crossed("linalg.cross", input, other, dim)
+
+
+def crossed(name: str, input: Any, other: Any, dim: int) -> Any:
+    """The cross products along an axis."""
+    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
+    a, b = x._metadata.shape, y._metadata.shape
+    if len(a) != len(b):
+        raise RuntimeError(
+            f"{name}: inputs must have the same number of dimensions, got shapes {a} and {b}."
+        )
+    axis = one_dim(name, dim, len(a))
+    if not a or a[axis] != 3 or b[axis] != 3:
+        raise RuntimeError(
+            f"{name}: inputs dimension {dim} must have length 3. Got shapes {a} and {b}"
+        )
+    check_broadcast(name, x, y)
+    (u, v, w), (r, s, t) = (shape.unbind(z, axis) for z in (x, y))
+    parts = (
+        R.sub(R.mul(v, t), R.mul(w, s)),
+        R.sub(R.mul(w, r), R.mul(u, t)),
+        R.sub(R.mul(u, s), R.mul(v, r)),
+    )
+    return shape.stack(parts, axis)
+
+
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """A view of the diagonals of matrices; as `asyncgrad.diagonal`, of the last two axes."""
+    return shape.diagonal(A, offset, dim1, dim2)
+
+
+@writes
+def vander(x: Any, *, N: int | None = None) -> Tensor:
+    """Matrices of the powers of vectors, from 0 on.
+
+    Args:
+        x: of shape (..., n).
+        N: how many powers; n if None.
+
+    Raises:
+        RuntimeError: if there is no axis, or `N` is less than 2.
+    """
+    name = "linalg.vander"
+    base = as_tensor_operand(x, name, 1)
+    if not base._metadata.shape:
+        base = R.unsqueeze(base, 0)
+    lengths = base._metadata.shape
+    count = lengths[-1] if N is None else N
+    if N is not None and one_int(name, "N", N) <= 1:
+        raise RuntimeError(f"{name}: N must be greater than 1, got {count}")
+    if category(base._metadata.dtype) < 2:
+        base = cast(base, _INT64)
+    F = base._metadata.F
+    ones = F.xp.ones((*lengths, 1), dtype=base._metadata.dtype)
+    column = R.unsqueeze(base, len(lengths))
+    columns = [leaf(name, ones, base._metadata.device)]
+    for _ in range(count - 1):
+        columns.append(R.mul(columns[-1], column))
+    return shape.cat(columns[:count], -1)

@@ -1,0 +1,808 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.api.activation import log_softmax, logsigmoid
+from asyncgrad.ops.api.index import getitem
+from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
+
+#: Of PyTorch's top level; the others are functions of `nn.functional`.
+from asyncgrad.ops.float32_compute import in_float32
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed, watch
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    check_broadcast,
+    check_device,
+    constant,
+    default_dtype,
+    result_dtype,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["cosine_similarity"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
+    """The reduction, also where the arguments that it replaced are given."""
+    if size_average is not None or reduce is not None:
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use "
+            f"reduction='{reduction}' instead.",
+            stacklevel=3,
+        )
+    if reduction not in _REDUCTIONS:
+        raise ValueError(
+            f"{reduction} is not a valid value for reduction. It is one of {_REDUCTIONS}."
+        )
+    return reduction
+
+
+#: PyTorch's nodes of losses that are reduced by functions of their own.
+_REDUCED = {"mean": "MeanBackward0", "sum": "SumBackward0", "batchmean": "DivBackward0"}
+
+
+def reduced(losses: Any, reduction: str) -> Any:
+    """The losses, or their mean or sum."""
+    if reduction == "none":
+        return losses
+    dims = tuple(range(len(losses._metadata.shape)))
+    function = R.sum if reduction == "sum" else R.mean
+    return renamed(function(losses, dims, False), _REDUCED[reduction])
+
+
+def _share(size: int) -> float:
+    """What each of so many counts in a mean."""
+    return 1 / size if size else float("nan")
+
+
+#: Losses of complex numbers.
+_COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
+
+
+def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
+    """Two tensors of one floating dtype and one shape, broadcast if need be."""
+    x = as_tensor_operand(input, name, 1)
+    y = as_tensor_operand(target, name, 2)
+    if x._metadata is not y._metadata:
+        shape, other = x._metadata.shape, y._metadata.shape
+        if shape != other:
+            check_broadcast(name, x, y)
+            full = x._metadata.F.xp.broadcast_shapes(shape, other)
+            x = x if shape == full else R.expand(x, full)
+            y = y if other == full else R.expand(y, full)
+        # Expanded before: a tensor without axes counts as much as the other.
+        dtype = result_dtype(x, y)
+        x, y = cast(x, dtype), cast(y, dtype)
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to() to a '
+            f"floating dtype."
+        )
+    if x._metadata.is_complex and name not in _COMPLEX:
+        error = AutogradError if name == "kl_div" else NotImplementedError
+        raise error(f'{name}: "{name}" not implemented for complex tensors. Take the losses of '
+                    f"the real and imaginary parts, or of abs().")  # fmt: skip
+    return x, y
+
+
+def _of_pair(op: Any, x: Any, y: Any, parameter: Any, reduction: str, factor: float = 1) -> Any:
+    """A loss of pairs of elements through its entry."""
+    if reduction == "none":
+        losses = op(x, y, parameter, 1.0, True)
+        return losses if factor == 1 else R.mul_scalar(losses, factor)
+    return op(
+        x, y, parameter, factor if reduction == "sum" else factor * _share(x._metadata.size), False
+    )
+
+
+def _absolute(x: Any, y: Any, reduction: str) -> Any:
+    loss = _of_pair(R.absolute_loss, x, y, None, reduction)
+    return renamed(loss, _REDUCED.get(reduction, "AbsBackward0"))
+
+
+def in_dtype(name: str, losses: Any, like: Any) -> Any:
+    """Losses in the dtype of what PyTorch writes them into."""
+    dtype = like._metadata.dtype
+    if category(dtype) < 2:
+        raise AutogradError(
+            f"{name}: result type {losses.dtype} can't be cast to the desired output type {dtype}. "
+            f"Convert it with .to()."
+        )
+    return cast(losses, dtype)
+
+
+def _warn_of_sizes(input: Any, target: Any) -> None:
+    if input._metadata.shape != target._metadata.shape:
+        warnings.warn(
+            f"Using a target size ({target._metadata.shape}) that is different to the input size "
+            f"({input._metadata.shape}). This will likely lead to incorrect results due to "
+            f"broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+def _weighted(name: str, losses: Any, input: Any, weight: Any) -> Any:
+    """Losses times weights of the input's shape."""
+    weight = as_tensor_operand(weight, name, 3)
+    if weight._metadata.shape != input._metadata.shape:
+        raise ValueError(
+            f"{name}: Weights and input must have the same size, got {weight._metadata.shape} and "
+            f"{input._metadata.shape}."
+        )
+    return R.mul(losses, weight)
+
+
+def mse_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Tensor:
+    """The squares of the differences.
+
+    Args:
+        input: a floating tensor.
+        target: a tensor of the same shape.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+        weight: what each element counts, of the same shape; the mean is weighted, too.
+
+    Raises:
+        ValueError: for another reduction, or weights of another shape.
+        RuntimeError: if the shapes can't be broadcast.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _pair("mse_loss", input, target)
+    _warn_of_sizes(input, target)
+    if weight is None:
+        return _of_pair(R.squared_loss, x, y, None, reduction)
+    losses = _weighted("mse_loss", R.squared_loss(x, y, None, 1.0, True), input, weight)
+    if reduction == "mean":
+        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
+    return reduced(losses, reduction)
+
+
+def l1_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Tensor:
+    """The absolute values of the differences.
+
+    Args:
+        input: a floating or complex tensor.
+        target: a tensor of the same shape.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+        weight: what each element counts, of the same shape; the mean is weighted, too.
+
+    Raises:
+        ValueError: for another reduction, or weights of another shape.
+        RuntimeError: if the shapes can't be broadcast.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _pair("l1_loss", input, target)
+    _warn_of_sizes(input, target)
+    if x._metadata.is_complex:
+        losses = R.abs(R.sub(x, y))
+    elif weight is None:
+        return _absolute(x, y, reduction)
+    else:
+        losses = R.absolute_loss(x, y, None, 1.0, True)
+    if weight is None:
+        return reduced(losses, reduction)
+    losses = _weighted("l1_loss", losses, input, weight)
+    if reduction == "mean":
+        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
+    return reduced(losses, reduction)
+
+
+def smooth_l1_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """Half the squares of small differences, by `beta`, and the others less `beta / 2`.
+
+    Args:
+        input: a floating tensor.
+        target: a tensor of the same shape.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+        beta: the difference that counts as small; with 0 this is `l1_loss`.
+
+    Raises:
+        ValueError: for another reduction.
+        RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _pair("smooth_l1_loss", input, target)
+    _warn_of_sizes(input, target)
+    if beta < 0:
+        raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}.")
+    if beta == 0:
+        return _absolute(x, y, reduction)
+    loss = _of_pair(R.huber_loss, x, y, beta, reduction, 1 / beta)
+    return renamed(loss, "SmoothL1LossBackward0")
+
+
+def huber_loss(
+    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> Tensor:
+    """Half the squares of small differences, and `delta` times the others less `delta / 2`.
+
+    Args:
+        input: a floating tensor.
+        target: a tensor of the same shape.
+        reduction: "mean", "sum" or "none".
+        delta: the difference that counts as small.
+        weight: what each element counts, of the same shape.
+
+    Raises:
+        ValueError: for another reduction, or weights of another shape.
+        RuntimeError: if the shapes can't be broadcast, or `delta` is not positive.
+    """
+    reduction = chosen_reduction(reduction)
+    x, y = _pair("huber_loss", input, target)
+    _warn_of_sizes(input, target)
+    if delta <= 0:
+        raise RuntimeError(
+            f"huber_loss does not support non-positive values for delta, got {delta}."
+        )
+    if weight is None:
+        return in_dtype("huber_loss", _of_pair(R.huber_loss, x, y, delta, reduction), input)
+    losses = in_dtype("huber_loss", R.huber_loss(x, y, delta, 1.0, True), input)
+    return reduced(_weighted("huber_loss", losses, input, weight), reduction)
+
+
+def kl_div(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """The Kullback-Leibler divergence of log-probabilities from a target.
+
+    Args:
+        input: log-probabilities.
+        target: probabilities, or their logarithms.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "batchmean" (the sum by the length of the first axis), "mean", "sum" or "none".
+        log_target: the target is logarithms.
+
+    Raises:
+        ValueError: for another reduction.
+        RuntimeError: if the shapes can't be broadcast, or for integers.
+    """
+    if size_average is not None or reduce is not None:
+        reduction = chosen_reduction(reduction, size_average, reduce)
+    elif reduction == "mean":
+        warnings.warn(
+            "reduction: 'mean' divides the total loss by both the batch size and the support "
+            "size. 'batchmean' divides only by the batch size, and aligns with the KL div math "
+            "definition. 'mean' will be changed to behave the same as 'batchmean' in the next "
+            "major release.",
+            stacklevel=2,
+        )
+    operands = [as_tensor_operand(part, "kl_div", n) for n, part in enumerate((input, target), 1)]
+    if any(category(operand._metadata.dtype) < 2 for operand in operands):
+        raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
+    # PyTorch's is arithmetic, in which a tensor without axes counts less.
+    dtype = result_dtype(*operands)
+    x, y = _pair("kl_div", *(cast(operand, dtype) for operand in operands))
+    op = R.kl_div_log if log_target else R.kl_div
+    if reduction == "batchmean":
+        shape = input._metadata.shape
+        loss = _of_pair(op, x, y, None, "sum", _share(shape[0]) if shape else 1)
+    else:
+        loss = _of_pair(op, x, y, None, chosen_reduction(reduction))
+    each = "MulBackward0" if log_target else "SubBackward0"
+    return renamed(loss, _REDUCED.get(reduction, each))
+
+
+def _same_size(name: str, input: Any, target: Any, message: str) -> tuple[Any, Any]:
+    x = as_tensor_operand(input, name, 1)
+    y = as_tensor_operand(target, name, 2)
+    if x._metadata.shape != y._metadata.shape:
+        raise ValueError(f"{name}: " + message.format(y._metadata.shape, x._metadata.shape))
+    return x, y
+
+
+def binary_cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The cross entropy of probabilities of one of two outcomes; logarithms are at least -100.
+
+    Args:
+        input: probabilities.
+        target: probabilities of the same shape and dtype.
+        weight: what each element counts, broadcast to the target's shape.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction, or if the shapes differ.
+        RuntimeError: if the dtypes differ, or a probability is not between 0 and 1.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _same_size(
+        "binary_cross_entropy",
+        input,
+        target,
+        "Using a target size ({}) that is different to the input size ({}) is deprecated. Please "
+        "ensure they have the same size.",
+    )
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"binary_cross_entropy: Found dtype {y._metadata.dtype} but expected "
+            f"{x._metadata.dtype}: input and target need one dtype. Convert one with .to()."
+        )
+    x, y = _pair("binary_cross_entropy", x, y)
+    # On a device nobody can look without waiting; what is wrong there becomes NaN.
+    if x._metadata.size and not x._metadata.device.streamed:
+        for what, tensor in (("input", x), ("target", y)):
+            array = unwrap_batch(tensor, level_of((tensor,)))._array
+            if not (array.min() >= 0 and array.max() <= 1):
+                raise RuntimeError(
+                    f"binary_cross_entropy: all elements of {what} should be between 0 and 1. "
+                    f"For logits, use binary_cross_entropy_with_logits."
+                )
+    if weight is None:
+        return _of_pair(R.binary_cross_entropy, x, y, None, reduction)
+    losses = R.binary_cross_entropy(x, y, None, 1.0, True)
+    losses = cast(
+        R.mul(losses, as_tensor_operand(weight, "binary_cross_entropy", 3)), x._metadata.dtype
+    )
+    return renamed(reduced(losses, reduction), "BinaryCrossEntropyBackward0")
+
+
+def binary_cross_entropy_with_logits(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Tensor:
+    """The cross entropy of logits of one of two outcomes.
+
+    Args:
+        input: logits.
+        target: probabilities of the same shape; the losses have their dtype.
+        weight: what each element counts, broadcast.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+        pos_weight: what the first outcome counts, broadcast.
+
+    Raises:
+        ValueError: for another reduction, or if the shapes differ.
+        RuntimeError: if weights can't be broadcast.
+    """
+    name = "binary_cross_entropy_with_logits"
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _same_size(name, input, target, "Target size ({}) must be the same as input size ({}).")
+    if category(y._metadata.dtype) < 2 == category(x._metadata.dtype):
+        raise RuntimeError(
+            f"{name}: result type {x.dtype} can't be cast to {y.dtype}: targets are probabilities. "
+            f"Convert them with .to()."
+        )
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(f'"{name}" not implemented for logits of {x.dtype}.')
+    given = y
+    x, y = _pair(name, x, y)
+    if x._metadata.dtype.kind == "V":
+        return in_dtype(name, in_float32(
+            binary_cross_entropy_with_logits, x, y, weight, reduction=reduction,
+            pos_weight=pos_weight,
+        ), given)  # fmt: skip
+    if weight is None and pos_weight is None:
+        losses = _of_pair(R.binary_cross_entropy_with_logits, x, y, None, reduction)
+        return in_dtype(name, losses, given)
+    if pos_weight is None:
+        losses = R.binary_cross_entropy_with_logits(x, y, None, 1.0, True)
+    else:
+        positive = as_tensor_operand(pos_weight, name, 7)
+        factors = R.add_scalar(R.mul(R.sub(positive, 1), y), 1)
+        losses = R.sub(R.mul(R.rsub_scalar(y, 1), x), R.mul(factors, logsigmoid(x)))
+    if weight is not None:
+        losses = R.mul(losses, as_tensor_operand(weight, name, 3))
+    losses = in_dtype(name, losses, given)
+    return renamed(reduced(losses, reduction), "BinaryCrossEntropyWithLogitsBackward0")
+
+
+# -- classes --------------------------------------------------------------------------------------
+
+
+def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[int, Any, Any]:
+    """The axis of classes, the target with 0 in the place of what is ignored, and what is not.
+
+    The last is None where nothing is ignored.
+
+    Raises:
+        RuntimeError: if the target is no integers, or its shape does not fit.
+        ValueError: if the batches differ.
+        IndexError: if a class is out of range.
+    """
+    check_device(name, x, target)
+    shape, other = x._metadata.shape, target._metadata.shape
+    if not shape:
+        raise ValueError(f"{name}: Expected 1 or more dimensions (got 0)")
+    dim = 0 if len(shape) == 1 else 1
+    if len(shape) > 1 and (not other or shape[0] != other[0]):
+        raise ValueError(
+            f"{name}: Expected input batch_size ({shape[0]}) to match target batch_size "
+            f"({other[0] if other else 1}): shapes {shape} and {other}."
+        )
+    if target._metadata.dtype.kind not in "iu":
+        raise RuntimeError(
+            f"{name}: expected integer class indices, got {target._metadata.dtype}. Convert them "
+            f"with .to(asyncgrad.int64)."
+        )
+    expected = (*shape[:dim], *shape[dim + 1 :])
+    if other != expected:
+        raise RuntimeError(
+            f"{name}: Expected target size {expected}, got {other}: the input's shape {shape} "
+            f"without the axis of classes."
+        )
+    labels = target._metadata.device.launching(_labels)
+    return dim, *labels(name, target._array, shape[dim], ignore_index, x._metadata)
+
+
+def _labels(
+    name: str, array: Any, classes: int, ignore_index: int, metadata: Any
+) -> tuple[Any, Any]:
+    """The target with 0 in the place of what is ignored, and what is not, as `_class_target`.
+
+    Nobody can look at what is on a device without waiting for it: classes that are out of range
+    count NaN there.
+    """
+    if not array.size:
+        return array, None
+    if metadata.device.streamed:
+        xp = metadata.F.xp
+        counted = array != ignore_index
+        array = array * counted
+        known = (array >= 0) & (array < classes)
+        number = metadata.dtype.type
+        return array * known, xp.where(known, counted.astype(metadata.dtype), number("nan"))
+    # Negative ones become huge: mostly one look is enough.
+    if ignore_index < 0 and array.view(f"u{array.itemsize}").max() < classes:
+        return array, None
+    counted = array != ignore_index
+    array = array * counted
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= classes:
+        raise IndexError(
+            f"{name}: Target {low if low < 0 else high} is out of bounds for {classes} classes. "
+            f"Classes count from 0; what is not to count is ignore_index ({ignore_index})."
+        )
+    return array, None if counted.all() else counted
+
+
+def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
+    """The array of weights of classes, or None."""
+    if weight is None:
+        return None
+    weight = as_tensor_operand(weight, name, 3)
+    check_device(name, x, weight)
+    if weight._metadata.shape != (x._metadata.shape[dim],):
+        raise RuntimeError(
+            f"{name}: weight tensor should be defined either for all {x._metadata.shape[dim]} "
+            f"classes or no classes but got weight tensor of shape: {weight._metadata.shape}"
+        )
+    if weight._metadata.dtype != x._metadata.dtype:
+        raise RuntimeError(
+            f"{name}: expected weight of dtype {x._metadata.dtype}, got {weight._metadata.dtype}. "
+            f"Convert it with .to()."
+        )
+    return weight._array
+
+
+def _counts(
+    x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
+) -> tuple[Any, Any, Any, Any]:
+    """What each element of the target counts in the sum.
+
+    Returns:
+        The counts with and without the weights of classes, which elements are not ignored (None
+        if none is), and what is to be added to the sum: NaN for the mean of nothing, as a tensor
+        on a device, else None.
+    """
+    count: Callable[..., tuple[Any, Any, Any, Any]] = x._metadata.device.launching(_counted)
+    return count(x, dim, target, counted, weight, reduction)
+
+
+def _counted(
+    x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
+) -> tuple[Any, Any, Any, Any]:
+    extra: Any = None
+    if counted is None and weight is None:
+        share = _share(target.size) if reduction == "mean" else 1.0
+        empty = reduction == "mean" and not target.size
+        return share, share, None, float("nan") if empty else None
+    F, dtype = x._metadata.F, x._metadata.dtype
+    ones = F.xp.ones(target.shape, dtype) if counted is None else counted.astype(dtype)
+    weighted = ones if weight is None else weight[target] * ones
+    if reduction == "mean":
+        total = weighted.sum()
+        if x._metadata.device.streamed:
+            some = total != 0
+            nothing = F.xp.where(some, dtype.type(0), dtype.type("nan"))
+            extra = wrap(nothing, F.metadata_of(nothing))
+            total = F.xp.where(some, total, dtype.type("inf"))
+        elif total == 0:
+            # Nothing counts: the gradient is zero, the mean is none.
+            total, extra = dtype.type("inf"), float("nan")
+        ones, weighted = ones / total, weighted / total
+    shape = x._metadata.shape
+    lines = (*shape[:dim], 1, *shape[dim + 1 :])
+    kept = None if counted is None else (counted != 0).reshape(lines)
+    return weighted.reshape(lines), ones.reshape(lines), kept, extra
+
+
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log-probabilities of the target's classes.
+
+    Args:
+        input: log-probabilities of shape (n, classes, ...) or (classes,).
+        target: integer classes of shape (n, ...) or ().
+        weight: what each class counts, of shape (classes,); the mean is weighted, too.
+        size_average: deprecated.
+        ignore_index: a class that does not count.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if dtypes or shapes do not fit.
+        ValueError: for another reduction, or if the batches differ.
+        IndexError: if a class is out of range.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x = as_tensor_operand(input, "nll_loss", 1)
+    t = as_tensor_operand(target, "nll_loss", 2)
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(f'"nll_loss" not implemented for {x._metadata.dtype}')
+    if x._metadata.dtype.kind == "V":
+        return in_float32(nll_loss, x, t, weight, ignore_index=ignore_index, reduction=reduction)
+    if x._batched or t._batched or getattr(weight, "_batched", False):
+        return _of_examples(nll_loss, x, t, weight, ignore_index, reduction)
+    dim, classes, counted = _class_target("nll_loss", x, t, ignore_index)
+    weights = _class_weight("nll_loss", weight, x, dim)
+    counts, _, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
+    out = R.nll_loss(x, dim, classes, counts, kept, reduction == "none")
+    watch(out._edge, (t,))
+    return _plus(_of_images(x, out), extra)
+
+
+def _of_images(x: Any, out: Any) -> Any:
+    """A loss of classes; PyTorch has another node where there are more axes."""
+    return renamed(out, "NllLoss2DBackward0") if len(x._metadata.shape) > 2 else out
+
+
+def _plus(out: Any, extra: Any) -> Any:
+    """A mean, and what `_counts` wants to be added to it."""
+    if extra is None:
+        return out
+    return R.add(out, extra) if isinstance(extra, Variable) else R.add_scalar(out, extra)
+
+
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The cross entropy of logits and classes, or probabilities of classes.
+
+    Args:
+        input: logits of shape (n, classes, ...) or (classes,).
+        target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
+        weight: what each class counts, of shape (classes,); with integer classes the mean is
+            weighted, too.
+        size_average: deprecated.
+        ignore_index: a class that does not count.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: how much of the target is shared evenly among all classes, from 0 to 1.
+
+    Raises:
+        RuntimeError: if dtypes or shapes do not fit.
+        ValueError: for another reduction, or if the batches differ.
+        IndexError: if a class is out of range.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x = as_tensor_operand(input, "cross_entropy", 1)
+    t = as_tensor_operand(target, "cross_entropy", 2)
+    metadata = x._metadata
+    if category(metadata.dtype) != 2:
+        raise NotImplementedError(
+            f'"cross_entropy" not implemented for {metadata.dtype}. Convert the logits with .to() '
+            f"to a floating dtype."
+        )
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(
+            f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}"
+        )
+    if metadata.dtype.kind == "V":
+        return in_float32(
+            cross_entropy, x, t, weight, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=label_smoothing,
+        )  # fmt: skip
+    if metadata.shape == t._metadata.shape and metadata.shape:
+        if ignore_index >= 0:
+            raise RuntimeError(
+                f"cross_entropy: ignore_index is not supported for floating point target, got "
+                f"{ignore_index}. Give the examples that are not to count a weight of 0."
+            )
+        return _soft_cross_entropy(x, t, weight, reduction, label_smoothing)
+    if x._batched or t._batched or getattr(weight, "_batched", False):
+        return _of_examples(
+            cross_entropy, x, t, weight, ignore_index, reduction, label_smoothing=label_smoothing
+        )
+    dim, classes, counted = _class_target("cross_entropy", x, t, ignore_index)
+    weights = _class_weight("cross_entropy", weight, x, dim)
+    counts, smooth, kept, extra = _counts(x, dim, classes, counted, weights, reduction)
+    if label_smoothing:
+        times = metadata.device.launching(operator.mul)
+        counts = times(counts, 1 - label_smoothing)
+        smooth = times(smooth, label_smoothing / metadata.shape[dim])
+        if weights is not None:
+            weights = weights.reshape((-1,) + (1,) * (len(metadata.shape) - 1 - dim))
+    else:
+        smooth = weights = None
+    sums = metadata.kernels["log_sums"](x._array, dim)
+    out = R.cross_entropy(x, sums, dim, classes, counts, kept, smooth, weights, reduction == "none")
+    watch(out._edge, (t,) if weights is None else (t, weight))
+    return _plus(_of_images(x, out), extra)
+
+
+def _of_examples(
+    function: Any, x: Any, target: Any, weight: Any, ignore_index: int, reduction: str, **more: Any
+) -> Any:
+    """A loss of classes where input or target are examples of a batch: of all examples at once."""
+    shape = x._metadata.shape
+    if not shape or getattr(weight, "_batched", False):
+        return by_parts(
+            function, x, target, weight, ignore_index=ignore_index, reduction=reduction, **more
+        )
+    dim = 0 if len(shape) == 1 else 1
+    classes = shape[dim]
+
+    def losses(batch: Any, labels: Any) -> Any:
+        rows = R.reshape(batch, (-1, *batch.shape[2 - (dim == 0) :]))
+        flat = R.reshape(labels, (-1, *labels.shape[2:]))
+        each = function(rows, flat, weight, ignore_index=ignore_index, reduction="none", **more)
+        return R.reshape(each, labels.shape)
+
+    def shares(labels: Any) -> Any:
+        counted = R.to(R.ne(labels, constant(ignore_index, labels)), x._metadata.dtype)
+        if weight is None:
+            return counted
+        known = R.where(
+            R.eq(labels, constant(ignore_index, labels)), R.mul_scalar(labels, 0), labels
+        )
+        return R.mul(counted, getitem(weight, known))
+
+    each = mapped(losses, x, target)
+    if reduction == "none":
+        return each
+    total = R.sum(each, tuple(range(len(each.shape))), False)
+    if reduction == "sum":
+        return total
+    if not classes:
+        return total
+    count = shares(target)
+    return R.div(total, R.sum(count, tuple(range(len(count.shape))), False))
+
+
+def _soft_cross_entropy(
+    x: Any, target: Any, weight: Any, reduction: str, label_smoothing: float
+) -> Any:
+    """The cross entropy with probabilities of classes."""
+    shape = x._metadata.shape
+    dim = 0 if len(shape) == 1 else 1
+    if category(target._metadata.dtype) != 2:
+        raise RuntimeError(
+            f"cross_entropy: Expected floating point type for target with class probabilities, "
+            f"got {target._metadata.dtype}. Class indices have the shape of the input without the "
+            f"axis of classes."
+        )
+    if weight is not None:
+        _class_weight("cross_entropy", weight, x, dim)
+        weight = R.reshape(weight, (-1,) + (1,) * (len(shape) - 1 - dim))
+    if label_smoothing:
+        share = label_smoothing / shape[dim]
+        target = R.add_scalar(R.mul_scalar(target, 1 - label_smoothing), share)
+    products = R.mul(log_softmax(x, dim), target)
+    if weight is not None:
+        products = R.mul(products, weight)
+    if reduction == "none":
+        return R.neg(R.sum(products, (dim,), False))
+    total = R.neg(R.sum(products, tuple(range(len(shape))), False))
+    if reduction == "sum":
+        return total
+    return R.mul_scalar(total, _share(x._metadata.size // shape[dim] if shape[dim] else 0))
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosines of the angles between vectors along an axis.
+
+    Args:
+        x1: a floating tensor.
+        x2: a tensor that can be broadcast against the first.
+        dim: the axis.
+        eps: what the norms are at least.
+
+    Raises:
+        IndexError: if there is no such axis.
+        RuntimeError: if the shapes can't be broadcast.
+    """
+    x = as_tensor_operand(x1, "cosine_similarity", 1)
+    y = as_tensor_operand(x2, "cosine_similarity", 2)
+    if category(result_dtype(x, y)) < 2:
+        raise RuntimeError(
+            f"cosine_similarity: expected common dtype to be floating point, yet common dtype is "
+            f"{result_dtype(x, y)}. Convert one with .to({default_dtype()})."
+        )
+    x, y = _pair("cosine_similarity", x, y)
+    if x._metadata.dtype.kind == "V":
+        return in_float32(cosine_similarity, x, y, dim, eps)
+    shape = x._metadata.shape
+    axis = one_dim("cosine_similarity", dim, len(shape))
+    if not shape:
+        return R.reshape(R.cosine_similarity(R.reshape(x, (1,)), R.reshape(y, (1,)), 0, eps), ())
+    return R.cosine_similarity(x, y, axis, eps)

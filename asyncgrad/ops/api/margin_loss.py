@@ -1,0 +1,461 @@
+"""Losses made of other functions: margins, rankings and likelihoods. All of `nn.functional`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.ops.api.activation import logsigmoid
+from asyncgrad.ops.api.activation_composite import pairwise_distance
+from asyncgrad.ops.api.elementwise import where
+from asyncgrad.ops.api.index import gather
+from asyncgrad.ops.api.loss import chosen_reduction, in_dtype, reduced
+from asyncgrad.ops.api.shape import reshape, unsqueeze
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node
+from asyncgrad.ops.promotion import as_tensor_operand, constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+#: What PyTorch adds to squared lengths.
+_COSINE_EPS = 1e-12
+
+
+def _operands(name: str, *values: Any) -> list[Any]:
+    return [as_tensor_operand(value, name, place) for place, value in enumerate(values, 1)]
+
+
+def _at_least_0(x: Any) -> Any:
+    """The elements, or 0 where they are below; the gradient at 0 passes, as with `clamp_min`."""
+    return x.clamp_min(0)
+
+
+def margin_ranking_loss(
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """How far two scores are from the order that is asked for: `max(0, -y * (a - b) + margin)`.
+
+    Args:
+        input1: scores.
+        input2: the scores to compare with, of the same number of axes.
+        target: 1 where the first should be greater, -1 where the second.
+        margin: by how much.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes differ.
+        ValueError: for another reduction.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    a, b, y = _operands("margin_ranking_loss", input1, input2, target)
+    if not a.ndim == b.ndim == y.ndim:
+        raise RuntimeError(
+            f"margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+            f"input1: {a.shape}, input2: {b.shape}, target: {y.shape} "
+        )
+    return reduced(_at_least_0(-y * (a - b) + float(margin)), reduction)
+
+
+def hinge_embedding_loss(
+    input: Any,
+    target: Any,
+    margin: float = 1.0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The distance where the target is 1, and what it lacks to a margin where it is -1.
+
+    Args:
+        input: distances.
+        target: 1 or -1 for each, broadcast.
+        margin: the margin.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _operands("hinge_embedding_loss", input, target)
+    far = where(y != 1, _at_least_0(margin - x), 0.0)
+    return reduced(far + where(y != -1, x, 0.0), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
+
+    Args:
+        input1: vectors of shape (n, d), or one of shape (d,).
+        input2: others.
+        target: 1 or -1 for each, of shape (n,) or ().
+        margin: the margin.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes do not fit.
+        ValueError: for another reduction.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    a, b, y = _operands("cosine_embedding_loss", input1, input2, target)
+    if y.ndim > 1:
+        raise RuntimeError(
+            f"0D or 1D target tensor expected, multi-target not supported: cosine_embedding_loss "
+            f"got {y.shape}"
+        )
+    if not a.ndim == b.ndim == y.ndim + 1:
+        raise RuntimeError(
+            f"{y.ndim}D target tensor expects {y.ndim + 1}D input tensors, but found inputs with "
+            f"sizes {a.shape} and {b.shape}."
+        )
+    lengths = ((a * a).sum(y.ndim) + _COSINE_EPS) * ((b * b).sum(y.ndim) + _COSINE_EPS)
+    cosine = (a * b).sum(y.ndim) / lengths.sqrt()
+    near = where(y == 1, 1 - cosine, 0.0)
+    return reduced(near + where(y == -1, _at_least_0(cosine - margin), 0.0), reduction)
+
+
+@one_node("SoftMarginLossBackward0")
+def soft_margin_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The logistic loss `log(1 + exp(-y * x))`.
+
+    Args:
+        input: scores.
+        target: 1 or -1 for each, broadcast.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _operands("soft_margin_loss", input, target)
+    return reduced(in_dtype("soft_margin_loss", R.log1p(R.exp(-y * x)), x), reduction)
+
+
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """What the distance to something else lacks to that to something alike, and a margin.
+
+    Args:
+        anchor: vectors of shape (n, d) or (d,).
+        positive: vectors that should be near.
+        negative: vectors that should be far.
+        margin: by how much farther.
+        p: which norm the distance is.
+        eps: added to each difference.
+        swap: count the distance between the last two where it is the less one.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes differ.
+        ValueError: for another reduction, or if the margin is not positive.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+
+    def distance(a: Any, b: Any) -> Any:
+        return pairwise_distance(a, b, p, eps)
+
+    return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    distance_function: Callable[[Any, Any], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` with any distance.
+
+    Args:
+        anchor: a tensor.
+        positive: what should be near.
+        negative: what should be far.
+        distance_function: the distance of two tensors; `pairwise_distance` if None.
+        margin: by how much farther.
+        swap: count the distance between the last two where it is the less one.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        RuntimeError: if the numbers of axes differ.
+        ValueError: for another reduction, or if the margin is not positive.
+    """
+    distance = pairwise_distance if distance_function is None else distance_function
+    return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
+
+
+def _triplets(
+    distance: Callable[[Any, Any], Any],
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float,
+    swap: bool,
+    reduction: str,
+) -> Any:
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    reduction = chosen_reduction(reduction)
+    a, p, n = _operands("triplet_margin_loss", anchor, positive, negative)
+    if not a.ndim == p.ndim == n.ndim:
+        raise RuntimeError(
+            f"The anchor, positive, and negative tensors are expected to have the same number of "
+            f"dimensions, but got: anchor {a.ndim}D, positive {p.ndim}D, and negative {n.ndim}D "
+            f"inputs"
+        )
+    near, far = distance(a, p), distance(a, n)
+    if swap:
+        far = R.minimum(far, distance(p, n))
+    return reduced(_at_least_0(margin + near - far), reduction)
+
+
+def poisson_nll_loss(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Any = None,
+    eps: float = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """How unlikely counts are by Poisson distributions.
+
+    Args:
+        input: the expected counts, or their logarithms.
+        target: the counts.
+        log_input: the input is logarithms.
+        full: with Stirling's approximation of what depends on the target alone.
+        size_average: deprecated.
+        eps: added to expected counts before their logarithm is taken.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _operands("poisson_nll_loss", input, target)
+    losses = x.exp() - y * x if log_input else x - y * (x + eps).log()
+    if full:
+        stirling = y * y.log() - y + 0.5 * (2 * math.pi * y).log()
+        losses = losses + stirling.masked_fill(y <= 1, 0)
+    return reduced(losses, reduction)
+
+
+def gaussian_nll_loss(
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """How unlikely values are by normal distributions.
+
+    Args:
+        input: the means.
+        target: the values.
+        var: the variances: a number, or a tensor of the input's shape, without its last axis, or
+            with axes of length 1.
+        full: with the constant.
+        eps: what variances are at least; the gradient passes below it.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction, a variance of another shape or a negative one.
+    """
+    x, y = _operands("gaussian_nll_loss", input, target)
+    v: Any = var if isinstance(var, Variable) else constant(var, x).expand(x.shape)
+    if v.shape != x.shape:
+        if v.shape == x.shape[:-1]:
+            v = unsqueeze(v, -1)
+        elif v.ndim != x.ndim or any(
+            m != n and n != 1 for m, n in zip(x.shape, v.shape, strict=True)
+        ):
+            raise ValueError(f"var is of incorrect size: {v.shape} beside input of {x.shape}")
+    reduction = chosen_reduction(reduction)
+    if not v._metadata.device.streamed and bool((v < 0).any()):
+        raise ValueError("var has negative entry/entries")
+    v = v + where(v < eps, eps - v.detach(), v.new_zeros(()))
+    losses = 0.5 * (v.log() + (x - y).square() / v)
+    return reduced(losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+
+
+@one_node("MultiMarginLossBackward0")
+def multi_margin_loss(
+    input: Any,
+    target: Any,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """What the score of the right class lacks to every other's, and a margin.
+
+    Args:
+        input: scores of shape (n, classes) or (classes,).
+        target: the right classes, int64, of shape (n,) or ().
+        p: the power that it is taken to, 1 or 2.
+        margin: by how much greater it should be.
+        weight: what each class counts, of shape (classes,).
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another power or reduction, or weights of more axes than one.
+        RuntimeError: if shapes do not fit.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    name = "multi_margin_loss"
+    if p not in {1, 2}:
+        raise ValueError(f"only p == 1 and p == 2 supported, {name} got {p}")
+    x, y = _operands(name, input, target)
+    if x.ndim > 2 or (x.ndim and not x.shape[-1]) or y.ndim > 1:
+        raise RuntimeError(
+            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+            f"{x.shape}"
+        )
+    classes = x.shape[-1] if x.ndim else 1
+    rows = reshape(x, (-1, classes)) if x.ndim < 2 else x
+    if y.numel() != rows.shape[0]:
+        raise RuntimeError(f"{name}: inconsistent target size, got: {y.shape} for input {x.shape}")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError(f"weight must be one-dimensional, {name} got shape {weight.shape}")
+    if weight is not None and weight.shape != (classes,):
+        raise RuntimeError(f"{name}: inconsistent weight size: {weight.shape}, not ({classes},)")
+    picks = reshape(y, (-1, 1))
+    losses = R.relu(margin - gather(rows, 1, picks) + rows)
+    losses = losses if p == 1 else losses * losses
+    if weight is not None:
+        losses = losses * reshape(weight[reshape(y, (-1,))], (-1, 1))
+    right = picks == _numbers(y, classes)
+    each = losses.masked_fill(right, 0).sum(1) / classes
+    return reduced(each if x.ndim == 2 and y.ndim else reshape(each, y.shape), reduction)
+
+
+def _numbers(like: Any, count: int) -> Any:
+    """0, 1, 2, ... on the device of a tensor."""
+    F = like._metadata.F
+    array = F.xp.arange(count)
+    return wrap(array, F.metadata_of(array))
+
+
+@one_node("MultilabelMarginLossBackward0")
+def multilabel_margin_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """What the scores of right classes lack to those of all wrong ones, and 1.
+
+    Args:
+        input: scores of shape (n, classes) or (classes,).
+        target: the right classes, int64, of the input's shape; -1 ends a list of them.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction.
+        RuntimeError: if shapes do not fit, or a class is out of range.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    name = "multilabel_margin_loss"
+    x, y = _operands(name, input, target)
+    if x.ndim > 2 or (x.ndim and not x.shape[-1]):
+        raise RuntimeError(
+            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+            f"{x.shape}"
+        )
+    if y.shape != x.shape:
+        raise RuntimeError(f"{name}: inconsistent target size: {y.shape} for input of {x.shape}")
+    classes = x.shape[-1] if x.ndim else 1
+    rows, lists = reshape(x, (-1, classes)), reshape(y, (-1, classes))
+    listed = (lists == -1).cumsum(1) == 0
+    lists = lists.masked_fill(listed.logical_not(), 0)
+    hits = (unsqueeze(lists, 2) == _numbers(y, classes)) & unsqueeze(listed, 2)
+    counted = unsqueeze(listed, 2) & unsqueeze(hits.any(1).logical_not(), 1)
+    losses = R.relu(1 - unsqueeze(gather(rows, 1, lists), 2) + unsqueeze(rows, 1))
+    each = losses.masked_fill(counted.logical_not(), 0).sum((1, 2)) / classes
+    return reduced(each if x.ndim == 2 else reshape(each, ()), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The cross entropy of each class by itself, averaged over the classes.
+
+    Args:
+        input: logits of shape (..., classes).
+        target: 0 or 1 for each.
+        weight: what each class counts, broadcast.
+        size_average: deprecated.
+        reduce: deprecated.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for another reduction.
+    """
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    x, y = _operands("multilabel_soft_margin_loss", input, target)
+    losses = -(y * logsigmoid(x) + (1 - y) * logsigmoid(-x))
+    if weight is not None:
+        losses = losses * weight
+    axis = x.ndim - 1
+    return reduced(losses.sum(axis) / x.shape[axis], reduction)

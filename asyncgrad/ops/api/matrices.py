@@ -1,0 +1,564 @@
+"""Inverses, solutions, determinants and decompositions of matrices: `asyncgrad.linalg`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import requires_grad
+from asyncgrad.errors import LinAlgError
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api.elementwise import add, log
+from asyncgrad.ops.api.shape import cat, permute, reshape, tril, triu
+from asyncgrad.ops.arguments import one_dim
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, category
+from asyncgrad.ops.table.matrices import Parts
+from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "cholesky",
+    "cholesky_ex",
+    "det",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "inv_ex",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensorinv",
+    "tensorsolve",
+]
+
+_INT32 = np.dtype("int32")
+
+
+def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> Any:
+    """A tensor of matrices of floating or complex numbers.
+
+    Raises:
+        TypeError: if it is no tensor.
+        RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
+            square but should be.
+    """
+    x = as_tensor_operand(value, name, place)
+    shape, dtype = x._metadata.shape, x._metadata.dtype
+    if len(shape) < 2:
+        raise RuntimeError(
+            f"{name}: The input tensor A must have at least 2 dimensions, got shape {shape}."
+        )
+    if category(dtype) < 2:
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {dtype}. Convert "
+            f"it with .to()."
+        )
+    if dtype.itemsize < 4:
+        raise RuntimeError(
+            f"{name}: Low precision dtypes not supported. Got {dtype}. Convert it with .to()."
+        )
+    if square and shape[-1] != shape[-2]:
+        raise RuntimeError(
+            f"{name}: A must be batches of square matrices, but they are {shape[-2]} by "
+            f"{shape[-1]} matrices"
+        )
+    return x
+
+
+def turned(x: Any) -> Any:
+    """The last two axes exchanged."""
+    ndim = len(x._metadata.shape)
+    return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
+
+
+def alike(name: str, x: Any, y: Any) -> None:
+    """Raise unless two tensors have one dtype."""
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"{name}: Expected A and B to have the same dtype, but found A of type "
+            f"{x._metadata.dtype} and B of type {y._metadata.dtype} instead. Convert one with "
+            f".to()."
+        )
+
+
+def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """Two tensors of matrices with the same leading axes.
+
+    Raises:
+        RuntimeError: if these can't be broadcast.
+    """
+    a, b = x._metadata.shape, y._metadata.shape
+    try:
+        lead = np.broadcast_shapes(a[:-2], b[:-2])
+    except ValueError:
+        raise RuntimeError(
+            f"{name}: the batch axes {a[:-2]} and {b[:-2]} of shapes {a} and {b} can't be "
+            f"broadcast. Reshape or unsqueeze one of them."
+        ) from None
+    x = x if a[:-2] == lead else R.expand(x, (*lead, *a[-2:]))
+    y = y if b[:-2] == lead else R.expand(y, (*lead, *b[-2:]))
+    return x, y
+
+
+# -- inverses and solutions -----------------------------------------------------------------------
+
+
+@writes
+def inv(A: Any) -> Tensor:
+    """The inverses of square matrices.
+
+    Args:
+        A: of shape (..., n, n).
+
+    Raises:
+        LinAlgError: if a matrix is singular. It is a RuntimeError.
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return R.inv(matrices("linalg.inv", A, square=True))
+
+
+@writes
+def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
+    """The inverses of square matrices, and for each 0 if there is one.
+
+    Args:
+        A: of shape (..., n, n).
+        check_errors: raise for singular matrices, whose inverses are else NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
+    """
+    x = matrices("linalg.inv_ex", A, square=True)
+    return return_types.linalg_inv_ex(*_with_info(R.inv, x, check_errors))
+
+
+@writes
+def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
+    """The solutions X of `A @ X = B`, or of `X @ A = B`.
+
+    Args:
+        A: of shape (..., n, n).
+        B: of shape (..., n, k), or vectors of shape (..., n) or (n,).
+        left: `A` stands on the left of X.
+
+    Raises:
+        LinAlgError: if a matrix is singular. It is a RuntimeError.
+        RuntimeError: if shapes or dtypes do not fit.
+    """
+    return _solved("linalg.solve", A, B, left, R.solve)
+
+
+def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any]) -> Any:
+    x = matrices(name, A, square=True)
+    y = as_tensor_operand(B, name, 2)
+    alike(name, x, y)
+    a, b = x._metadata.shape, y._metadata.shape
+    vector = len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1])
+    if not b or (vector and not left):
+        raise RuntimeError(
+            f"{name}: Vector broadcasting of the left hand side is not supported for left=False, "
+            f"and B needs an axis: got shapes {a} and {b}."
+        )
+    if vector:
+        y = R.unsqueeze(y, len(b))
+    rows = y._metadata.shape[-2 if left else -1]
+    if rows != a[-1]:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation "
+            f"{'AX = B' if left else 'XA = B'} ({a[-2]}x{a[-1]} and {b[-2:]})"
+        )
+    x, y = beside(name, x, y)
+    out = function(x, y) if left else turned(function(turned(x), turned(y)))
+    return R.squeeze(out, (len(out._metadata.shape) - 1,)) if vector else out
+
+
+@writes
+def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+    """The solutions of systems of equations, and for each matrix 0 if there is one.
+
+    Args:
+        A: of shape (..., n, n).
+        B: of shape (..., n, k), or vectors.
+        left: `A` stands on the left of X.
+        check_errors: raise for singular matrices, whose solutions are else NaN.
+
+    Raises:
+        LinAlgError: if a matrix is singular and errors are checked.
+    """
+    name = "linalg.solve_ex"
+    x = matrices(name, A, square=True)
+    try:
+        info = _no_info(x)
+        return return_types.linalg_solve_ex(_solved(name, x, B, left, R.solve), info)
+    except LinAlgError:
+        if check_errors:
+            raise
+    inverse, info = _with_info(R.inv, x, False)
+    return return_types.linalg_solve_ex(_solved(name, inverse, B, left, R.bmm), info)
+
+
+def _no_info(x: Any) -> Any:
+    metadata = x._metadata
+    zeros = metadata.F.xp.zeros(metadata.shape[:-2], dtype=_INT32)
+    return leaf("linalg", zeros, metadata.device)
+
+
+def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tuple[Any, Any]:
+    """A function of square matrices, and for each the order of its first bad minor, or 0."""
+    info = _no_info(x)
+    try:
+        return function(x), info
+    except LinAlgError:
+        if check_errors:
+            raise
+    *lead, n, _ = x._metadata.shape
+    results = []
+    orders = np.zeros(prod(lead), _INT32)
+    for place, matrix in enumerate(R.reshape(x, (prod(lead), n, n))):
+        try:
+            results.append(function(matrix))
+        except LinAlgError:
+            orders[place] = next(k for k in range(1, n + 1) if _fails(function, matrix[:k, :k]))
+            results.append(R.mul_scalar(matrix, float("nan")))
+    out = R.reshape(cat([R.unsqueeze(r, 0) for r in results]), x._metadata.shape)
+    return out, leaf("linalg", orders.reshape(lead), x._metadata.device)
+
+
+def _fails(function: Callable[..., Any], matrix: Any) -> bool:
+    try:
+        function(matrix)
+    except LinAlgError:
+        return True
+    return False
+
+
+@writes
+def solve_triangular(
+    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
+
+    Args:
+        A: of shape (..., n, n); what is beyond the triangle is not looked at.
+        B: of shape (..., n, k), or (..., k, n) if not `left`.
+        upper: the triangle is the upper one.
+        left: `A` stands on the left of X.
+        unitriangular: take the diagonal for ones.
+
+    Raises:
+        LinAlgError: if there is a 0 on a diagonal.
+        RuntimeError: if shapes or dtypes do not fit.
+    """
+    name = "linalg.solve_triangular"
+    x = matrices(name, A, square=True)
+    y = matrices(name, B, place=2)
+    alike(name, x, y)
+    triangle = triu if upper else tril
+    if unitriangular:
+        metadata = x._metadata
+        ones = metadata.F.xp.eye(metadata.shape[-1], dtype=metadata.dtype)
+        x = add(triangle(x, 1 if upper else -1), leaf(name, ones, metadata.device))
+    else:
+        x = triangle(x)
+    return _solved(name, x, y, left, R.solve)
+
+
+@writes
+def tensorinv(A: Any, ind: int = 2) -> Tensor:
+    """The inverse of a tensor as a map from its last axes to its first `ind`.
+
+    Raises:
+        RuntimeError: if the product of the first lengths is not that of the others, or `ind` is
+            not positive.
+        LinAlgError: if the map is singular.
+    """
+    x = as_tensor_operand(A, "linalg.tensorinv", 1)
+    shape = x._metadata.shape
+    if ind <= 0:
+        raise RuntimeError(
+            f"linalg.tensorinv: Expected a strictly positive integer for ind, got {ind}"
+        )
+    first, last = shape[:ind], shape[ind:]
+    if prod(first) != prod(last):
+        raise RuntimeError(
+            f"linalg.tensorinv: Expected self to satisfy the requirement prod(self.shape[ind:]) == "
+            f"prod(self.shape[:ind]), but got {prod(last)} != {prod(first)}"
+        )
+    return reshape(inv(R.reshape(x, (prod(first), prod(last)))), (*last, *first))
+
+
+@writes
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
+    """The X with `tensordot(A, X, X.ndim) = B`.
+
+    Args:
+        A: a tensor whose first axes are those of `B`.
+        B: a tensor.
+        dims: axes of `A` to move to its end first.
+
+    Raises:
+        RuntimeError: if the lengths do not fit.
+        LinAlgError: if the map is singular.
+    """
+    x = as_tensor_operand(A, "linalg.tensorsolve", 1)
+    y = as_tensor_operand(B, "linalg.tensorsolve", 2)
+    if dims is not None:
+        ndim = len(x._metadata.shape)
+        last = [one_dim("linalg.tensorsolve", dim, ndim) for dim in dims]
+        x = permute(x, (*[i for i in range(ndim) if i not in last], *last))
+    rest = x._metadata.shape[len(y._metadata.shape) :]
+    size = prod(rest)
+    if size != y._metadata.size or x._metadata.size != size * size:
+        raise RuntimeError(
+            f"linalg.tensorsolve: Expected self to satisfy the requirement "
+            f"prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), got shapes "
+            f"{x._metadata.shape} and {y._metadata.shape}"
+        )
+    out = solve(R.reshape(x, (size, size)), R.reshape(y, (size,)))
+    return R.reshape(out, rest)
+
+
+# -- determinants ---------------------------------------------------------------------------------
+
+
+@writes
+def det(A: Any) -> Tensor:
+    """The determinants of square matrices; the gradient is exact at singular ones, too.
+
+    Args:
+        A: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return R.det(matrices("linalg.det", A, square=True))
+
+
+@writes
+def slogdet(A: Any) -> Any:
+    """The signs of determinants and the logarithms of their sizes.
+
+    Args:
+        A: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    x = matrices("linalg.slogdet", A, square=True)
+    return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
+
+
+def log_det(input: Any) -> Any:
+    """The logarithms of determinants, NaN for negative ones.
+
+    Args:
+        input: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    x = matrices("logdet", input, square=True)
+    sign, size = R.det_sign(x), R.log_abs_det(x)
+    return R.add(log(sign), R.to(size, sign.dtype) if x._metadata.is_complex else size)
+
+
+# -- decompositions -------------------------------------------------------------------------------
+
+
+@writes
+def cholesky(A: Any, *, upper: bool = False) -> Tensor:
+    """The triangles L with `L @ L.mH = A`, of positive definite matrices.
+
+    Args:
+        A: of shape (..., n, n).
+        upper: answer with `L.mH`, and look at the upper triangle instead of the lower one.
+
+    Raises:
+        LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
+
+
+def _triangle(lower: Any, upper: bool) -> Any:
+    return R.adjoint(lower) if upper else lower
+
+
+@writes
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+    """As `cholesky`, and for each matrix 0 or the order of the minor that is not positive.
+
+    Raises:
+        LinAlgError: if a matrix is not positive definite and errors are checked.
+    """
+    x = matrices("linalg.cholesky_ex", A, square=True)
+    lower, info = _with_info(lambda part: R.cholesky(part, upper), x, check_errors)
+    return return_types.linalg_cholesky_ex(_triangle(lower, upper), info)
+
+
+@writes
+def qr(A: Any, mode: str = "reduced") -> Any:
+    """Orthogonal columns Q and upper triangles R with `Q @ R = A`.
+
+    Args:
+        A: of shape (..., m, n).
+        mode: "reduced" for min(m, n) columns, "complete" for m, "r" for R alone. Only reduced
+            results have gradients, and complete ones of no more rows than columns.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers, or the mode is none.
+        NotImplementedError: if there is no gradient but one is required.
+    """
+    x = matrices("linalg.qr", A)
+    if mode not in {"reduced", "complete", "r"}:
+        raise RuntimeError(
+            f"qr received unrecognized mode {mode!r} but expected one of 'reduced' (default), 'r', "
+            f"or 'complete'"
+        )
+    *lead, m, n = x._metadata.shape
+    whole = mode == "complete" and m > n
+    if (whole or mode == "r") and current().grad and requires_grad(x):
+        raise NotImplementedError(
+            f"linalg.qr: the derivative is not implemented for mode {mode!r} of {m} by {n} "
+            f"matrices. Use 'reduced', or detach the matrices."
+        )
+    parts = Parts()
+    if m >= n:
+        q, r = R.qr_q(x, parts), R.qr_r(x, parts)
+    else:
+        square = R.narrow(x, len(lead) + 1, 0, m)
+        q = R.qr_q(square, parts)
+        others = R.bmm(R.adjoint(q), R.narrow(x, len(lead) + 1, m, n - m))
+        r = cat((R.qr_r(square, parts), others), -1)
+    if whole:
+        q = cat((q, R.qr_rest(x)), -1)
+        r = cat((r, _zeros(x, (*lead, m - n, n))), -2)
+    if mode == "r":
+        q = _zeros(x, (0,))
+    return return_types.linalg_qr(q, r)
+
+
+def _zeros(x: Any, shape: tuple[int, ...]) -> Any:
+    metadata = x._metadata
+    return leaf("linalg", metadata.F.xp.zeros(shape, dtype=metadata.dtype), metadata.device)
+
+
+def _read_from(name: str, A: Any, UPLO: Any) -> tuple[Any, Parts]:
+    x = matrices(name, A, square=True)
+    if not isinstance(UPLO, str) or UPLO.upper() not in {"L", "U"}:
+        raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    return x, Parts(UPLO.upper())
+
+
+@writes
+def eigh(A: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
+
+    Args:
+        A: of shape (..., n, n).
+        UPLO: the triangle that is looked at, "L" or "U".
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    x, parts = _read_from("linalg.eigh", A, UPLO)
+    return return_types.linalg_eigh(R.eigh_values(x, parts), R.eigh_vectors(x, parts))
+
+
+@writes
+def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of Hermitian matrices, in ascending order.
+
+    Args:
+        A: of shape (..., n, n).
+        UPLO: the triangle that is looked at, "L" or "U".
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return R.eigh_values(*_read_from("linalg.eigvalsh", A, UPLO))
+
+
+@writes
+def eig(A: Any) -> Any:
+    """The complex eigenvalues and eigenvectors of square matrices.
+
+    Args:
+        A: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    x, parts = matrices("linalg.eig", A, square=True), Parts()
+    return return_types.linalg_eig(R.eig_values(x, parts), R.eig_vectors(x, parts))
+
+
+@writes
+def eigvals(A: Any) -> Tensor:
+    """The complex eigenvalues of square matrices.
+
+    Args:
+        A: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return R.eig_values(matrices("linalg.eigvals", A, square=True), Parts())
+
+
+@writes
+def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
+    """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
+
+    Args:
+        A: of shape (..., m, n).
+        full_matrices: answer with all of an orthonormal basis, beyond min(m, n).
+        driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers, or a driver is given.
+    """
+    x, parts = _decomposed("linalg.svd", A, driver), Parts()
+    u, s, vh = R.svd_left(x, parts), R.svd_values(x, parts), R.svd_right(x, parts)
+    m, n = x._metadata.shape[-2:]
+    if full_matrices and m > n:
+        u = cat((u, R.svd_rest(x, True)), -1)
+    if full_matrices and n > m:
+        vh = cat((vh, R.svd_rest(x, False)), -2)
+    return return_types.linalg_svd(u, s, vh)
+
+
+def _decomposed(name: str, A: Any, driver: Any) -> Any:
+    x = matrices(name, A)
+    if driver is not None:
+        raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs")
+    return x
+
+
+@writes
+def svdvals(A: Any, *, driver: Any = None) -> Tensor:
+    """The singular values of matrices, in descending order.
+
+    Args:
+        A: of shape (..., m, n).
+        driver: as in PyTorch, for CUDA alone.
+
+    Raises:
+        RuntimeError: if they are no matrices of floating or complex numbers, or a driver is given.
+    """
+    return R.svd_values(_decomposed("linalg.svdvals", A, driver), Parts())

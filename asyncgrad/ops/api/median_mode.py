@@ -1,0 +1,173 @@
+"""Elements that are found by their place in the order, or by how often they are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api.reduction import selected
+from asyncgrad.ops.arguments import check_bool, one_dim, one_int
+from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["kthvalue", "median", "mode", "nanmedian"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = tuple(__all__)
+IN_PLACE = ()
+
+
+def _found(
+    name: str, op: str, function: Any, input: Any, dim: Any, keepdim: bool, place: Any
+) -> Any:
+    """The elements of each line at a place in the order, and their indices.
+
+    Args:
+        name: the function.
+        entry: of the table.
+        function: the function once more, for the examples of a batch: `function(x, dim)`.
+        input: the tensor.
+        dim: the axis.
+        keepdim: leave it, with one element.
+        place: from the sorted lines, whose axis is the last, the places to take.
+    """
+    x = as_tensor_operand(input, name, 1)
+    check_bool(name, "keepdim", keepdim)
+    metadata = x._metadata
+    if metadata.is_complex or (metadata.dtype.kind == "b" and name != "mode"):
+        raise NotImplementedError(f'"{name}" not implemented for {metadata.dtype}')
+    shape = metadata.shape
+    axis = one_dim(name, dim, len(shape))
+    if x._batched:
+        if not shape:
+            return by_parts(function, x, dim)
+        return mapped(lambda batch: function(batch, axis + 1), x)
+    xp = metadata.F.xp
+    kind = getattr(return_types, name)
+    if not shape:
+        place(xp, x._array.reshape(1))
+        return kind(*selected(x, op, xp.zeros((), dtype=xp.int64), 0, True))
+    if not shape[axis]:
+        raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+    # NumPy puts NaN of half precision anywhere.
+    wide = x._array.astype(np.float32) if metadata.dtype.kind == "V" else x._array
+    lines = xp.moveaxis(wide, axis, -1)
+    order = xp.argsort(lines, axis=-1, kind="stable")
+    places = place(xp, xp.take_along_axis(lines, order, -1))
+    indices = xp.moveaxis(xp.take_along_axis(order, places, -1), -1, axis)
+    return kind(*selected(x, op, metadata.F.as_array(indices), axis, keepdim))
+
+
+def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def function(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is not None:
+            along = lambda x, axis: function(x, axis, keepdim)  # noqa: E731  a name for it
+            return _found(name, f"{name}_along", along, input, dim, keepdim, place)
+        if keepdim is not False:
+            raise TypeError(f"{name}() missing 1 required positional argument: 'dim'")
+        x = as_tensor_operand(input, name, 1)
+        if x._metadata.dtype.kind in "bc":
+            raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+        return getattr(R, name)(x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{doc}
+
+    Args:
+        input: a real tensor.
+        dim: None for that of all elements, whose gradient is shared among ties; an axis for a
+            named tuple of `values` and `indices`, where all of the gradient goes to the index.
+        keepdim: leave an axis of one in its place.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    return writes(function)
+
+
+def _median_place(xp: Any, lines: Any) -> Any:
+    length = lines.shape[-1]
+    # NaN is sorted behind all else; the first of them stands for all.
+    known = length - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
+    return xp.where(known == length, (length - 1) // 2, known)
+
+
+def _nanmedian_place(xp: Any, lines: Any) -> Any:
+    known = lines.shape[-1] - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
+    return xp.maximum(known - 1, 0) // 2
+
+
+median = _middle(
+    "median", "The middle element, the lower of two; NaN where there is any.", _median_place
+)
+nanmedian = _middle(
+    "nanmedian", "The middle element of those that are not NaN, the lower of two.", _nanmedian_place
+)
+
+
+@writes
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The `k`-th smallest element along an axis, counted from one, and where it is.
+
+    Args:
+        input: a real tensor. NaN counts as greater than everything.
+        k: which.
+        dim: the axis.
+        keepdim: leave an axis of one in its place.
+
+    Returns:
+        A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        RuntimeError: if there are not `k` elements.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    count = one_int("kthvalue", "k", k)
+
+    def place(xp: Any, lines: Any) -> Any:
+        if not 0 < count <= lines.shape[-1]:
+            raise RuntimeError(
+                f"kthvalue(): selected number k out of range for dimension {dim}: {count} of "
+                f"{lines.shape[-1]}"
+            )
+        return xp.full((*lines.shape[:-1], 1), count - 1)
+
+    along = lambda x, axis: kthvalue(x, k, axis, keepdim)  # noqa: E731  a name for it
+    return _found("kthvalue", "kthvalue", along, input, dim, keepdim, place)
+
+
+@writes
+def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The element that is there most often along an axis, the least of several, and where.
+
+    Args:
+        input: a real tensor.
+        dim: the axis.
+        keepdim: leave an axis of one in its place.
+
+    Returns:
+        A named tuple of `values`, which have a gradient, and int64 `indices`.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        NotImplementedError: for complex numbers.
+    """
+    along = lambda x, axis: mode(x, axis, keepdim)  # noqa: E731  a name for it
+    return _found("mode", "mode", along, input, dim, keepdim, _most_frequent)
+
+
+def _most_frequent(xp: Any, lines: Any) -> Any:
+    """The last place of the longest run of equal elements."""
+    places = xp.broadcast_to(xp.arange(lines.shape[-1]), lines.shape)
+    begins = xp.ones(lines.shape, dtype=bool)
+    begins[..., 1:] = lines[..., 1:] != lines[..., :-1]
+    starts = xp.maximum.accumulate(xp.where(begins, places, 0), axis=-1)
+    return xp.argmax(places - starts, axis=-1)[..., None]

@@ -1,0 +1,378 @@
+"""Attention with dropout, and that of several heads from its parameters. For `nn.functional`."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.api.activation import softmax
+from asyncgrad.ops.api.attention import attention
+from asyncgrad.ops.api.creation import zeros
+from asyncgrad.ops.api.dropout import dropout as dropped
+from asyncgrad.ops.api.elementwise import masked_fill
+from asyncgrad.ops.api.linalg import linear, matmul
+from asyncgrad.ops.api.reduction import mean
+from asyncgrad.ops.api.shape import cat, reshape, transpose
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import category
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`softmax(query @ key.mT * scale) @ value`, without ever holding all scores.
+
+    Args:
+        query: of shape (..., queries, features).
+        key: of shape (..., keys, features).
+        value: of shape (..., keys, values).
+        attn_mask: what can be broadcast to (..., queries, keys): booleans that say which keys
+            count, or numbers that are added to the scores.
+        dropout_p: the probability that a weight is dropped. All weights are held then.
+        is_causal: a query sees the keys up to its own place only.
+        scale: one by the root of the number of features if None.
+        enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
+            shared.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or there are two masks.
+        ValueError: if `dropout_p` is no probability.
+    """
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+    drop = functools.partial(dropped, p=dropout_p) if dropout_p else None
+    return attention(query, key, value, attn_mask, drop, is_causal, scale, enable_gqa)
+
+
+class Heads(NamedTuple):
+    """What several heads compute with."""
+
+    embed_dim: int
+    kdim: int
+    vdim: int
+    num_heads: int
+    #: The linear maps of queries, keys and values, one above the other, or None and `weights`.
+    weight: Any
+    weights: tuple[Any, Any, Any]
+    bias: Any
+    #: One more key and one more value.
+    bias_k: Any
+    bias_v: Any
+    add_zero_attn: bool
+    #: The probability that a weight is dropped.
+    dropout: float
+    #: The last linear map.
+    out_proj: Callable[[Any], Any]
+    batch_first: bool
+
+    @property
+    def size(self) -> int:
+        """The features of a head."""
+        return self.embed_dim // self.num_heads
+
+
+def multi_head_attention_forward(
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Any,
+    in_proj_bias: Any,
+    bias_k: Any,
+    bias_v: Any,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Any,
+    out_proj_bias: Any,
+    training: bool = True,
+    key_padding_mask: Any = None,
+    need_weights: bool = True,
+    attn_mask: Any = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Any = None,
+    k_proj_weight: Any = None,
+    v_proj_weight: Any = None,
+    static_k: Any = None,
+    static_v: Any = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Any, Any]:
+    """Attention of several heads, each over its part of the features.
+
+    Args:
+        query: of shape (queries, n, features) or (queries, features).
+        key: of shape (keys, n, key features), likewise.
+        value: of shape (keys, n, value features), likewise.
+        embed_dim_to_check: the features of queries and outputs.
+        num_heads: how many heads share them.
+        in_proj_weight: the linear maps of queries, keys and values, of shape
+            (3 * features, features).
+        in_proj_bias: their biases, of shape (3 * features,), or None.
+        bias_k: one more key, of shape (1, 1, features), or None.
+        bias_v: one more value, likewise.
+        add_zero_attn: one more key and value of zeros.
+        dropout_p: the probability that a weight is dropped in training.
+        out_proj_weight: the last linear map, of shape (features, features).
+        out_proj_bias: its bias, or None.
+        training: drop weights.
+        key_padding_mask: of shape (n, keys) or (keys,): booleans that say which keys do not count,
+            or numbers that are added to the scores.
+        need_weights: return the weights, too.
+        attn_mask: of shape (queries, keys) or (n * num_heads, queries, keys), likewise.
+        use_separate_proj_weight: the maps are the next three, and not `in_proj_weight`.
+        q_proj_weight: that of queries.
+        k_proj_weight: that of keys, of shape (features, key features).
+        v_proj_weight: that of values, of shape (features, value features).
+        static_k: keys that are mapped already, of shape (n * num_heads, keys, features of a head).
+        static_v: values, likewise.
+        average_attn_weights: return the mean over the heads.
+        is_causal: a hint that `attn_mask` is the causal one.
+
+    Returns:
+        The output, of the shape of the queries, and the weights or None.
+
+    Raises:
+        AssertionError: if shapes do not fit.
+        RuntimeError: with `is_causal` but without the mask.
+    """
+    if embed_dim_to_check % num_heads:
+        raise AssertionError(
+            f"embed_dim {embed_dim_to_check} not divisible by num_heads {num_heads}"
+        )
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+    if use_separate_proj_weight and any(weight is None for weight in separate):
+        raise AssertionError(
+            "multi_head_attention_forward: use_separate_proj_weight is True but one of "
+            "q_proj_weight, k_proj_weight and v_proj_weight is None"
+        )
+    heads = Heads(
+        embed_dim_to_check,
+        key.shape[-1] if use_separate_proj_weight else embed_dim_to_check,
+        value.shape[-1] if use_separate_proj_weight else embed_dim_to_check,
+        num_heads,
+        None if use_separate_proj_weight else in_proj_weight,
+        separate,
+        in_proj_bias,
+        bias_k,
+        bias_v,
+        add_zero_attn,
+        dropout_p if training else 0.0,
+        lambda x: linear(x, out_proj_weight, out_proj_bias),
+        False,
+    )
+    return attention_of_heads(
+        heads, query, key, value, key_padding_mask, need_weights, attn_mask,
+        average_attn_weights, is_causal, static_k, static_v,
+    )  # fmt: skip
+
+
+def attention_of_heads(
+    heads: Heads,
+    query: Any,
+    key: Any,
+    value: Any,
+    key_padding_mask: Any,
+    need_weights: bool,
+    attn_mask: Any,
+    average_attn_weights: bool,
+    is_causal: bool,
+    static_k: Any = None,
+    static_v: Any = None,
+) -> tuple[Any, Any]:
+    """What the queries find: see `multi_head_attention_forward`."""
+    batched = _check_batched(query, key, value, key_padding_mask)
+    _check_features(heads, query, key, value)
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    same = (query is key, key is value)
+    query, key, value = (_batch_first(heads, x, batched) for x in (query, key, value))
+    batch, queries, _ = query.shape
+    length = (key if static_k is None else static_k).shape[1]
+    padding = _canonical("key_padding_mask", key_padding_mask, query)
+    mask = _canonical("attn_mask", attn_mask, query)
+    if padding is not None:
+        padding = reshape(padding, (1, *padding.shape)) if not batched else padding
+        if padding.shape != (batch, length):
+            raise AssertionError(
+                f"expecting key_padding_mask shape of {(batch, length)}, but got {padding.shape}"
+            )
+        if mask is not None and key_padding_mask.dtype != attn_mask.dtype:
+            warnings.warn(
+                "Support for mismatched key_padding_mask and attn_mask is deprecated. Use "
+                "same type for both instead.",
+                stacklevel=2,
+            )
+    if mask is not None:
+        mask = _shaped(heads, mask, batch, queries, length)
+    if is_causal and padding is None and not need_weights:
+        mask = None
+    else:
+        is_causal = False
+    q, k, v = _projected(heads, query, key, value, same)
+    if heads.bias_k is not None:
+        if static_k is not None or static_v is not None:
+            raise AssertionError("bias cannot be added to static key or value.")
+        k, v = _longer(k, heads.bias_k), _longer(v, heads.bias_v)
+        mask, padding = _wider(mask), _wider(padding)
+    q, k, v = (_heads(heads, x) for x in (q, k, v))
+    k = k if static_k is None else _given(heads, "static_k", static_k, batch)
+    v = v if static_v is None else _given(heads, "static_v", static_v, batch)
+    if heads.add_zero_attn:
+        nothing = zeros(batch, heads.num_heads, 1, heads.size, dtype=k.dtype, device=k.device)
+        k, v = cat([k, nothing], 2), cat([v, nothing], 2)
+        mask, padding = _wider(mask), _wider(padding)
+    if padding is not None:
+        padding = reshape(padding, (batch, 1, 1, padding.shape[1]))
+        mask = padding if mask is None else mask + padding
+    dropout = heads.dropout
+    weights = None
+    if need_weights:
+        scores = matmul(q * math.sqrt(1 / heads.size), transpose(k, 2, 3))
+        weights = softmax(scores if mask is None else scores + mask, -1)
+        weights = dropped(weights, dropout) if dropout else weights
+        found = matmul(weights, v)
+    else:
+        found = scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
+    out = heads.out_proj(reshape(transpose(found, 1, 2), (batch, queries, heads.embed_dim)))
+    if weights is not None:
+        weights = mean(weights, 1) if average_attn_weights else weights
+    if batched:
+        return (out if heads.batch_first else transpose(out, 0, 1)), weights
+    return out[0], None if weights is None else weights[0]
+
+
+def _check_features(heads: Heads, query: Any, key: Any, value: Any) -> None:
+    """Raise unless queries, keys and values have the features that the module was made for."""
+    for name, tensor, features in (
+        ("query", query, heads.embed_dim), ("key", key, heads.kdim), ("value", value, heads.vdim),
+    ):  # fmt: skip
+        if tensor.shape[-1] != features:
+            raise AssertionError(
+                f"multi_head_attention_forward: was expecting embedding dimension of {features} "
+                f"for {name}, but got {tensor.shape[-1]}"
+            )
+    if key.shape[:-1] != value.shape[:-1]:
+        raise AssertionError(
+            f"multi_head_attention_forward: key's sequence and batch dims {key.shape[:-1]} do not "
+            f"match value's {value.shape[:-1]}"
+        )
+
+
+def _batch_first(heads: Heads, x: Any, batched: bool) -> Any:
+    """An input as (n, length, features)."""
+    if not batched:
+        return reshape(x, (1, *x.shape))
+    return x if heads.batch_first else transpose(x, 0, 1)
+
+
+def _shaped(heads: Heads, mask: Any, batch: int, queries: int, keys: int) -> Any:
+    """A mask as (n, heads, queries, keys), with ones for the axes that it lacks."""
+    wanted = (queries, keys) if mask.ndim == 2 else (batch * heads.num_heads, queries, keys)
+    if mask.ndim not in {2, 3}:
+        raise AssertionError(
+            f"expected attn_mask to be None, 2-D or 3-D but found {mask.ndim}-D tensor instead"
+        )
+    if mask.shape != wanted:
+        raise RuntimeError(
+            f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, but should be {wanted}."
+        )
+    lead = (1, 1) if mask.ndim == 2 else (batch, heads.num_heads)
+    return reshape(mask, (*lead, queries, keys))
+
+
+def _projected(heads: Heads, query: Any, key: Any, value: Any, same: tuple[bool, bool]) -> Any:
+    """Queries, keys and values through their linear maps, as few products as possible."""
+    size, bias = heads.embed_dim, heads.bias
+    if heads.weight is None:
+        weights = heads.weights
+        biases = (None,) * 3 if bias is None else (bias[:size], bias[size:-size], bias[-size:])
+        return [linear(*each) for each in zip((query, key, value), weights, biases, strict=True)]
+    weight = heads.weight
+    if all(same):
+        return linear(query, weight, bias).split(size, -1)
+    q = linear(query, weight[:size], None if bias is None else bias[:size])
+    if same[1]:
+        both = linear(key, weight[size:], None if bias is None else bias[size:])
+        return [q, *both.split(size, -1)]
+    k = linear(key, weight[size:-size], None if bias is None else bias[size:-size])
+    v = linear(value, weight[-size:], None if bias is None else bias[-size:])
+    return [q, k, v]
+
+
+def _longer(x: Any, bias: Any) -> Any:
+    """Keys or values with one more element."""
+    return cat([x, R.expand(bias, (x.shape[0], 1, x.shape[2]))], 1)
+
+
+def _heads(heads: Heads, x: Any) -> Any:
+    """(n, length, features) as (n, heads, length, features of a head)."""
+    batch, length, _ = x.shape
+    return transpose(reshape(x, (batch, length, heads.num_heads, heads.size)), 1, 2)
+
+
+def _given(heads: Heads, name: str, x: Any, batch: int) -> Any:
+    """Keys or values that are mapped already, as (n, heads, length, features of a head)."""
+    wanted = (batch * heads.num_heads, x.shape[1], heads.size)
+    if x.shape != wanted:
+        raise AssertionError(f"expecting {name}.shape of {wanted}, but got {x.shape}")
+    return reshape(x, (batch, heads.num_heads, x.shape[1], heads.size))
+
+
+def _check_batched(query: Any, key: Any, value: Any, padding: Any | None) -> bool:
+    """Whether there is a batch axis.
+
+    Raises:
+        AssertionError: if the inputs disagree, or have other numbers of axes.
+    """
+    if query.ndim not in {2, 3}:
+        raise AssertionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "
+            f"tensor"
+        )
+    if key.ndim != query.ndim or value.ndim != query.ndim:
+        raise AssertionError(
+            f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} query, expected key "
+            f"and value to be {query.ndim}-D but found {key.ndim}-D and {value.ndim}-D tensors "
+            f"respectively"
+        )
+    if padding is not None and padding.ndim != query.ndim - 1:
+        raise AssertionError(
+            f"expected key_padding_mask to be None or {query.ndim - 1}-D but found "
+            f"{padding.ndim}-D tensor instead"
+        )
+    return bool(query.ndim == 3)
+
+
+def _canonical(name: str, mask: Any, like: Any) -> Any:
+    """A mask as numbers to add to the scores."""
+    if mask is None:
+        return None
+    if mask.dtype.kind == "b":
+        blank = zeros(mask.shape, dtype=like.dtype, device=mask.device)
+        return masked_fill(blank, mask, -math.inf)
+    if category(mask.dtype) != 2:
+        raise AssertionError(f"only bool and floating types of {name} are supported")
+    return mask
+
+
+def _wider(mask: Any) -> Any:
+    """A mask for one more key, which counts."""
+    if mask is None:
+        return None
+    return cat([mask, zeros(*mask.shape[:-1], 1, dtype=mask.dtype, device=mask.device)], -1)

@@ -1,0 +1,319 @@
+"""Normalisation."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.variable import bump_version, wrap
+from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.batching import level_of
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category
+from asyncgrad.ops.tensors import in_place
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+#: Of PyTorch's top level; all are functions of `nn.functional`.
+__all__ = ["rms_norm"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+
+def _checked(name: str, input: Any, normalized_shape: Any) -> tuple[Any, tuple[int, ...]]:
+    """The input and the shape of its last axes.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
+        RuntimeError: if the last axes are not of that shape.
+    """
+    x = as_tensor_operand(input, name, 1)
+    wanted = one_shape(name, (normalized_shape,))
+    shape = x._metadata.shape
+    if not wanted:
+        raise RuntimeError(
+            f"{name}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at "
+            f"least one element, but got normalized_shape={wanted}"
+        )
+    if shape[len(shape) - len(wanted) :] != wanted or len(shape) < len(wanted):
+        raise RuntimeError(
+            f"{name}: Given normalized_shape={list(wanted)}, expected input with shape "
+            f"[*, {', '.join(map(str, wanted))}], but got input of size {list(shape)}"
+        )
+    if category(x._metadata.dtype) < 2:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to() to a '
+            f"floating dtype."
+        )
+    return x, wanted
+
+
+def _parameter(name: str, what: str, value: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """A parameter of the normalised shape and the input's dtype."""
+    value = as_tensor_operand(value, name, 3)
+    if value._metadata.shape != shape:
+        raise RuntimeError(
+            f"{name}: Expected {what} to be of same shape as normalized_shape, but got {what} of "
+            f"shape {list(value._metadata.shape)} and normalized_shape = {list(shape)}"
+        )
+    if value._metadata.dtype != x._metadata.dtype:
+        raise RuntimeError(
+            f"{name}: expected {what} of dtype {x._metadata.dtype}, got {value._metadata.dtype}. "
+            f"Convert one with .to()."
+        )
+    return value
+
+
+def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
+    """A tensor with one value everywhere, of another's dtype."""
+    F = x._metadata.F
+    array = F.xp.full(shape, value, x._metadata.dtype)
+    return wrap(array, F.metadata_of(array))
+
+
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    """The last axes with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: a floating tensor of shape (*, *normalized_shape).
+        normalized_shape: the shape of the axes that are normalised together.
+        weight: what to multiply with, of that shape.
+        bias: what to add, of that shape.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x, shape = _checked("layer_norm", input, normalized_shape)
+    if weight is not None:
+        weight = _parameter("layer_norm", "weight", weight, x, shape)
+    if bias is not None:
+        bias = _parameter("layer_norm", "bias", bias, x, shape)
+    if x._metadata.dtype.kind == "c":
+        raise NotImplementedError('"layer_norm" not implemented for complex dtypes.')
+    if weight is None and bias is None:
+        return R.normalise(x, len(shape), eps, [])
+    weight = _constant(x, shape, 1) if weight is None else weight
+    bias = _constant(x, shape, 0) if bias is None else bias
+    return R.layer_norm(x, weight, bias, len(shape), eps, [])
+
+
+def rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Tensor:
+    """The last axes divided by the root of their mean square, then scaled.
+
+    Args:
+        input: a floating or complex tensor of shape (*, *normalized_shape).
+        normalized_shape: the shape of the axes that are normalised together.
+        weight: what to multiply with, of that shape.
+        eps: what is added to the mean square; the dtype's precision if None.
+
+    Raises:
+        RuntimeError: if shapes do not fit.
+        NotImplementedError: for integers.
+    """
+    x, shape = _checked("rms_norm", input, normalized_shape)
+    if weight is not None:
+        weight = as_tensor_operand(weight, "rms_norm", 3)
+        if weight._metadata.shape != shape:
+            _parameter("rms_norm", "weight", weight, x, shape)
+    metadata = x._metadata
+    if eps is None:
+        eps = float(floating_info(metadata.dtype).eps)
+    if metadata.is_complex or (weight is not None and weight._metadata.dtype != metadata.dtype):
+        ndim = len(metadata.shape)
+        dims = tuple(range(ndim - len(shape), ndim))
+        squares = R.mul_scalar(R.sum(R.mul(x, x), dims, True), 1 / prod(shape))
+        out = R.mul(x, R.rsqrt(R.add_scalar(squares, eps)))
+        return out if weight is None else cast(R.mul(out, weight), metadata.dtype)
+    if weight is None:
+        return R.root_mean_square(x, len(shape), eps, [])
+    return R.rms_norm(x, weight, len(shape), eps, [])
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: a floating tensor of shape (n, channels, ...).
+        running_mean: the mean of each channel, of shape (channels,). In training it may be None,
+            or else moves towards the batch's.
+        running_var: the variance of each channel, likewise.
+        weight: what to multiply each channel with.
+        bias: what to add to each channel.
+        training: normalise with the moments of the batch and not with the running ones.
+        momentum: how far the running moments move.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
+        ValueError: in training, if there is one value per channel only, or `eps` is out of range.
+    """
+    name = "batch_norm"
+    x = as_tensor_operand(input, name, 1)
+    metadata = x._metadata
+    shape = metadata.shape
+    if len(shape) < 2:
+        if shape == (0,):
+            return R.clone(x)
+        raise RuntimeError(f"{name}: expected input of 2 dimensions or more, got shape {shape}")
+    if metadata.dtype.kind not in "fV":
+        raise NotImplementedError(
+            f'"{name}" not implemented for {metadata.dtype}. Convert it with .to() to a floating '
+            f"dtype."
+        )
+    channels = shape[1]
+    count = metadata.size // channels if channels else 0
+    if training and count == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {list(shape)}"
+        )
+    if training and eps <= 0:
+        raise ValueError(f"{name} eps must be positive during training, but got {eps}")
+    if eps < 0:
+        raise ValueError(f"{name} eps must be non-negative, but got {eps}")
+    for what, value in (
+        ("running_mean", running_mean),
+        ("running_var", running_var),
+        ("weight", weight),
+        ("bias", bias),
+    ):
+        if value is None:
+            if not training and what.startswith("running"):
+                raise RuntimeError(
+                    f"{name}: Expected running_mean and running_var to be defined when "
+                    f"training=False"
+                )
+        elif as_tensor_operand(value, name, 2)._metadata.shape != (channels,):
+            raise RuntimeError(
+                f"{name}: {what} should contain {channels} elements not "
+                f"{value._metadata.size}: shape {value._metadata.shape}"
+            )
+        elif value._metadata.dtype != metadata.dtype and metadata.dtype.itemsize > 2:
+            raise RuntimeError(
+                f"{name}: expected {what} of dtype {metadata.dtype}, got "
+                f"{value._metadata.dtype}. Convert one with .to()."
+            )
+    weight = _constant(x, (channels,), 1) if weight is None else weight
+    bias = _constant(x, (channels,), 0) if bias is None else bias
+    if not training:
+        return R.batch_norm_by_moments(x, weight, bias, running_mean, running_var, eps)
+    kept: list[Any] = []
+    out = R.batch_norm(x, weight, bias, eps, kept)
+    if (running_mean is None and running_var is None) or not count:
+        return out
+    if level_of((x, weight, bias, running_mean, running_var)) is not None:
+        _move_examples(x, running_mean, running_var, momentum)
+        return out
+    mean, variance = kept[0]
+    move = metadata.device.launching(_move)
+    if running_mean is not None:
+        move(running_mean, mean, momentum)
+    if running_var is not None:
+        # What is divided by is one less than what was counted.
+        move(running_var, variance, momentum, momentum * count / (count - 1))
+    return out
+
+
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel of each example with mean 0 and variance 1, then scaled and shifted.
+
+    Args:
+        input: a floating tensor of shape (n, channels, ...).
+        running_mean: the mean of each channel, of shape (channels,), which moves towards the
+            examples'; or None.
+        running_var: the variance of each channel, likewise.
+        weight: what to multiply each channel with.
+        bias: what to add to each channel.
+        use_input_stats: normalise with the moments of the examples and not with the running ones.
+        momentum: how far the running moments move.
+        eps: what is added to the variance.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or moments are missing.
+        ValueError: if an example has one value per channel only.
+    """
+    x = as_tensor_operand(input, "instance_norm", 1)
+    if len(x.shape) < 2:
+        raise RuntimeError(f"instance_norm: expected input of 2 dimensions or more, got {x.shape}")
+    n, channels, *image = x.shape
+    if use_input_stats and prod(image) == 1:
+        raise ValueError(
+            f"Expected more than 1 spatial element when training, got input size {list(x.shape)}"
+        )
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError(
+            "instance_norm: Expected running_mean and running_var to be defined when "
+            "use_input_stats=False"
+        )
+    # A batch of one example, whose channels are those of all.
+    mean, var, scale, shift = (
+        None if part is None else as_tensor_operand(part, "instance_norm", place).repeat(n)
+        for place, part in enumerate((running_mean, running_var, weight, bias), 2)
+    )
+    flat = R.reshape(x, (1, n * channels, *image))
+    out = batch_norm(flat, mean, var, scale, shift, use_input_stats, momentum, eps)
+    if use_input_stats and n:
+        for running, moved in ((running_mean, mean), (running_var, var)):
+            if running is not None and moved is not None:
+                moments = R.mean(R.reshape(moved.detach(), (n, channels)), (0,), False)
+                in_place.copy(running, moments, "instance_norm")
+    return R.reshape(out, x.shape)
+
+
+def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float) -> None:
+    """The same within a `vmap`, where each example has moments of its own."""
+    for running in (running_mean, running_var):
+        if running is not None and level_of((running,)) is not level_of((x, running)):
+            raise RuntimeError(
+                "batch_norm: the running moments can't be moved by the examples of a vmap, each "
+                "of which would have its own. Pass track_running_stats=False, or call eval() "
+                "before, or map over the buffers, too."
+            )
+    dims = (0, *range(2, len(x.shape)))
+    found = current()
+    install(found.replace(grad=False))
+    try:
+        for running, moment in (
+            (running_mean, R.mean(x, dims, False)),
+            (running_var, R.var(x, dims, 1, False)),
+        ):
+            if running is not None:
+                kept = R.mul_scalar(running, 1 - momentum)
+                in_place.copy(running, R.add(kept, R.mul_scalar(moment, momentum)), "batch_norm")
+    finally:
+        install(found)
+
+
+def _move(running: Any, batch: Any, momentum: float, share: float | None = None) -> None:
+    """Bring a running moment nearer to the batch's, in place."""
+    array = running._array
+    bump_version(running)
+    array *= 1 - momentum
+    array += (momentum if share is None else share) * batch

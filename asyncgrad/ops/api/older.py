@@ -1,0 +1,26 @@
+"""Functions that PyTorch has at its top level and as methods, and that are elsewhere, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.api.activation_composite import hardshrink, prelu
+from asyncgrad.ops.api.elementwise import trunc as fix
+from asyncgrad.ops.api.linalg_norm import multi_dot
+from asyncgrad.ops.api.transfer import get_device
+from asyncgrad.ops.promotion import as_tensor_operand
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["chain_matmul", "fix", "get_device", "hardshrink", "prelu"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("fix", "hardshrink", "prelu")
+IN_PLACE = ("fix",)
+
+
+def chain_matmul(*matrices: Any) -> Tensor:
+    """The product of matrices, in the order that costs least."""
+    if len(matrices) == 1:
+        return as_tensor_operand(matrices[0], "chain_matmul", 1)
+    return multi_dot(matrices)

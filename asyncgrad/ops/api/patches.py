@@ -1,0 +1,314 @@
+"""Patches of images, and what is made of their neighbourhoods. All of `nn.functional`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.api.convolution import for_each
+from asyncgrad.ops.api.linalg import einsum
+from asyncgrad.ops.api.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
+from asyncgrad.ops.api.shape import narrow, pad, reshape, transpose
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node
+from asyncgrad.ops.promotion import as_tensor_operand
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+#: The greatest elements and the means of windows of lines, images and volumes.
+_POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
+
+
+def _patches(
+    name: str, image: tuple[int, ...], kernel: Any, dilation: Any, padding: Any, stride: Any
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
+    """The kernel's size, the padding, how many patches each axis has, and where they are.
+
+    Raises:
+        RuntimeError: if numbers are out of range, or there is not one patch.
+    """
+    sizes, apart, frame, steps = (
+        for_each(name, what, value, 2)
+        for what, value in (
+            ("kernel_size", kernel), ("dilation", dilation), ("padding", padding),
+            ("stride", stride),
+        )
+    )  # fmt: skip
+    for what, values, least in (
+        ("kernel_size", sizes, 1), ("dilation", apart, 1), ("stride", steps, 1),
+        ("padding", frame, 0),
+    ):  # fmt: skip
+        if min(values) < least:
+            raise RuntimeError(
+                f"{name}: {what} should be {'non-negative' if least == 0 else 'greater than zero'},"
+                f" but got {values}"
+            )
+    counts = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip(image, frame, apart, sizes, steps, strict=True)
+    )
+    if min(counts) < 1:
+        raise RuntimeError(
+            f"{name}: Given spatial size {image}, kernel_size={sizes}, dilation={apart}, "
+            f"padding={frame}, stride={steps}, calculated shape of the array of sliding blocks as "
+            f"{counts}, but its components must be at least one."
+        )
+    rows, columns = (
+        d * np.arange(k)[:, None] + s * np.arange(count)
+        for d, k, s, count in zip(apart, sizes, steps, counts, strict=True)
+    )
+    places = (slice(None), slice(None), rows[:, None, :, None], columns[None, :, None, :])
+    return sizes, frame, counts, places
+
+
+@one_node("Im2ColBackward0")
+def unfold(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Tensor:
+    """The patches of images as columns.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the patches, a number or one for each axis.
+        dilation: how far apart a patch's elements are.
+        padding: zeros on both sides.
+        stride: how far patches are apart.
+
+    Returns:
+        Of shape (n, channels * elements of a patch, patches).
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    x = as_tensor_operand(input, "unfold", 1)
+    if x.ndim not in {3, 4} or 0 in x.shape[-3:]:
+        raise RuntimeError(
+            f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other "
+            f"non-zero dimensions for input, but got: {x.shape}"
+        )
+    sizes, frame, counts, places = _patches(
+        "unfold", x.shape[-2:], kernel_size, dilation, padding, stride
+    )
+    images = reshape(x, (-1, *x.shape[-3:])) if x.ndim == 3 else x
+    if any(frame):
+        images = pad(images, (frame[1], frame[1], frame[0], frame[0]))
+    found = R.index(images, places)
+    shape = (x.shape[-3] * math.prod(sizes), math.prod(counts))
+    return reshape(found, shape if x.ndim == 3 else (x.shape[0], *shape))
+
+
+def fold(
+    input: Any,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Tensor:
+    """Images from their patches, which are added where they overlap: the adjoint of `unfold`.
+
+    Args:
+        input: of shape (n, channels * elements of a patch, patches), or without n.
+        output_size: the size of the images.
+        kernel_size: the size of the patches, a number or one for each axis.
+        dilation: how far apart a patch's elements are.
+        padding: how wide a frame is cut off.
+        stride: how far patches are apart.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    x = as_tensor_operand(input, "fold", 1)
+    if x.ndim not in {2, 3} or 0 in x.shape[-2:]:
+        raise RuntimeError(
+            f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
+            f"non-zero dimensions for input, but got: {x.shape}"
+        )
+    image = for_each("fold", "output_size", output_size, 2)
+    if min(image) < 1:
+        raise RuntimeError(f"fold: output size should be greater than zero, but got {image}")
+    sizes, frame, counts, places = _patches("fold", image, kernel_size, dilation, padding, stride)
+    elements = math.prod(sizes)
+    if x.shape[-2] % elements:
+        raise RuntimeError(
+            f"fold: Expected size of input's dimension 1 to be divisible by the product of "
+            f"kernel_size, but got input.size(1)={x.shape[-2]} and kernel_size={sizes}."
+        )
+    if x.shape[-1] != math.prod(counts):
+        raise RuntimeError(
+            f"fold: Given output_size={image}, kernel_size={sizes}, dilation={dilation}, "
+            f"padding={frame}, stride={stride}, expected size of input's dimension 2 to match the "
+            f"calculated number of sliding blocks {' * '.join(map(str, counts))} = "
+            f"{math.prod(counts)}, but got input.size(2)={x.shape[-1]}."
+        )
+    channels = x.shape[-2] // elements
+    batch = x.shape[0] if x.ndim == 3 else 1
+    patches = reshape(x, (batch, channels, *sizes, *counts))
+    framed = tuple(n + 2 * p for n, p in zip(image, frame, strict=True))
+    out = R.zeros_plus(patches, (batch, channels, *framed), places)
+    for axis, (n, p) in enumerate(zip(image, frame, strict=True), 2):
+        out = narrow(out, axis, p, n) if p else out
+    return out if x.ndim == 3 else reshape(out, (channels, *image))
+
+
+def channel_shuffle(input: Any, groups: int) -> Tensor:
+    """Channels dealt out anew: the first of each group, then the second, and so on.
+
+    Args:
+        input: of shape (n, channels, ...).
+        groups: how many groups there are.
+
+    Raises:
+        RuntimeError: if there are not three axes, or channels can't be shared evenly.
+    """
+    x = as_tensor_operand(input, "channel_shuffle", 1)
+    if x.ndim < 3:
+        raise RuntimeError(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {x.shape}"
+        )
+    if one_int("channel_shuffle", "groups", groups) <= 0:
+        raise RuntimeError(
+            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
+        )
+    n, channels, *image = x.shape
+    if channels % groups:
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {channels} channels and {groups} "
+            f"groups."
+        )
+    dealt = transpose(reshape(x, (n, groups, channels // groups, *image)), 1, 2)
+    return reshape(dealt, x.shape)
+
+
+def local_response_norm(
+    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Elements divided by a power of the mean square over neighbouring channels.
+
+    Args:
+        input: of shape (n, channels, ...), three axes at least.
+        size: how many channels are neighbours.
+        alpha: what the mean square is multiplied by.
+        beta: the power.
+        k: what is added before.
+
+    Raises:
+        ValueError: if there are less axes.
+    """
+    x = as_tensor_operand(input, "local_response_norm", 1)
+    if x.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {x.ndim} dimensions)")
+    if not x.numel():
+        return x
+    channels = x.shape[1]
+    frame = (0, 0) * (x.ndim - 2) + (size // 2, (size - 1) // 2)
+    squares = pad(x * x, frame)
+    total = narrow(squares, 1, 0, channels)
+    for shift in range(1, size):
+        total = total + narrow(squares, 1, shift, channels)
+    return x / (total / size * alpha + k).pow(beta)
+
+
+def _lp_pool(
+    name: str, x: Any, power: float, kernel_size: Any, stride: Any, ceil_mode: bool, ndim: int
+) -> Tensor:
+    greatest, mean = _POOLS[ndim - 1]
+    if abs(power) == math.inf:
+        sign = math.copysign(1.0, power)
+        return greatest(R.abs(x) * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
+    means = mean(x.pow(power), kernel_size, stride, 0, ceil_mode)
+    elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
+    return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / power)
+
+
+def lp_pool1d(
+    input: Any, norm_type: float, kernel_size: int, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of a line, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        norm_type: the power.
+        kernel_size: the length of the window.
+        stride: how far it moves; its length if None.
+        ceil_mode: the last window may reach beyond the end.
+    """
+    return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode, 1)
+
+
+def lp_pool2d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of an image, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        norm_type: the power.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        ceil_mode: the last windows may reach beyond the end.
+    """
+    return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode, 2)
+
+
+def lp_pool3d(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of a volume, `norm_type` being p.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        norm_type: the power.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        ceil_mode: the last windows may reach beyond the end.
+    """
+    return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
+
+
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
+    """`x1 @ weight @ x2 + bias`, for each of several matrices.
+
+    Args:
+        input1: of shape (..., m).
+        input2: of shape (..., n).
+        weight: of shape (k, m, n).
+        bias: of shape (k,).
+
+    Returns:
+        Of shape (..., k).
+
+    Raises:
+        RuntimeError: if shapes do not fit.
+    """
+    x, y = as_tensor_operand(input1, "bilinear", 1), as_tensor_operand(input2, "bilinear", 2)
+    w = as_tensor_operand(weight, "bilinear", 3)
+    if x.ndim != y.ndim:
+        raise RuntimeError(f"bilinear(): input dimensions do not match: got {x.ndim} and {y.ndim}")
+    if x.shape[:-1] != y.shape[:-1]:
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions do not match: got {x.shape} and {y.shape}"
+        )
+    if w.ndim != 3 or x.shape[-1:] != w.shape[1:2] or y.shape[-1:] != w.shape[2:]:
+        raise RuntimeError(
+            f"bilinear(): input1 size, input2 size and weight size do not match: got {x.shape}, "
+            f"{y.shape} and {w.shape}"
+        )
+    if bias is not None and bias.shape != w.shape[:1]:
+        raise RuntimeError(
+            f"bilinear(): bias size does not match weight size: got {bias.shape} but expected "
+            f"{w.shape[:1]}"
+        )
+    out = einsum("...i,oij,...j->...o", x, w, y)
+    return out if bias is None else out + bias

@@ -1,0 +1,930 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import wrap
+from asyncgrad.ops.api.convolution import for_each
+from asyncgrad.ops.api.index import check_range, gather
+from asyncgrad.ops.api.random import rand
+from asyncgrad.ops.api.reduction import mean
+from asyncgrad.ops.api.shape import cat, flatten
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
+from asyncgrad.ops.table.pooling import (
+    Counts,
+    Window,
+    held_elements,
+    peak_indices,
+    peak_places,
+)
+from asyncgrad.ops.tensors.new_tensors import from_host
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from asyncgrad.tensor import Tensor
+
+#: Of PyTorch's top level; all are functions of `nn.functional`.
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_max_pool1d",
+    "avg_pool1d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ()
+IN_PLACE = ()
+
+
+def _window(
+    name: str,
+    x: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    ndim: int = 2,
+) -> Window:
+    """The windows of a pooling of two or three axes, checked."""
+    shape = x._metadata.shape
+    kernel = for_each(name, "kernel_size", kernel_size, ndim)
+    strides = (
+        kernel
+        if stride is None or (isinstance(stride, (tuple, list)) and not stride)
+        else for_each(name, "stride", stride, ndim)
+    )
+    pads = for_each(name, "padding", padding, ndim)
+    dilations = for_each(name, "dilation", dilation, ndim)
+    return _fitted(name, shape, kernel, strides, pads, dilations, bool(ceil_mode))
+
+
+@functools.lru_cache(1024)
+def _fitted(
+    name: str,
+    shape: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    ceil_mode: bool,
+) -> Window:
+    """The windows on images of a shape, checked."""
+    if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
+        raise RuntimeError(
+            f"{name}: kernel size, stride and dilation should be greater than zero, but got "
+            f"{kernel}, {strides} and {dilations}"
+        )
+    if min(pads) < 0:
+        raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pads}")
+    if any(p > (d * (k - 1) + 1) // 2 for k, p, d in zip(kernel, pads, dilations, strict=True)):
+        raise RuntimeError(
+            f"{name}: pad should be at most half of effective kernel size, but got pad={pads}, "
+            f"kernel_size={kernel} and dilation={dilations}"
+        )
+    ndim = len(kernel)
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor with optional 0 dim "
+            f"batch size for input, but got: {list(shape)}"
+        )
+    image = shape[-ndim:]
+    out = tuple(
+        _pooled_length(*axis, ceil_mode)
+        for axis in zip(image, kernel, strides, pads, dilations, strict=True)
+    )
+    if min(out) <= 0:
+        raise RuntimeError(
+            f"{name}: Given input size: {list(shape[-ndim - 1 :])}. Calculated output size: "
+            f"{list(out)}. Output size is too small"
+        )
+    return Window(kernel, strides, pads, dilations, image, out)
+
+
+def _pooled_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
+    """How many windows fit; in ceil mode the last may reach beyond the end, but not begin there."""
+    free = n + 2 * p - d * (k - 1) - 1
+    length = (free + (s - 1 if ceil_mode else 0)) // s + 1
+    return length - 1 if ceil_mode and (length - 1) * s >= n + p else length
+
+
+def _layers(window: Window) -> tuple[Window, Window]:
+    """Windows of three axes as those within layers, and those across layers of their results."""
+    within = Window._make(axes[1:] for axes in window)
+    (depth, *_), places = window.image, prod(within.out)
+    first = [axes[0] for axes in window[:4]]
+    steps = [(one, other) for one, other in zip(first, (1, 1, 0, 1), strict=True)]
+    return within, Window._make([*steps, (depth, places), (window.out[0], places)])
+
+
+def _flat_layers(x: Any) -> Any:
+    """The last two axes as one."""
+    *lead, rows, columns = x._metadata.shape
+    return R.reshape(x, (*lead, rows * columns))
+
+
+def _as_rows(name: str, x: Any) -> Any:
+    """Lines (n, channels, length) as images (n, channels, 1, length)."""
+    shape = x._metadata.shape
+    if len(shape) not in {2, 3} or 0 in shape[-2:]:
+        raise RuntimeError(
+            f"{name}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for "
+            f"input, but got: {list(shape)}"
+        )
+    return R.reshape(x, (*shape[:-1], 1, shape[-1]))
+
+
+def _as_lines(x: Any) -> Any:
+    """The inverse of `_as_rows`."""
+    shape = x._metadata.shape
+    return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
+
+
+def _in_row(name: str, what: str, value: Any, across: int) -> Any:
+    """A number for lines as one for rows of an image; None stays None."""
+    if value is None or (isinstance(value, (tuple, list)) and not value):
+        return None
+    return across, *for_each(name, what, value, 1)
+
+
+def max_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        kernel_size: the length of the window.
+        stride: how far it moves; its length if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: how far apart a window's elements are.
+        ceil_mode: the last window may reach beyond the end.
+        return_indices: return where the elements are, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "max_pool1d"
+    x = _as_rows(name, as_tensor_operand(input, name, 1))
+    window = _window(
+        name,
+        x,
+        _in_row(name, "kernel_size", kernel_size, 1),
+        _in_row(name, "stride", stride, 1),
+        _in_row(name, "padding", padding, 0),
+        _in_row(name, "dilation", dilation, 1),
+        ceil_mode,
+    )
+    out, indices = _peaks(name, x, window, return_indices)
+    return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
+
+
+def max_pool2d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: how far apart a window's elements are.
+        ceil_mode: the last windows may reach beyond the end.
+        return_indices: return where the elements are in their planes, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "max_pool2d"
+    x = as_tensor_operand(input, name, 1)
+    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode)
+    out, indices = _peaks(name, x, window, return_indices)
+    return (out, indices) if return_indices else out
+
+
+def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+    """The greatest elements of the windows, and where they are in their planes if asked for."""
+    if x._metadata.dtype.kind in "bc":
+        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    if len(window.kernel) == 3:
+        return _peaks_of_layers(name, x, window, return_indices)
+    out = R.max_pool(x, window)
+    if not return_indices:
+        return out, None
+    if x._batched:
+        found: tuple[Any, Any] = by_parts(lambda x: _peaks(name, x, window, True), x)
+        return found
+    F = x._metadata.F
+    find = x._metadata.device.launching(peak_indices)
+    indices = find(F.xp, x._array, out._array, window)
+    return out, wrap(indices, F.metadata_of(indices))
+
+
+def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+    """The same of windows of three axes: the peaks within layers, and then those of these."""
+    within, across = _layers(window)
+    shape = (*x._metadata.shape[:-3], *window.out)
+    flat, places = _peaks(name, x, within, return_indices)
+    out, layers = _peaks(name, _flat_layers(flat), across, return_indices)
+    out = renamed(R.reshape(out, shape), "MaxPool3DWithIndicesBackward0")
+    if not return_indices:
+        return out, None
+    layers = _flat_layers(layers)
+    rows = gather(_flat_layers(_flat_layers(places)), -1, layers)
+    depth = R.div_floor(layers, across.image[1])
+    indices = R.add(rows, R.mul(depth, prod(within.image)))
+    return out, R.reshape(indices, shape)
+
+
+def max_pool3d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: how far windows may reach beyond the sides.
+        dilation: how far apart a window's elements are.
+        ceil_mode: the last windows may reach beyond the end.
+        return_indices: return where the elements are in their volumes, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "max_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, 3)
+    out, indices = _peaks(name, x, window, return_indices)
+    return (out, indices) if return_indices else out
+
+
+def avg_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        kernel_size: the length of the window.
+        stride: how far it moves; its length if None.
+        padding: zeros on both sides.
+        ceil_mode: the last window may reach beyond the end.
+        count_include_pad: those zeros count.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "avg_pool1d"
+    x = _as_rows(name, as_tensor_operand(input, name, 1))
+    window = _window(
+        name,
+        x,
+        _in_row(name, "kernel_size", kernel_size, 1),
+        _in_row(name, "stride", stride, 1),
+        _in_row(name, "padding", padding, 0),
+        1,
+        ceil_mode,
+    )
+    return _as_lines(_means(name, x, window, Counts(count_include_pad, None)))
+
+
+@writes
+def avg_pool2d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: the last windows may reach beyond the end.
+        count_include_pad: those zeros count.
+        divisor_override: divide the sums by this number.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "avg_pool2d"
+    x = as_tensor_operand(input, name, 1)
+    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override == 0:
+        raise RuntimeError(f"{name}: divisor must be not zero")
+    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+
+
+@writes
+def avg_pool3d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window, a number or one for each axis.
+        stride: how far it moves; its size if None.
+        padding: zeros on both sides.
+        ceil_mode: the last windows may reach beyond the end.
+        count_include_pad: those zeros count.
+        divisor_override: divide the sums by this number.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "avg_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 3)
+    if divisor_override == 0:
+        raise RuntimeError(f"{name}: divisor must be not zero")
+    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+
+
+def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
+    if category(x._metadata.dtype) == 0 or x._metadata.is_complex:
+        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    if len(window.kernel) == 2:
+        return R.avg_pool(x, window, counts)
+    whole = x._metadata.dtype.kind in "iu"
+    within, across = _layers(window)
+    sums = counts._replace(override=1)
+    inner = counts if counts.override is None and not whole else sums
+    flat = _flat_layers(R.avg_pool(x, within, inner))
+    means = R.avg_pool(flat, across, sums if whole else counts)
+    means = R.reshape(means, (*x._metadata.shape[:-3], *window.out))
+    if whole:
+        # Towards zero, and that once.
+        return R.div_trunc(means, _divisors(x, window, counts))
+    return renamed(means, "AvgPool3DBackward0")
+
+
+def _divisors(x: Any, window: Window, counts: Counts) -> Any:
+    """What the sums of windows are divided by: a number, or a tensor of integers."""
+    if counts.override is not None:
+        return counts.override
+    lengths = held_elements(window, counts.include_pad)
+    if lengths is None:
+        return prod(window.kernel)
+    numbers = np.prod(np.meshgrid(*lengths, indexing="ij"), axis=0)
+    return from_host("avg_pool3d", numbers.astype(x._metadata.dtype), x._metadata.device)
+
+
+# -- adaptive -------------------------------------------------------------------------------------
+
+
+def _bins(n: int, count: int) -> Iterator[tuple[int, int]]:
+    """Where the windows begin and end that divide `n` elements into `count` equal parts, nearly."""
+    for i in range(count):
+        yield i * n // count, -((i + 1) * n // -count)
+
+
+def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
+    """How many windows there are along each of the last axes; None keeps the axis."""
+    shape = x._metadata.shape
+    if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
+        # PyTorch has another class for this one.
+        raise ValueError(
+            f"{name}: Input dimension should be at least {len(output_size) + 1}, but got input of "
+            f"size {list(shape)}"
+        )
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the batch's are "
+            f"not empty, but got input of size {list(shape)}"
+        )
+    if x._metadata.dtype.kind not in "fV":
+        raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
+    wanted = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
+    if len(wanted) != ndim:
+        raise RuntimeError(
+            f"{name}: output_size must be a single integer or {ndim} of them, got {output_size!r}"
+        )
+    sizes = tuple(
+        n if size is None else one_int(name, "output_size", size)
+        for n, size in zip(shape[-ndim:], wanted, strict=True)
+    )
+    if min(sizes) < 0:
+        raise RuntimeError(
+            f"{name}: elements of output_size must be greater than or equal to 0, got {wanted}"
+        )
+    return sizes
+
+
+def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
+    """The windows over the last axes if all are alike."""
+    ndim = len(sizes)
+    image = x._metadata.shape[-ndim:]
+    if not all(sizes) or any(n % size for n, size in zip(image, sizes, strict=True)):
+        return None
+    kernel = tuple(n // size for n, size in zip(image, sizes, strict=True))
+    return Window(kernel, kernel, (0,) * ndim, (1,) * ndim, image, sizes)
+
+
+def _averaged(x: Any, axis: int, count: int) -> Any:
+    """The means of the windows along one axis."""
+    n = x._metadata.shape[axis]
+    if n == count:
+        return x
+    if not count:
+        return R.narrow(x, axis, 0, 0)
+    parts = [
+        mean(R.narrow(x, axis, start, end - start), axis, True) for start, end in _bins(n, count)
+    ]
+    return cat(parts, axis)
+
+
+def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
+    window = _uniform(x, sizes)
+    if window is not None:
+        means = _means(name, x, window, Counts(True, None))
+    else:
+        means = x
+        for axis, size in enumerate(sizes, len(x._metadata.shape) - len(sizes)):
+            means = _averaged(means, axis, size)
+    if means is x:
+        return x
+    if set(sizes) == {1}:
+        return renamed(means, "MeanBackward1", saves=False)
+    return renamed(means, f"AdaptiveAvgPool{len(sizes)}DBackward0", saves=True)
+
+
+def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: bool) -> Any:
+    window = _uniform(x, sizes)
+    if window is not None:
+        return _peaks(name, x, window, return_indices)
+    if x._batched:
+        return mapped(lambda batch: _adaptive_peaks(name, batch, sizes, return_indices), x)
+    F = x._metadata.F
+    return _picked(x, x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes), len(sizes))
+
+
+def _picked(x: Any, places: Any, ndim: int) -> tuple[Any, Any]:
+    """The elements at places in each image, and the places as a tensor."""
+    indices = wrap(places, x._metadata.F.metadata_of(places))
+    flat = R.reshape(indices, (*places.shape[:-ndim], prod(places.shape[-ndim:])))
+    return R.reshape(gather(flatten(x, -ndim), -1, flat), places.shape), indices
+
+
+def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
+    """Where in each image the greatest elements of the windows are."""
+    ndim = len(sizes)
+    lead, image = array.shape[:-ndim], array.shape[-ndim:]
+    places = xp.empty((*lead, *sizes), np.int64)
+    lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
+    for bins in itertools.product(*lines):
+        region = array[(..., *(slice(*ends) for _, ends in bins))]
+        region = region.reshape(*lead, prod(region.shape[-ndim:]))
+        rest = peak_places(xp, region)
+        place, step = 0, 1
+        for n, (_, (start, end)) in zip(reversed(image), reversed(bins), strict=True):
+            rest, along = xp.divmod(rest, end - start)
+            place = place + (start + along) * step
+            step *= n
+        places[(..., *(i for i, _ in bins))] = place
+    return places
+
+
+def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
+    """The means of `output_size` windows that divide the length evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        output_size: the number of windows.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_avg_pool1d"
+    x = as_tensor_operand(input, name, 1)
+    sizes = _sizes(name, x, output_size, 1)
+    return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
+
+
+def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
+    """The means of windows that divide the image evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        output_size: the number of windows, or one for rows and one for columns; None for as many
+            as there are elements.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_avg_pool2d"
+    x = as_tensor_operand(input, name, 1)
+    return _adaptive_means(name, x, _sizes(name, x, output_size, 2))
+
+
+def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The greatest elements of `output_size` windows that divide the length evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        output_size: the number of windows.
+        return_indices: return where the elements are, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_max_pool1d"
+    x = as_tensor_operand(input, name, 1)
+    sizes = (1, *_sizes(name, x, output_size, 1))
+    out, indices = _adaptive_peaks(name, _as_rows(name, x), sizes, return_indices)
+    return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
+
+
+def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The greatest elements of windows that divide the image evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        output_size: the number of windows, or one for rows and one for columns; None for as many
+            as there are elements.
+        return_indices: return where the elements are in their planes, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_max_pool2d"
+    x = as_tensor_operand(input, name, 1)
+    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 2), return_indices)
+    return (out, indices) if return_indices else out
+
+
+def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
+    """The means of windows that divide the volume evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        output_size: the number of windows, or one for each axis; None for as many as there are
+            elements.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_avg_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    return _adaptive_means(name, x, _sizes(name, x, output_size, 3))
+
+
+def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    """The greatest elements of windows that divide the volume evenly, or nearly.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        output_size: the number of windows, or one for each axis; None for as many as there are
+            elements.
+        return_indices: return where the elements are in their volumes, too.
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+    """
+    name = "adaptive_max_pool3d"
+    x = as_tensor_operand(input, name, 1)
+    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 3), return_indices)
+    out = renamed(out, "AdaptiveMaxPool3DBackward0")
+    return (out, indices) if return_indices else out
+
+
+# -- windows at random places ---------------------------------------------------------------------
+
+
+def _fractional(
+    name: str,
+    input: Any,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    return_indices: bool,
+    samples: Any,
+    ndim: int,
+) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    shape = x._metadata.shape
+    if output_size is None:
+        if output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * ndim
+        if len(ratios) != ndim:
+            raise ValueError(
+                f"{name} requires output_ratio to be a single number or {ndim} of them, but got "
+                f"{output_ratio!r}"
+            )
+        output_size = [int(n * ratio) for n, ratio in zip(shape[-ndim:], ratios, strict=False)]
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D (batch mode) tensor whose axes but the "
+            f"batch's are not empty, but got: {list(shape)}"
+        )
+    if x._metadata.dtype.kind not in "fV":
+        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
+    kernel = for_each(name, "kernel_size", kernel_size, ndim)
+    sizes = for_each(name, "output_size", output_size, ndim)
+    for n, k, size in zip(shape[-ndim:], kernel, sizes, strict=True):
+        if k < 1 or size < 0 or size + k - 1 > n:
+            raise RuntimeError(
+                f"{name}: pool {kernel} too large relative to input {shape[-ndim:]}: kernel_size + "
+                f"output_size - 1 may not exceed it, and output_size is {sizes}"
+            )
+    batch = (*shape[:-ndim], ndim) if len(shape) > ndim + 1 else (1, *shape[:-ndim], ndim)
+    drawn = samples
+    if samples is None:
+        drawn = rand(batch, dtype=x._metadata.dtype, device=x.device)
+    elif (
+        samples.dtype != x.dtype
+        or samples.ndim != 3
+        or samples.shape[0] < batch[0]
+        or samples.shape[1:] != batch[1:]
+    ):
+        raise RuntimeError(
+            f"{name}: Expect _random_samples to have the same dtype as input, {x.dtype}, and shape "
+            f"{batch}, but got {samples.dtype} and {samples.shape}"
+        )
+    out, indices = _peaks_of_drawn(x, drawn, kernel, sizes)
+    out = renamed(out, f"FractionalMaxPool{ndim}DBackward0")
+    return (out, indices) if return_indices else out
+
+
+def _peaks_of_drawn(
+    x: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[Any, Any]:
+    """The greatest elements of windows at random places, and where they are."""
+    if x._batched or samples._batched:
+        found: tuple[Any, Any] = by_parts(_peaks_of_drawn, x, samples, kernel, sizes)
+        return found
+    find = x._metadata.device.launching(_drawn_peak_places)
+    places = find(x._metadata.F.xp, x._array, samples._array, kernel, sizes)
+    return _picked(x, places, len(sizes))
+
+
+def _drawn_peak_places(
+    xp: Any, array: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+) -> Any:
+    """Where in each image the greatest elements of the windows are.
+
+    Windows begin at whole numbers of random steps, which are as long as they can be on average; the
+    last one ends at the end.
+    """
+    ndim = len(sizes)
+    lead, image = array.shape[:-ndim], array.shape[-ndim:]
+    # PyTorch draws for the columns of an image first, and for the layers of a volume.
+    draws = samples[: prod(lead[:-1]), :, :: -1 if ndim == 2 else 1].reshape(*lead, ndim, 1)
+    kind = array.dtype.type
+    places: Any = 0
+    for axis, (n, k, size) in enumerate(zip(image, kernel, sizes, strict=True)):
+        draw = draws[..., axis, :]
+        step = kind(n - k) / kind(max(1, size - 1))
+        begins = ((xp.arange(size).astype(array.dtype) + draw) * step).astype(np.int64)
+        begins -= (draw * step).astype(np.int64)
+        begins[..., size - 1 :] = n - k
+        alone = tuple(slice(None) if other == axis else None for other in range(ndim))
+        begins, within = begins[(..., *alone, *(None,) * ndim)], xp.arange(k)[alone]
+        places = places * n + begins + within
+    places = places.reshape(*lead, prod(sizes), prod(kernel))
+    values = xp.take_along_axis(array.reshape(*lead, 1, prod(image)), places, -1)
+    best = values.argmax(axis=-1)[..., None]
+    return xp.take_along_axis(places, best, -1).reshape(*lead, *sizes)
+
+
+def fractional_max_pool2d(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """The greatest elements of windows that are moved by random steps.
+
+    Args:
+        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
+        kernel_size: the size of the window, a number or one for each axis.
+        output_size: the number of windows, or one for rows and one for columns; or else
+        output_ratio: what the input's size is multiplied by to get it.
+        return_indices: return where the elements are in their planes, too.
+        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+        ValueError: if there is neither a size nor a ratio.
+
+    Source: Graham, "Fractional max-pooling", 2014.
+    """
+    return _fractional(
+        "fractional_max_pool2d", input, kernel_size, output_size, output_ratio, return_indices,
+        _random_samples, 2,
+    )  # fmt: skip
+
+
+def fractional_max_pool3d(
+    input: Any,
+    kernel_size: Any,
+    output_size: Any = None,
+    output_ratio: Any = None,
+    return_indices: bool = False,
+    _random_samples: Any = None,
+) -> Any:
+    """The greatest elements of windows that are moved by random steps.
+
+    Args:
+        input: of shape (n, channels, layers, rows, columns), or without n.
+        kernel_size: the size of the window, a number or one for each axis.
+        output_size: the number of windows, or one for each axis; or else
+        output_ratio: what the input's size is multiplied by to get it.
+        return_indices: return where the elements are in their volumes, too.
+        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
+
+    Raises:
+        RuntimeError: if shapes or numbers do not fit.
+        ValueError: if there is neither a size nor a ratio.
+    """
+    return _fractional(
+        "fractional_max_pool3d", input, kernel_size, output_size, output_ratio, return_indices,
+        _random_samples, 3,
+    )  # fmt: skip
+
+
+# -- back to where peaks were ---------------------------------------------------------------------
+
+
+def _unpooled(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    output_size: Any,
+    ndim: int,
+) -> Any:
+    name = f"max_unpool{ndim}d"
+    x, at = as_tensor_operand(input, name, 1), as_tensor_operand(indices, name, 2)
+    shape = x._metadata.shape
+    kernel = for_each(name, "kernel_size", kernel_size, ndim)
+    strides = kernel if stride is None else for_each(name, "stride", stride, ndim)
+    pads = for_each(name, "padding", padding, ndim)
+    usual = [
+        (n - 1) * s + k - 2 * p
+        for n, k, s, p in zip(shape[-ndim:], kernel, strides, pads, strict=False)
+    ]
+    out = _unpooled_size(name, usual, strides, output_size)
+    if at._metadata.dtype != np.int64:
+        raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {at.dtype}")
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+        raise RuntimeError(
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the batch's are "
+            f"not empty, but got input of size {list(shape)}"
+        )
+    if at._metadata.shape != shape:
+        raise RuntimeError(
+            f"{name}: Expected shape of indices to be same as that of the input tensor "
+            f"({list(shape)}) but got indices tensor with shape: {list(at._metadata.shape)}"
+        )
+    if x._metadata.dtype.kind in "bc":
+        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}')
+    check_device(name, x, at)
+    if at._batched:
+        return by_parts(_unpooled, x, at, kernel_size, stride, padding, output_size, ndim)
+    lead = shape[:-ndim]
+    rows, volume = prod(lead), prod(out)
+    numbers = at._array.reshape(rows, prod(shape[-ndim:]))
+    check_range(name, numbers, volume, RuntimeError)
+    places = (np.arange(rows)[:, None], numbers)
+    values = R.reshape(x, numbers.shape)
+    node = f"MaxUnpool{max(ndim, 2)}DBackward0"
+    spread = R.zeros_put(values, (rows, volume), places)
+    renamed(spread, node, saves=True, watched=(at,))
+    return renamed(R.reshape(spread, (*lead, *out)), node if ndim > 1 else "SqueezeBackward1")
+
+
+def _unpooled_size(
+    name: str, usual: list[int], strides: tuple[int, ...], output_size: Any
+) -> tuple[int, ...]:
+    """What an unpooled image measures: as asked for, if that is near enough."""
+    if output_size is None:
+        return tuple(usual)
+    ndim, size = len(strides), list(output_size)
+    if len(size) == ndim + 2:
+        size = size[2:]
+    if len(size) != ndim:
+        raise ValueError(
+            f"{name}: output_size should be a sequence containing {ndim} or {ndim + 2} elements, "
+            f"but it has a length of '{len(size)}'"
+        )
+    for axis, (n, known, step) in enumerate(zip(size, usual, strides, strict=True)):
+        if not known - step < n < known + step:
+            raise ValueError(
+                f'{name}: invalid output_size "{size}" (dim {axis} must be between '
+                f"{known - step} and {known + step})"
+            )
+    return tuple(size)
+
+
+def max_unpool1d(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Zeros with peaks where they were before `max_pool1d`.
+
+    Args:
+        input: of shape (n, channels, length) or (channels, length).
+        indices: int64, as `max_pool1d` returns them.
+        kernel_size: the length of the window.
+        stride: how far it moved; its length if None.
+        padding: how far windows reached beyond the sides.
+        output_size: the length of the result, or its shape; else the least that there could be.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 1)
+
+
+def max_unpool2d(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Zeros with peaks where they were before `max_pool2d`; see `max_unpool1d`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 2)
+
+
+def max_unpool3d(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Zeros with peaks where they were before `max_pool3d`; see `max_unpool1d`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
+        ValueError: if the windows do not fit the size.
+    """
+    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 3)

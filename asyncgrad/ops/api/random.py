@@ -1,0 +1,849 @@
+"""Tensors of random numbers.
+
+Every function takes `generator=`, and else draws from the default generator, or from the one that
+`random.fork_rng` has put in its place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable
+from asyncgrad.devices import CPU, current_stream
+from asyncgrad.ops.api.shape import stack
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.batching import drawn, drawn_for, drawn_into
+from asyncgrad.ops.bfloat16 import floating_info
+from asyncgrad.ops.dtype_device import as_dtype, as_memory_format
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    check_broadcast,
+    default_dtype,
+)
+from asyncgrad.ops.tensors.in_place import assign
+from asyncgrad.ops.tensors.new_tensors import from_host, new_shape, place_of, sequence_shape
+from asyncgrad.ops.tensors.out import as_made, makes, writes
+from asyncgrad.ops.tensors.rng import Generator, source_of
+from asyncgrad.ops.tensors.transfer import on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "bernoulli",
+    "binomial",
+    "multinomial",
+    "normal",
+    "poisson",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "bernoulli",
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "normal_",
+    "random_",
+    "uniform_",
+)
+IN_PLACE = ()
+
+_INT64 = np.dtype("int64")
+
+
+# -- by shape -------------------------------------------------------------------------------------
+
+
+@makes
+def rand(
+    *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Numbers uniform in [0, 1); complex ones have such parts.
+
+    Args:
+        sizes: the shape, as one sequence or as several numbers.
+        size: the shape, by name.
+        generator: where they come from; the default generator if None.
+        dtype: a floating or complex dtype; the default one if None.
+        device: where the tensor is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the shape is not made of integers.
+        RuntimeError: if it is negative.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
+    wanted = default_dtype() if dtype is None else as_dtype("rand", dtype)
+    shape = new_shape("rand", sizes, size)
+    if current().batch is not None:
+        return drawn(partial(rand, generator=generator, dtype=wanted, device=device), shape)
+    array = source_of(generator).uniform(shape, wanted)
+    return from_host("rand", array, place_of("rand", device), requires_grad)
+
+
+@makes
+def randn(
+    *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
+    device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Standard normal numbers; complex ones have variance 1 in both parts together. See `rand`."""
+    wanted = default_dtype() if dtype is None else as_dtype("randn", dtype)
+    shape = new_shape("randn", sizes, size)
+    if current().batch is not None:
+        return drawn(partial(randn, generator=generator, dtype=wanted, device=device), shape)
+    array = source_of(generator).normal(shape, wanted)
+    return from_host("randn", array, place_of("randn", device), requires_grad)
+
+
+@makes
+def randint(
+    *bounds: Any, low: Any = None, high: Any = None, size: Any = None,
+    generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Integers uniform in [low, high).
+
+    Called as `randint(high, size)` or `randint(low, high, size)`.
+
+    Args:
+        bounds: see above.
+        low: the least; 0 if there is none.
+        high: the first that is too large.
+        size: the shape.
+        generator: where they come from; the default generator if None.
+        dtype: any dtype but complex ones; int64 if None.
+        device: where the tensor is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if the bounds are no integers or the shape is no sequence of them.
+        RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
+    """
+    given = [low, high, size]
+    missing = [place for place, value in enumerate(given) if value is None]
+    if low is None and len(bounds) == len(missing) - 1:
+        del missing[0]
+    if len(bounds) != len(missing):
+        raise TypeError("randint() received an invalid combination of arguments: pass a high and "
+                        "a size, or a low, a high and a size")  # fmt: skip
+    for place, bound in zip(missing, bounds, strict=True):
+        given[place] = bound
+    low, high, size = given
+    wanted = _INT64 if dtype is None else as_dtype("randint", dtype)
+    shape = sequence_shape("randint", size)
+    if current().batch is not None:
+        bounded = partial(randint, low or 0, high)
+        return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
+    array = _integers("randint", source_of(generator), low, high, shape, wanted)
+    return from_host("randint", array, place_of("randint", device), requires_grad)
+
+
+def _integers(
+    name: str, source: Generator, low: Any, high: Any, shape: tuple[int, ...], dtype: Any
+) -> Any:
+    """Integers in [low, high) that a dtype can hold."""
+    try:
+        first, beyond = (one_int(name, "high", n) for n in (0 if low is None else low, high))
+    except TypeError:
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments: the bounds {low!r} and "
+            f"{high!r} have to be int"
+        ) from None
+    if dtype.kind == "c":
+        raise RuntimeError(
+            f"{name}: handles only integral, floating-point and boolean types, got {dtype}"
+        )
+    if first >= beyond:
+        raise RuntimeError(
+            f"{name}: random_ expects 'from' to be less than 'to', but got from={first} >= "
+            f"to={beyond}"
+        )
+    for what, bound in (("from", first), ("to - 1", beyond - 1)):
+        if not _holds(dtype, bound):
+            raise RuntimeError(f"{name}: {what} is out of bounds for {dtype}: {bound}")
+    numbers = source.draw("integers", first, beyond, shape, _INT64, many=prod(shape))
+    return np.asarray(numbers).astype(dtype, copy=False)
+
+
+def _holds(dtype: Any, number: int) -> bool:
+    """Whether a dtype has a number, or one near it."""
+    kind = category(dtype)
+    if kind == 0:
+        return number in {0, 1}
+    if kind == 1:
+        if dtype is _INT64:
+            return -(1 << 63) <= number < 1 << 63
+        limits = np.iinfo(dtype)
+        return bool(limits.min <= number <= limits.max)
+    return abs(number) <= _largest(dtype)
+
+
+def _largest(dtype: Any) -> float:
+    """The largest number of a floating dtype, or of the parts of a complex one."""
+    return float(floating_info(dtype).max)
+
+
+@makes
+def randperm(
+    n: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """The numbers below `n` in random order.
+
+    Args:
+        n: how many.
+        generator: where the order comes from; the default generator if None.
+        dtype: the dtype; int64 if None.
+        device: where the tensor is made; the default device if None.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        TypeError: if `n` is no integer.
+        RuntimeError: if it is negative or too large for the dtype.
+    """
+    wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
+    count = one_int("randperm", "n", n)
+    if count < 0:
+        raise RuntimeError(f"randperm: Trying to create tensor with negative dimension {count}")
+    if not _holds(wanted, max(count - 1, 0)):
+        raise RuntimeError(
+            f"randperm: {count - 1} cannot be converted to {wanted} without overflow"
+        )
+    if current().batch is not None:
+
+        def orders(shape: tuple[int, ...]) -> Any:
+            rows = [
+                randperm(n, generator=generator, dtype=dtype, device=device)
+                for _ in range(prod(shape[:-1]))
+            ]
+            return R.reshape(R.cat([R.reshape(row, (1, count)) for row in rows], 0), shape)
+
+        return drawn(orders, (count,))
+    order = source_of(generator).draw("permutation", count, many=count)
+    array = np.asarray(order).astype(wanted, copy=False)
+    return from_host("randperm", array, place_of("randperm", device), requires_grad)
+
+
+# -- like others ----------------------------------------------------------------------------------
+
+
+def _like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Any:
+    """The shape, the dtype and the place of numbers like a tensor."""
+    x = as_tensor_operand(input, name, 1)
+    as_memory_format(name, memory_format)
+    wanted = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
+    return x._metadata.shape, wanted, place_of(name, device, x)
+
+
+@as_made
+def rand_like(
+    input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Numbers uniform in [0, 1), in the shape, dtype and place of another tensor; see `rand`."""
+    shape, wanted, place = _like("rand_like", input, dtype, device, memory_format)
+    if current().batch is not None:
+        return drawn(partial(rand, generator=generator, dtype=wanted, device=device), shape)
+    array = source_of(generator).uniform(shape, wanted)
+    return from_host("rand_like", array, place, requires_grad)
+
+
+@as_made
+def randn_like(
+    input: Any, *, generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Standard normal numbers, in the shape, dtype and place of another tensor; see `randn`."""
+    shape, wanted, place = _like("randn_like", input, dtype, device, memory_format)
+    if current().batch is not None:
+        return drawn(partial(randn, generator=generator, dtype=wanted, device=device), shape)
+    array = source_of(generator).normal(shape, wanted)
+    return from_host("randn_like", array, place, requires_grad)
+
+
+@as_made
+def randint_like(
+    input: Any, *bounds: Any, low: Any = None, high: Any = None,
+    generator: Generator | None = None, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Integers uniform in [low, high), in the shape, dtype and place of another tensor.
+
+    Called as `randint_like(input, high)` or `randint_like(input, low, high)`; see `randint`.
+    """
+    shape, wanted, place = _like("randint_like", input, dtype, device, memory_format)
+    given = [*bounds]
+    if high is not None:
+        given.append(high)
+    if low is not None:
+        given.insert(0, low)
+    if not 1 <= len(given) <= 2:
+        raise TypeError("randint_like() received an invalid combination of arguments: pass a high "
+                        "or a low and a high")  # fmt: skip
+    least = given[0] if len(given) == 2 else 0
+    if current().batch is not None:
+        bounded = partial(randint, least, given[-1])
+        return drawn(partial(bounded, generator=generator, dtype=wanted, device=device), shape)
+    array = _integers("randint_like", source_of(generator), least, given[-1], shape, wanted)
+    return from_host("randint_like", array, place, requires_grad)
+
+
+# -- by tensors of parameters ---------------------------------------------------------------------
+
+
+def _check_floating(name: str, x: Any, *, complex_too: bool = False) -> None:
+    if category(x._metadata.dtype) != 2 and not (complex_too and x._metadata.is_complex):
+        raise NotImplementedError(
+            f'"{name}" not implemented for {x._metadata.dtype}. Convert it with .to().'
+        )
+
+
+def _floating(name: str, x: Any, *, complex_too: bool = False) -> Any:
+    """The tensor's values on the host.
+
+    Raises:
+        NotImplementedError: if they are not floating.
+    """
+    _check_floating(name, x, complex_too=complex_too)
+    return _on_host(x)
+
+
+def _there(x: Any, function: Any, *args: Any) -> Any:
+    """What a function makes of a tensor's array on its device, whose values nobody looks at."""
+    device = x._metadata.device
+    return device.run_in(current_stream(device), function, x._metadata.F.xp, x._array, *args)
+
+
+def _all(mask: Any) -> bool:
+    """Whether all elements of an array of the host are true; `np.all` takes five times as long."""
+    return bool(np.count_nonzero(mask) == mask.size)
+
+
+def _on_host(x: Any) -> Any:
+    return x._array if x._metadata.device is CPU else x.to(CPU)._array
+
+
+def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
+    """What was drawn, as an array in the dtype of a tensor and on its device."""
+    metadata = x._metadata
+    if metadata.device is not CPU and isinstance(values, metadata.F.array_type):
+        # It is there.
+        return values
+    wanted = metadata.dtype if dtype is None else dtype
+    if values.__class__ is not np.ndarray or values.dtype is not wanted:
+        values = np.asarray(values).astype(wanted, copy=False)
+    return values if metadata.device is CPU else metadata.F.xp.asarray(values)
+
+
+@writes
+def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """Ones with the probabilities in a tensor, and zeros else.
+
+    Args:
+        input: the probabilities; only its shape and dtype matter if `p` is given.
+        p: one probability for all elements.
+        generator: where the numbers come from; the default generator if None.
+
+    Raises:
+        RuntimeError: if these are no probabilities.
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "bernoulli", 1)
+    if current().batch is not None:
+        out = drawn_for(partial(bernoulli, p=p, generator=generator), x)
+        if out is not None:
+            return out
+    source = source_of(generator)
+    if p is None and x._metadata.device.streamed:
+        _check_floating("bernoulli", x)
+        throws = source.uniform(x._metadata.shape, np.dtype("float64"))
+        return R.bernoulli(x, _there(x, _below, throws))
+    values = _trials(source, x, _floating("bernoulli", x) if p is None else p)
+    return R.bernoulli(x, values)
+
+
+def _below(xp: Any, p: Any, throws: Any) -> Any:
+    """Ones where a uniform number lies below a probability, and zeros else."""
+    return xp.less(xp.asarray(throws), p).astype(p.dtype)
+
+
+def _trials(source: Generator, x: Any, p: Any) -> Any:
+    """Zeros and ones like a tensor; `p` is a number or an array that can be broadcast to it."""
+    if isinstance(p, np.ndarray):
+        if not _all((p >= 0) & (p <= 1)):
+            raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got "
+                               "elements that are no probabilities")  # fmt: skip
+    elif as_number(p) is None:
+        raise TypeError(f"bernoulli(): argument 'p' must be float, not {type(p).__name__}")
+    elif not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    if x._metadata.is_complex:
+        raise NotImplementedError(f'"bernoulli" not implemented for {x._metadata.dtype}.')
+    return _placed(x, source.uniform(x._metadata.shape, np.dtype("float64")) < p)
+
+
+def poisson(input: Any, generator: Generator | None = None) -> Tensor:
+    """Numbers of events, distributed as Poisson's, for the rates in a tensor.
+
+    Raises:
+        RuntimeError: if a rate is negative.
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "poisson", 1)
+    rates = _floating("poisson", x)
+    if not _all(rates >= 0):
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    values = source_of(generator).draw("poisson", rates.astype(np.float64), many=rates.size)
+    return R.poisson(x, _placed(x, values))
+
+
+def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
+    """Numbers drawn from the gamma distribution of rate 1, with gradients by its shape.
+
+    Args:
+        input: the shapes: above 0.
+        generator: where the numbers come from; the default generator if None.
+
+    Raises:
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "standard_gamma", 1)
+    shapes = _floating("standard_gamma", x).astype(np.float64)
+    values = source_of(generator).draw("standard_gamma", shapes, many=shapes.size)
+    return R.standard_gamma(x, _placed(x, values))
+
+
+def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
+    """Numbers of successes in so many trials with such a probability.
+
+    Args:
+        count: how many trials; floating.
+        prob: the probabilities, broadcast against the counts.
+        generator: where the numbers come from; the default generator if None.
+
+    Raises:
+        ValueError: for a dtype that is not floating.
+        RuntimeError: if these are no probabilities.
+    """
+    x, y = as_tensor_operand(count, "binomial", 1), as_tensor_operand(prob, "binomial", 2)
+    for what, z in (("count", x), ("prob", y)):
+        if category(z._metadata.dtype) != 2:
+            raise ValueError(
+                f"binomial only supports floating-point dtypes for {what}, got: {z._metadata.dtype}"
+            )
+    trials, chances = _on_host(x), _on_host(y)
+    if trials.shape != chances.shape:
+        check_broadcast("binomial", x, y)
+        trials, chances = np.broadcast_arrays(trials, chances)
+    if not _all((chances >= 0) & (chances <= 1)):
+        raise RuntimeError("binomial: expected probabilities in [0, 1]")
+    values = source_of(generator).draw(
+        "binomial", np.maximum(trials, 0).astype(np.int64), chances, many=trials.size
+    )
+    return R.binomial(x, y, _placed(x, values))
+
+
+@makes
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
+    dtype: Any = None, device: Any = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Normal numbers with the means and deviations given.
+
+    Args:
+        mean: a tensor, or a number.
+        std: likewise; the tensors are broadcast against one another.
+        size: the shape, where both are numbers.
+        generator: where the numbers come from; the default generator if None.
+        dtype: the dtype, where both are numbers; the default one if None.
+        device: where the tensor is made, where both are numbers.
+        requires_grad: the tensor is a leaf to accumulate gradients for.
+
+    Raises:
+        RuntimeError: if a deviation is negative or complex.
+        TypeError: if arguments are missing.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
+    first = mean if isinstance(mean, Variable) else std
+    if not isinstance(first, Variable):
+        if size is None:
+            raise TypeError(
+                "normal() received an invalid combination of arguments: two numbers need a size"
+            )
+        wanted = default_dtype() if dtype is None else as_dtype("normal", dtype)
+        if current().batch is not None:
+
+            def numbers(shape: tuple[int, ...]) -> Any:
+                return normal(mean, std, shape, generator=generator, dtype=wanted, device=device)
+
+            return drawn(numbers, sequence_shape("normal", size))
+        drawn_shape = sequence_shape("normal", size)
+        array = _normal(source_of(generator), mean, std, drawn_shape, wanted)
+        return from_host("normal", array, place_of("normal", device), requires_grad)
+    if size is not None:
+        raise TypeError(
+            "normal() received an invalid combination of arguments: size is for numbers"
+        )
+    if current().batch is not None:
+        unit = randn_like(mean + std, generator=generator)
+        return mean + std * unit
+    shape = first._metadata.shape
+    both = isinstance(mean, Variable) and isinstance(std, Variable)
+    if both and std._metadata.shape != shape:
+        check_broadcast("normal", mean, std)
+        shape = np.broadcast_shapes(shape, std._metadata.shape)
+    middle = _on_host(mean) if isinstance(mean, Variable) else mean
+    spread = _on_host(std) if isinstance(std, Variable) else std
+    numbers = _normal(source_of(generator), middle, spread, shape, first._metadata.dtype)
+    values = _placed(first, numbers)
+    if both:
+        return R.normal(mean, std, values)
+    return R.normal_of_mean(mean, values) if first is mean else R.normal_of_std(std, values)
+
+
+def _normal(source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Normal numbers as an array."""
+    if isinstance(std, np.ndarray):
+        if std.dtype.kind == "c":
+            raise RuntimeError("normal expects standard deviation to be non-complex")
+        if not _all(std >= 0):
+            raise RuntimeError("normal expects all elements of std >= 0.0")
+    elif as_number(std) is None:
+        raise TypeError(f"normal(): argument 'std' must be float, not {type(std).__name__}")
+    elif not std >= 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if not isinstance(mean, np.ndarray) and as_number(mean) is None:
+        raise TypeError(f"normal(): argument 'mean' must be float, not {type(mean).__name__}")
+    values = source.normal(shape, dtype)
+    if values.__class__ is np.ndarray and std.__class__ is mean.__class__ is float:
+        # In place: a number takes nothing from the precision of an array.
+        if std != 1:
+            values *= std
+        if mean != 0:
+            values += mean
+        return values
+    return (values * std + mean).astype(dtype, copy=False)
+
+
+@writes
+def multinomial(
+    input: Any,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Indices drawn with the weights in each row of a tensor.
+
+    Args:
+        input: the weights, not negative: of shape (n,) or (m, n).
+        num_samples: how many to draw from each row.
+        replacement: an index may be drawn again.
+        generator: where the numbers come from; the default generator if None.
+
+    Returns:
+        Integers of shape (num_samples,) or (m, num_samples).
+
+    Raises:
+        RuntimeError: if the weights are none, or too few to draw from.
+    """
+    x = as_tensor_operand(input, "multinomial", 1)
+    shape, dtype = x._metadata.shape, x._metadata.dtype
+    if not 1 <= len(shape) <= 2:
+        raise RuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got shape {shape}")
+    if category(dtype) != 2:
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {dtype}"
+        )
+    count = one_int("multinomial", "num_samples", num_samples)
+    if count <= 0:
+        raise RuntimeError(f"multinomial: cannot sample n_sample <= 0 samples, got {count}")
+    if not replacement and count > shape[-1]:
+        raise RuntimeError(
+            f"multinomial: cannot sample n_sample > prob_dist.size(-1) samples without "
+            f"replacement: {count} of {shape[-1]}"
+        )
+    if current().batch is not None:
+        draws = partial(multinomial, replacement=replacement, generator=generator)
+        out = drawn_for(lambda batch: stack([draws(row, count) for row in batch]), x)
+        if out is not None:
+            return out
+    draw = _with_replacement if replacement else _without_replacement
+    source = source_of(generator)
+    if x._metadata.device.streamed:
+        found = _there(x, _drawn, draw, source, count)
+        return from_host("multinomial", found, x._metadata.device)
+    weights = np.atleast_2d(_on_host(x)).astype(np.float64)
+    if not bool(np.all(np.isfinite(weights) & (weights >= 0))):
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not bool(np.all(weights.sum(-1) > 0)):
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    return from_host("multinomial", _drawn(np, x._array, draw, source, count), CPU)
+
+
+def _drawn(xp: Any, x: Any, draw: Any, source: Generator, count: int) -> Any:
+    """Indices for a vector of weights or each row of a matrix, on their device."""
+    rows = xp.reshape(x, (-1, x.shape[-1])).astype(np.float64)
+    found = draw(xp, source, rows, count)
+    return xp.ascontiguousarray(found[0] if x.ndim == 1 else found)
+
+
+def _with_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
+    """Where uniform numbers fall between the sums of the weights."""
+    sums = xp.cumsum(weights, -1)
+    throws = source.uniform((len(weights), count), np.dtype("float64"))
+    throws = xp.asarray(throws) * sums[:, -1:]
+    # The right side skips weights of zero; rounding must not lead beyond the last one.
+    last = weights.shape[-1] - 1 - xp.argmax(weights[:, ::-1] > 0, -1)
+    found = xp.empty(throws.shape, np.int64)
+    for row in range(len(weights)):
+        places = xp.searchsorted(sums[row], throws[row], "right")
+        found[row] = xp.minimum(places, last[row])
+    return found
+
+
+def _without_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
+    """Those that would come first if each came at a random time, with its weight as its rate."""
+    times = xp.asarray(source.draw("standard_exponential", weights.shape, many=weights.size))
+    with np.errstate(divide="ignore"):
+        times = times / weights
+    found = xp.argsort(times, -1, kind="stable")[:, :count]
+    return found.astype(np.int64, copy=False)
+
+
+# -- in place -------------------------------------------------------------------------------------
+
+
+def _bounds(name: str, names: tuple[str, ...], defaults: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Arguments of which some have names that are words of Python."""
+    given = dict(zip(names, args, strict=False))
+    if len(args) > len(names) or given.keys() & kwargs.keys() or kwargs.keys() - set(names):
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments: {names} are expected, got "
+            f"{args} and {kwargs}"
+        )
+    given.update(kwargs)
+    return [given.get(key, default) for key, default in zip(names, defaults, strict=True)]
+
+
+def _real(name: str, what: str, value: Any) -> Any:
+    """A real number, or that of a tensor without dimensions."""
+    if isinstance(value, Variable) and not value._metadata.shape:
+        value = on_host(value).item()
+    number = as_number(value)
+    if number is None or isinstance(number, complex):
+        raise TypeError(f"{name}(): argument '{what}' must be float, not {type(value).__name__}")
+    return number
+
+
+def _fill(x: Any, values: Any, name: str) -> Any:
+    """Overwrite a tensor with what was drawn."""
+    result = from_host(name, _placed(x, values), x._metadata.device)
+    return assign(x, result, name)
+
+
+@drawn_into
+def uniform_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+    """Fill with numbers uniform in [from, to): `uniform_(from=0, to=1)`.
+
+    Raises:
+        RuntimeError: if the bounds are in the wrong order or too large for the dtype.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
+    x = as_tensor_operand(input, "uniform_", 1)
+    low, high = 0.0, 1.0
+    if args or kwargs:
+        low, high = _bounds("uniform_", ("from", "to"), (low, high), args, kwargs)
+        low, high = _real("uniform_", "from", low), _real("uniform_", "to", high)
+    dtype = x._metadata.dtype
+    if category(dtype) < 2:
+        raise NotImplementedError(f'"uniform_" not implemented for {dtype}: it is not floating.')
+    if low == 0 and high == 1:
+        return _fill(x, source_of(generator).uniform(x._metadata.shape, dtype), "uniform_")
+    largest = _largest(dtype)
+    for what, bound in (("from", low), ("to", high), ("to - from", high - low)):
+        if not abs(bound) <= largest:
+            raise RuntimeError(f"uniform_: {what} is out of bounds for {dtype}: {bound}")
+    if low > high:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
+        )
+    values = source_of(generator).uniform(x._metadata.shape, dtype)
+    least = complex(low, low) if dtype.kind == "c" else low
+    return _fill(x, values * (high - low) + least, "uniform_")
+
+
+@drawn_into
+def normal_(
+    input: Any, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill with normal numbers.
+
+    Raises:
+        RuntimeError: if the deviation is negative.
+        NotImplementedError: for a dtype that is neither floating nor complex.
+    """
+    x = as_tensor_operand(input, "normal_", 1)
+    mean, std = _real("normal_", "mean", mean), _real("normal_", "std", std)
+    metadata = x._metadata
+    values = _normal(source_of(generator), mean, std, metadata.shape, metadata.dtype)
+    return _fill(x, values, "normal_")
+
+
+@drawn_into
+def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fill with ones, with a probability or with those in a tensor, and zeros.
+
+    Raises:
+        RuntimeError: if these are no probabilities, or they can't be broadcast.
+        NotImplementedError: if they are not floating.
+    """
+    x = as_tensor_operand(input, "bernoulli_", 1)
+    if isinstance(p, Variable):
+        given, shape = p._metadata.shape, x._metadata.shape
+        p = _floating("bernoulli_", p)
+        back = zip(reversed(given), reversed(shape), strict=False)
+        if not x._metadata.is_complex and (
+            len(given) > len(shape) or any(m not in {1, n} for m, n in back)
+        ):
+            raise RuntimeError(
+                f"bernoulli_: probabilities of shape {given} can't be broadcast to {shape}"
+            )
+    return _fill(x, _trials(source_of(generator), x, p), "bernoulli_")
+
+
+@drawn_into
+def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with numbers distributed exponentially, with the rate `lambd`.
+
+    Raises:
+        RuntimeError: if the rate is not positive or the dtype not floating.
+    """
+    x = as_tensor_operand(input, "exponential_", 1)
+    rate = _real("exponential_", "lambd", lambd)
+    _check_continuous("exponential_", "Exponential", x)
+    if not rate > 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
+    metadata = x._metadata
+    values = source_of(generator).draw("standard_exponential", metadata.shape, many=metadata.size)
+    return _fill(x, values / rate, "exponential_")
+
+
+def _check_continuous(name: str, distribution: str, x: Any) -> None:
+    if category(x._metadata.dtype) != 2:
+        raise RuntimeError(
+            f"{name}: {distribution} distribution is a continuous probability distribution. dtype "
+            f"must be a floating point but you specified {x._metadata.dtype}"
+        )
+
+
+@drawn_into
+def cauchy_(
+    input: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill with numbers distributed as Cauchy's.
+
+    Raises:
+        RuntimeError: if `sigma` is not positive or the dtype not floating.
+    """
+    x = as_tensor_operand(input, "cauchy_", 1)
+    median, sigma = _real("cauchy_", "median", median), _real("cauchy_", "sigma", sigma)
+    _check_continuous("cauchy_", "Cauchy", x)
+    if not sigma > 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+    metadata = x._metadata
+    values = source_of(generator).draw("standard_cauchy", metadata.shape, many=metadata.size)
+    return _fill(x, values * sigma + median, "cauchy_")
+
+
+@drawn_into
+def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Tensor:
+    """Fill with how many trials it takes to succeed with the probability `p`.
+
+    Raises:
+        RuntimeError: if `p` is no such probability.
+        NotImplementedError: for booleans and complex numbers.
+    """
+    x = as_tensor_operand(input, "geometric_", 1)
+    chance = _real("geometric_", "p", p)
+    metadata = x._metadata
+    if not 0 < chance < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance}")
+    if category(metadata.dtype) in {0, 3}:
+        raise NotImplementedError(f'"geometric_" not implemented for {metadata.dtype}.')
+    values = source_of(generator).draw("geometric", chance, metadata.shape, many=metadata.size)
+    return _fill(x, values, "geometric_")
+
+
+@drawn_into
+def log_normal_(
+    input: Any, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill with numbers whose logarithms are normal.
+
+    Raises:
+        RuntimeError: if the deviation is not positive.
+        NotImplementedError: for a dtype that is not floating.
+    """
+    x = as_tensor_operand(input, "log_normal_", 1)
+    mean, std = _real("log_normal_", "mean", mean), _real("log_normal_", "std", std)
+    metadata = x._metadata
+    if not std > 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
+    if category(metadata.dtype) != 2:
+        raise NotImplementedError(f'"log_normal_" not implemented for {metadata.dtype}.')
+    values = source_of(generator).draw("lognormal", mean, std, metadata.shape, many=metadata.size)
+    return _fill(x, values, "log_normal_")
+
+
+@drawn_into
+def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
+    """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
+
+    Without `to` they go as far as the dtype holds every integer.
+
+    Raises:
+        RuntimeError: if there are no such integers or the dtype can't hold them.
+        NotImplementedError: for complex numbers.
+    """
+    x = as_tensor_operand(input, "random_", 1)
+    dtype, shape = x._metadata.dtype, x._metadata.shape
+    if len(args) == 1 and not kwargs:
+        args = (0, *args)
+    low, high = _bounds("random_", ("from", "to"), (0, None), args, kwargs)
+    if high is None:
+        if dtype.kind == "c":
+            words = f'"random_" not implemented for {dtype}.'
+            raise NotImplementedError(words) if not low else RuntimeError(words)
+        high = _beyond(dtype)
+    return _fill(x, _integers("random_", source_of(generator), low, high, shape, dtype), "random_")
+
+
+def _beyond(dtype: Any) -> int:
+    """The first integer that a dtype can't hold, or after which it can't hold all."""
+    kind = category(dtype)
+    if kind == 0:
+        return 2
+    if kind == 1:
+        return int(min(np.iinfo(dtype).max, np.iinfo(_INT64).max - 1)) + 1
+    bits: dict[str, int] = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+    return (1 << bits[dtype.name]) + 1

@@ -1,0 +1,431 @@
+"""Tensors joined, split and turned in further ways, all made of the functions of `shape`."""
+
+from __future__ import annotations
+
+import operator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.api.data import tensor
+from asyncgrad.ops.api.index import index_select
+from asyncgrad.ops.api.shape import (
+    cat,
+    chunk,
+    diagonal,
+    expand,
+    flip,
+    movedim,
+    narrow,
+    reshape,
+    split,
+    transpose,
+    view,
+)
+from asyncgrad.ops.arguments import one_dim, one_int
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view, one_node
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.spellings import spelled
+from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.transfer import on_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "adjoint",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "block_diag",
+    "broadcast_shapes",
+    "column_stack",
+    "concat",
+    "concatenate",
+    "dsplit",
+    "dstack",
+    "fliplr",
+    "flipud",
+    "hsplit",
+    "hstack",
+    "moveaxis",
+    "repeat_interleave",
+    "rot90",
+    "row_stack",
+    "split_with_sizes",
+    "swapaxes",
+    "swapdims",
+    "tensor_split",
+    "trace",
+    "unsafe_chunk",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
+    "vsplit",
+    "vstack",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "adjoint",
+    "dsplit",
+    "expand_as",
+    "fliplr",
+    "flipud",
+    "hsplit",
+    "moveaxis",
+    "repeat_interleave",
+    "reshape_as",
+    "rot90",
+    "split_with_sizes",
+    "swapaxes",
+    "swapdims",
+    "tensor_split",
+    "trace",
+    "unsafe_chunk",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
+    "view_as",
+    "vsplit",
+)
+IN_PLACE = ()
+
+
+# -- like others ----------------------------------------------------------------------------------
+
+
+def expand_as(input: Any, other: Any) -> Tensor:
+    """A view repeated to the shape of another tensor, as `expand`."""
+    return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
+
+
+def view_as(input: Any, other: Any) -> Tensor:
+    """A view in the shape of another tensor, as `view`."""
+    return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
+
+
+def reshape_as(input: Any, other: Any) -> Tensor:
+    """The elements in the shape of another tensor, as `reshape`."""
+    return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that tensors of some shapes are broadcast to.
+
+    Raises:
+        RuntimeError: if they can't be.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise RuntimeError(
+            f"broadcast_shapes: Shape mismatch: {shapes} cannot be broadcast to a single shape"
+        ) from None
+
+
+# -- turned ---------------------------------------------------------------------------------------
+
+
+def adjoint(input: Any) -> Tensor:
+    """The last two axes exchanged, and complex numbers conjugated.
+
+    Raises:
+        RuntimeError: for a tensor of one axis.
+    """
+    x = as_tensor_operand(input, "adjoint", 1)
+    ndim = len(x._metadata.shape)
+    if ndim == 1:
+        raise RuntimeError(f"adjoint: tensor.adjoint() is only supported on matrices, got {ndim}-D")
+    turned = transpose(x, -2, -1) if ndim else x
+    return R.conj(turned) if x._metadata.is_complex else turned
+
+
+@one_node("TraceBackward0")
+def trace(input: Any) -> Tensor:
+    """The sum of the diagonal of a matrix.
+
+    Raises:
+        RuntimeError: for what is no matrix.
+        NotImplementedError: for booleans.
+    """
+    x = as_tensor_operand(input, "trace", 1)
+    if len(x._metadata.shape) != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
+    if x._metadata.dtype.kind == "b":
+        raise NotImplementedError("\"trace\" not implemented for 'Bool'. Convert it with .long().")
+    return diagonal(x).sum()
+
+
+def fliplr(input: Any) -> Tensor:
+    """The second axis backwards.
+
+    Raises:
+        RuntimeError: for a tensor of fewer than two axes.
+    """
+    if input.ndim < 2:
+        raise RuntimeError(f"Input must be >= 2-d for fliplr, got {input.ndim}-D")
+    return flip(input, (1,))
+
+
+def flipud(input: Any) -> Tensor:
+    """The first axis backwards.
+
+    Raises:
+        RuntimeError: for a tensor without axes.
+    """
+    if input.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d for flipud, got 0-D")
+    return flip(input, (0,))
+
+
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """A quarter turn in the plane of two axes, `k` times, from the first towards the second.
+
+    Raises:
+        RuntimeError: if there are not two axes.
+    """
+    x = as_tensor_operand(input, "rot90", 1)
+    if len(dims) != 2:
+        raise RuntimeError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
+    if x.ndim < 2:
+        raise RuntimeError(f"rot90: expected total dims >= 2, but got total dims = {x.ndim}")
+    first, second = (one_dim("rot90", dim, x.ndim) for dim in dims)
+    if first == second:
+        raise RuntimeError(f"rot90: expected rotation dims to be different, but got {tuple(dims)}")
+    turns = one_int("rot90", "k", k) % 4
+    if turns == 0:
+        return R.clone(x)
+    if turns == 2:
+        return flip(x, (first, second))
+    if turns == 1:
+        return no_view(transpose(flip(x, (second,)), first, second))
+    return flip(transpose(x, first, second), (second,))
+
+
+# -- joined ---------------------------------------------------------------------------------------
+
+
+def _at_least(name: str, ndim: int, places: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
+    def one(x: Any) -> Any:
+        x = as_tensor_operand(x, name, 1)
+        if x.ndim >= ndim:
+            return x
+        shape: list[int] = [1] * ndim
+        for place, n in zip(places[x.ndim], x.shape, strict=True):
+            shape[place] = n
+        return reshape(x, tuple(shape))
+
+    def function(*tensors: Any) -> Any:
+        if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)):
+            return one(tensors[0])
+        return tuple(map(one, tensors[0] if len(tensors) == 1 else tensors))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Each tensor with at least {ndim} axes, of which new ones have length 1."
+    return function
+
+
+atleast_1d = _at_least("atleast_1d", 1, ((),))
+atleast_2d = _at_least("atleast_2d", 2, ((), (1,)))
+atleast_3d = _at_least("atleast_3d", 3, ((), (1,), (0, 1)))
+
+
+def _some(name: str, tensors: Any) -> list[Any]:
+    found = list(tensors)
+    if not found:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return found
+
+
+@writes
+def hstack(tensors: Any) -> Tensor:
+    """Tensors side by side: along the second axis, or the only one."""
+    parts = atleast_1d(_some("hstack", tensors))
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+@writes
+def vstack(tensors: Any) -> Tensor:
+    """Tensors one below the other: along the first of at least two axes."""
+    return cat(atleast_2d(_some("vstack", tensors)), 0)
+
+
+@writes
+def dstack(tensors: Any) -> Tensor:
+    """Tensors one behind the other: along the third of at least three axes."""
+    return cat(atleast_3d(_some("dstack", tensors)), 2)
+
+
+@writes
+def column_stack(tensors: Any) -> Tensor:
+    """Tensors side by side, of which those of fewer than two axes are columns."""
+    parts = _some("column_stack", tensors)
+    return hstack([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in parts])
+
+
+def block_diag(*tensors: Any) -> Tensor:
+    """A matrix with the tensors, of at most two axes, along its diagonal.
+
+    Raises:
+        RuntimeError: for a tensor of more axes.
+    """
+    parts = list(atleast_2d(list(tensors))) if tensors else [tensor([[]])]
+    if any(x.ndim > 2 for x in parts):
+        raise RuntimeError(
+            f"block_diag: Input tensors must have 2 or fewer dimensions, got "
+            f"{[x.ndim for x in parts]}"
+        )
+    width = sum(x.shape[1] for x in parts)
+    rows, before = [], 0
+    for x in parts:
+        height, own = x.shape
+        zeros = [x.new_zeros((height, n)) for n in (before, width - before - own)]
+        rows.append(cat([zeros[0], x, zeros[1]], 1))
+        before += own
+    return cat(rows, 0)
+
+
+@spelled
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element, or each part along an axis, several times.
+
+    Args:
+        input: the tensor; if it is alone, the counts, and the result is made of their places.
+        repeats: how often: a number, or a tensor of integers with one for each part.
+        dim: the axis; None flattens the tensor first.
+        output_size: the length of the result, which is known without it.
+
+    Raises:
+        RuntimeError: if counts are negative, not integers, or not as many as the parts.
+    """
+    x = as_tensor_operand(input, "repeat_interleave", 1)
+    if repeats is None:
+        counts = np.asarray(on_host(x))
+        x, dim = x.new_tensor(np.arange(len(counts)), dtype="int64"), 0
+    else:
+        if isinstance(repeats, bool):
+            repeats = one_int("repeat_interleave", "repeats", repeats)
+        counts = np.asarray(on_host(repeats) if isinstance(repeats, Variable) else repeats)
+    if dim is None:
+        x, dim = reshape(x, (-1,)), 0
+    axis = one_dim("repeat_interleave", dim, x.ndim)
+    length = x.shape[axis]
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts.size and counts.min() < 0):
+        raise RuntimeError(
+            "repeat_interleave: repeats has to be made of integers that are not negative, in one "
+            "axis"
+        )
+    if counts.size not in {1, length}:
+        raise RuntimeError(
+            f"repeat_interleave: repeats must have the same size as input along dim, but got "
+            f"repeats.size(0) = {counts.size} and input.size({dim}) = {length}"
+        )
+    places = np.repeat(np.arange(length), counts if counts.ndim else int(counts))
+    if output_size is not None and operator.index(output_size) != len(places):
+        raise RuntimeError(
+            f"repeat_interleave: allocated size {output_size} does not match required size "
+            f"{len(places)}"
+        )
+    return index_select(x, axis, tensor(places, dtype="int64", device=x.device))
+
+
+# -- split ----------------------------------------------------------------------------------------
+
+
+@spelled
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views of an axis in nearly equal parts, or between given places.
+
+    Args:
+        input: the tensor.
+        indices_or_sections: how many parts, or where they start; a tensor is read.
+        dim: the axis.
+
+    Raises:
+        RuntimeError: if there is no axis, or the number of parts is not positive.
+    """
+    x = as_tensor_operand(input, "tensor_split", 1)
+    if not x.ndim:
+        raise RuntimeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
+    axis = one_dim("tensor_split", dim, x.ndim)
+    given = indices_or_sections
+    if isinstance(given, Variable):
+        given = given.tolist()  # type: ignore[attr-defined]
+    length = x.shape[axis]
+    if isinstance(given, int):
+        given = one_int("tensor_split", "indices_or_sections", given)
+        if given < 1:
+            raise RuntimeError(
+                f"tensor_split: number of sections must be larger than 0, got {given}"
+            )
+        least, longer = divmod(length, given)
+        given = [place * least + min(place, longer) for place in range(1, given)]
+    bounds = [0, *(slice(None, at).indices(length)[1] for at in given), length]
+    return tuple([narrow(x, axis, start, max(0, end - start)) for start, end in pairwise(bounds)])
+
+
+def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
+    def function(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+        x = as_tensor_operand(input, name, 1)
+        if x.ndim < least:
+            raise RuntimeError(
+                f"{name} requires a tensor with at least {least} dimension(s), but got a tensor "
+                f"with {x.ndim} dimensions!"
+            )
+        along = 0 if x.ndim == 1 else axis
+        given = indices_or_sections
+        if isinstance(given, int) and (given < 1 or x.shape[along] % given):
+            raise RuntimeError(
+                f"{name} attempted to split along dimension {along}, but the size of the dimension "
+                f"{x.shape[along]} is not divisible by the split_size {given}!"
+            )
+        return tensor_split(x, given, along)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`tensor_split` along axis {axis}, in parts that have to be equal."
+    return function
+
+
+def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
+    """`split` in parts that are no views to autograd: they can be changed in place.
+
+    Changes of a part show in the input's values, and no gradient knows of that.
+    """
+    return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
+
+
+def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+    """`unsafe_split` with the lengths of the parts."""
+    return unsafe_split(input, split_sizes, dim)
+
+
+def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """`chunk` in parts that are no views to autograd: they can be changed in place."""
+    return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
+
+
+hsplit = _splitter("hsplit", 1, 1)
+vsplit = _splitter("vsplit", 0, 2)
+dsplit = _splitter("dsplit", 2, 3)
+
+
+# PyTorch's other names.
+concat = concatenate = cat
+row_stack = vstack
+moveaxis = movedim
+split_with_sizes = split
+
+
+def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
+    """A view with two axes exchanged."""
+    return transpose(input, axis0, axis1)
+
+
+swapdims = transpose

@@ -1,0 +1,637 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops import return_types
+from asyncgrad.ops.arguments import check_bool, many_dims, one_dim
+from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import watch
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    number_argument,
+)
+from asyncgrad.ops.table.reduction import AllAxes
+from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "cumsum",
+    "logcumsumexp",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "norm",
+    "prod",
+    "std",
+    "sum",
+    "var",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = tuple(__all__)
+IN_PLACE = ("cumsum",)
+
+_INT64 = np.dtype("int64")
+#: All axes of an array, by how many it has.
+_ALL = [AllAxes(range(ndim)) for ndim in range(65)]
+_PLAIN = frozenset({int, float})
+
+
+def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of a reduction; None or an empty sequence means all."""
+    if dim is None:
+        return _ALL[len(shape)]
+    if dim.__class__ is int and 0 <= dim < len(shape):
+        return (dim,)
+    return many_dims(name, dim, len(shape))
+
+
+def _check_keepdim(name: str, keepdim: Any) -> None:
+    if keepdim.__class__ is not bool and not isinstance(keepdim, np.bool_):
+        raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
+
+
+def _summed(x: Any, dtype: Any) -> Any:
+    """The operand of a sum or product: in `dtype`, or int64 where it is made of integers."""
+    if dtype is not None:
+        return cast(x, np.dtype(dtype))
+    return cast(x, _INT64) if category(x._metadata.dtype) < 2 else x
+
+
+@writes
+def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over some axes.
+
+    Args:
+        input: any tensor.
+        dim: an axis, or a sequence of them; all if None.
+        keepdim: leave axes of one in their places.
+        dtype: what the elements are converted to first; integers and booleans become int64.
+
+    Raises:
+        IndexError: if there is no such axis.
+        RuntimeError: if an axis is named twice.
+    """
+    x = as_tensor_operand(input, "sum", 1)
+    _check_keepdim("sum", keepdim)
+    metadata = x._metadata
+    if dtype is not None or metadata.special:
+        x = _summed(x, dtype)
+    return R.sum(x, _axes("sum", dim, metadata.shape), keepdim)
+
+
+@writes
+def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over some axes, of a floating or complex tensor.
+
+    Args:
+        input: a floating or complex tensor.
+        dim: an axis, or a sequence of them; all if None.
+        keepdim: leave axes of one in their places.
+        dtype: what the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "mean", 1)
+    _check_keepdim("mean", keepdim)
+    if dtype is not None:
+        x = cast(x, np.dtype(dtype))
+    metadata = x._metadata
+    if metadata.special and category(metadata.dtype) < 2:
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. {'Input' if dtype is None else 'Optional'} "
+            f"dtype must be either a floating point or complex dtype. Got: {metadata.dtype}. "
+            f"Convert it first, or pass dtype=."
+        )
+    return R.mean(x, _axes("mean", dim, metadata.shape), keepdim)
+
+
+@writes
+def var(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """The variance over some axes.
+
+    Args:
+        input: a floating or complex tensor; the result is real.
+        dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
+        unbiased: the old form of `correction`: 1 if True, 0 if False.
+        keepdim: leave axes of one in their places.
+        correction: what is subtracted from the number of elements, 1 if it is left out.
+
+    Raises:
+        RuntimeError: for integers and booleans, or if an axis is named twice.
+        TypeError: if both `unbiased` and `correction` are given.
+        IndexError: if there is no such axis.
+    """
+    return _spread_of("var", input, dim, unbiased, keepdim, correction)
+
+
+@writes
+def std(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """The standard deviation over some axes; the gradient of 0 is 0.
+
+    The arguments are those of `var`.
+    """
+    return _spread_of("std", input, dim, unbiased, keepdim, correction)
+
+
+def _spread_of(
+    name: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    if dim.__class__ is bool:
+        dim, unbiased = None, dim
+    _check_keepdim(name, keepdim)
+    if unbiased is not None:
+        check_bool(name, "unbiased", unbiased)
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    elif unbiased is not None:
+        raise TypeError(f"{name}(): pass one of unbiased= and correction=, not both")
+    elif correction.__class__ not in _PLAIN:
+        correction = number_argument(name, "correction", correction)
+        if isinstance(correction, complex):
+            raise RuntimeError(
+                f"{name}(): correction={correction} cannot be converted to a real number"
+            )
+    metadata = x._metadata
+    if metadata.special and category(metadata.dtype) < 2:
+        raise RuntimeError(
+            f"std and var only support floating point and complex dtypes: {name}() got "
+            f"{metadata.dtype}. Convert it first."
+        )
+    shape = metadata.shape
+    if dim is None:
+        dims, count = tuple(range(len(shape))), metadata.size
+    else:
+        dims = many_dims(name, dim, len(shape))
+        count = math.prod([shape[axis] for axis in dims])
+    if count <= correction:
+        warnings.warn(
+            f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
+            f"reduction factor (input numel divided by output numel).",
+            UserWarning,
+            stacklevel=3,
+        )
+    function = R.var if name == "var" else R.std
+    return function(x, dims, correction, keepdim)
+
+
+@writes
+def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The product of all elements, or along an axis; its gradients are exact at zeros, too.
+
+    Args:
+        input: any tensor.
+        dim: an axis; all if None.
+        keepdim: leave an axis of one in its place.
+        dtype: what the elements are converted to first; integers and booleans become int64.
+
+    Raises:
+        IndexError: if there is no such axis.
+        TypeError: if `dim` is no integer.
+    """
+    x = as_tensor_operand(input, "prod", 1)
+    _check_keepdim("prod", keepdim)
+    metadata = x._metadata
+    if dtype is not None or metadata.special:
+        x = _summed(x, dtype)
+    ndim = len(metadata.shape)
+    dims = _ALL[ndim] if dim is None else (one_dim("prod", dim, ndim),)[:ndim]
+    return R.prod(x, dims, keepdim)
+
+
+# -- extremes -------------------------------------------------------------------------------------
+
+
+def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """Raise where an extreme of nothing is asked for."""
+    for axis in dims:
+        if shape[axis] == 0:
+            raise IndexError(
+                f"{name}(): Expected reduction dim {axis} to have non-zero size, got shape {shape}"
+            )
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    def reduce(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+        x = as_tensor_operand(input, name, 1)
+        _check_keepdim(name, keepdim)
+        metadata = x._metadata
+        shape = metadata.shape
+        dims = many_dims(name, dim, len(shape))
+        if metadata.size == 0:
+            if dim is None or dim == ():
+                raise RuntimeError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                    f"Specify the reduction dim with the 'dim' argument."
+                )
+            _no_identity(name, shape, dims)
+        return getattr(R, name)(x, dims, keepdim)
+
+    greatest = "greatest" if name == "amax" else "smallest"
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"""The {greatest} elements over some axes; the gradient is shared among ties.
+
+    Args:
+        input: any real tensor.
+        dim: an axis, or a sequence of them; all if it is empty.
+        keepdim: leave axes of one in their places.
+
+    Raises:
+        RuntimeError: for a tensor without elements and no `dim`, or if an axis is named twice.
+        IndexError: if there is no such axis, or it is empty.
+        NotImplementedError: for complex numbers.
+    """
+    return writes(reduce)
+
+
+amax = _extreme("amax")
+amin = _extreme("amin")
+
+
+def _with_index(name: str) -> Callable[..., Any]:
+    kind = getattr(return_types, name)
+    pick = {"max": "argmax", "min": "argmin"}[name]
+
+    def reduce(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        x = as_tensor_operand(input, name, 1)
+        metadata = x._metadata
+        if dim is None and other is None:
+            if metadata.size == 0:
+                raise RuntimeError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                    f"Specify the reduction dim with the 'dim' argument."
+                )
+            return getattr(R, name)(x)
+        if isinstance(dim, Variable) or other is not None:
+            return getattr(R, f"{name}imum")(x, dim if other is None else other)
+        _check_keepdim(name, keepdim)
+        if metadata.is_complex:
+            raise RuntimeError(f"{name}(): does not support complex input")
+        shape = metadata.shape
+        axis = one_dim(name, dim, len(shape))
+        if x._batched:
+            if not shape:
+                return by_parts(reduce, x, dim, keepdim)
+            return mapped(lambda batch: reduce(batch, axis + 1, keepdim), x)
+        F = metadata.F
+        if not shape:
+            return kind(*selected(x, f"{name}_along", F.xp.zeros((), dtype=_INT64), 0, True))
+        if shape[axis] == 0:
+            _no_identity(name, shape, (axis,))
+        indices = getattr(F.xp, pick)(x._array, axis=axis, keepdims=True)
+        return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
+
+    greatest = "greatest" if name == "max" else "smallest"
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"""The {greatest} element of all, along an axis, or of each pair.
+
+    Args:
+        input: any real tensor.
+        dim: None for the extreme of all, whose gradient is shared among ties; an axis for a named
+            tuple of `values` and `indices`, where all of the gradient goes to the index that is
+            returned; another tensor for `{name}imum`.
+        keepdim: leave an axis of one in its place.
+        other: the other tensor, by name.
+
+    Raises:
+        RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
+        IndexError: if there is no such axis, or it is empty.
+    """
+    return writes(reduce)
+
+
+def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
+    """The elements at indices that keep the axis, by an entry of the table, and the indices."""
+    F = x._metadata.F
+    values = F.along(x._array, indices, axis, keepdim)
+    out = getattr(R, name)(x, F.as_array(values), indices, axis, keepdim)
+    kept = indices if keepdim else F.as_array(indices.squeeze(axis))
+    places = leaf(name, kept, x._metadata.device)
+    if out._edge is not None:
+        watch(out._edge, (places,))
+    return out, places
+
+
+max = _with_index("max")
+min = _with_index("min")
+
+
+def _arg_extreme(name: str) -> Callable[..., Tensor]:
+    def reduce(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        x = as_tensor_operand(input, name, 1)
+        _check_keepdim(name, keepdim)
+        metadata = x._metadata
+        if metadata.dtype.kind in "bc":
+            kind = "bool" if metadata.dtype.kind == "b" else "complex"
+            raise RuntimeError(f"{name}(): does not support {kind} input. Convert it with .to().")
+        shape = metadata.shape
+        axis = None if dim is None else one_dim(name, dim, len(shape))
+        if metadata.size == 0:
+            if axis is None:
+                raise IndexError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
+                )
+            _no_identity(name, shape, (axis,))
+        if x._batched:
+            if axis is None or not shape:
+                return by_parts(reduce, x, dim, keepdim)
+            own = axis + 1
+            return mapped(lambda batch: reduce(batch, own, keepdim), x)
+        F = metadata.F
+        if not shape:
+            axis, keepdim = None, False
+        if keepdim or F.array_type is not np.ndarray:
+            array = F.as_array(getattr(F.xp, name)(x._array, axis=axis, keepdims=keepdim))
+        else:
+            array = F.as_array(getattr(x._array, name)(axis))
+        return leaf(name, array, metadata.device)
+
+    greatest = "greatest" if name == "argmax" else "smallest"
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"""The index of the {greatest} element, the first of several; no gradient.
+
+    Args:
+        input: a real tensor.
+        dim: an axis; None for the index into the flattened tensor.
+        keepdim: leave axes of one in their places.
+
+    Raises:
+        IndexError: if there is no such axis, or it is empty.
+        RuntimeError: for booleans and complex numbers.
+    """
+    return writes(reduce)
+
+
+argmax = _arg_extreme("argmax")
+argmin = _arg_extreme("argmin")
+
+
+def _logical(name: str) -> Callable[..., Tensor]:
+    ufunc: Any = np.logical_and if name == "all" else np.logical_or
+
+    def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        x = as_tensor_operand(input, name, 1)
+        _check_keepdim(name, keepdim)
+        metadata = x._metadata
+        F = metadata.F
+        # An empty sequence is no axis at all here, as in PyTorch.
+        empty = dim is not None and isinstance(dim, (tuple, list)) and not dim
+        dims = () if empty else _axes(name, dim, metadata.shape)
+        if x._batched:
+            shifted = tuple(axis + 1 for axis in dims)
+            return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
+        if F.array_type is np.ndarray:
+            # What NumPy's function does in the end.
+            array = F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim))
+        else:
+            array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
+        if metadata.dtype == np.uint8:
+            array = array.astype(np.uint8)
+        return leaf(name, array, metadata.device)
+
+    word = "all" if name == "all" else "any"
+    reduce.__name__ = reduce.__qualname__ = name
+    reduce.__doc__ = f"""Whether {word} of the elements are not 0; no gradient.
+
+    Args:
+        input: any tensor; the result is bool, or uint8 for uint8.
+        dim: an axis, or a sequence of them; all if None.
+        keepdim: leave axes of one in their places.
+
+    Raises:
+        IndexError: if there is no such axis.
+        RuntimeError: if an axis is named twice.
+    """
+    return writes(reduce)
+
+
+all = _logical("all")
+any = _logical("any")
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+@writes
+def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
+    """The logarithm of the sum of the exponentials over some axes, without overflow.
+
+    Args:
+        input: any tensor; integers become floating.
+        dim: an axis, or a sequence of them.
+        keepdim: leave axes of one in their places.
+
+    Raises:
+        TypeError: if `dim` is no axis and no sequence.
+        IndexError: if there is no such axis.
+        RuntimeError: if an axis is named twice.
+    """
+    x = as_tensor_operand(input, "logsumexp", 1)
+    _check_keepdim("logsumexp", keepdim)
+    if dim is None:
+        raise TypeError(
+            "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
+        )
+    metadata = x._metadata
+    if metadata.special and category(metadata.dtype) < 2:
+        x = cast(x, default_dtype())
+    return R.logsumexp(x, many_dims("logsumexp", dim, len(metadata.shape)), keepdim)
+
+
+@writes
+def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+    """The sums of all elements up to each along an axis.
+
+    Args:
+        input: any tensor.
+        dim: the axis.
+        dtype: what the elements are converted to first; integers and booleans become int64.
+
+    Raises:
+        IndexError: if there is no such axis.
+        TypeError: if `dim` is no integer.
+        NotImplementedError: for booleans as the dtype.
+    """
+    x = as_tensor_operand(input, "cumsum", 1)
+    metadata = x._metadata
+    if dtype is not None or metadata.special:
+        if dtype is not None and np.dtype(dtype).kind == "b":
+            raise NotImplementedError('"cumsum" not implemented for bool. Sum integers.')
+        x = _summed(x, dtype)
+    return R.cumsum(x, one_dim("cumsum", dim, len(metadata.shape)))
+
+
+@writes
+def logcumsumexp(input: Any, dim: int) -> Tensor:
+    """The logarithms of the sums of the exponentials up to each element, without overflow.
+
+    Args:
+        input: a floating or complex tensor.
+        dim: the axis.
+
+    Raises:
+        IndexError: if there is no such axis.
+        TypeError: if `dim` is no integer.
+        NotImplementedError: for integers and booleans.
+    """
+    x = as_tensor_operand(input, "logcumsumexp", 1)
+    return R.logcumsumexp(x, one_dim("logcumsumexp", dim, len(x._metadata.shape)))
+
+
+@writes
+def norm(
+    input: Any,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+) -> Tensor:
+    """The norm of a tensor as a vector, over some axes; PyTorch's older name.
+
+    Args:
+        input: a floating or complex tensor.
+        p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
+            singular values of matrices.
+        dim: an axis, or a sequence of them; all if None.
+        keepdim: leave axes of one in their places.
+        dtype: what the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, another order, or "nuc" of what is no matrix.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "norm", 1)
+    if p is None or p == "fro":
+        p = 2
+    elif p == "nuc":
+        return _nuclear_norm(x if dtype is None else cast(x, np.dtype(dtype)), dim, keepdim)
+    elif isinstance(p, str):
+        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
+    return vector_norm(x, p, dim, keepdim, dtype=dtype)
+
+
+def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
+    shape = x._metadata.shape
+    ndim = len(shape)
+    if ndim < 2:
+        raise RuntimeError(
+            f"linalg.matrix_norm: The input tensor A must have at least 2 dimensions, got {shape}."
+        )
+    if dim is None:
+        if ndim > 2:
+            raise RuntimeError(
+                f"norm: the nuclear norm of a tensor of shape {shape} needs dim=, the two axes of "
+                f"its matrices."
+            )
+        dim = (0, 1)
+    dims = many_dims("norm", dim, ndim)
+    if len(dims) != 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dim}")
+    rest = tuple(axis for axis in range(ndim) if axis not in dims)
+    out = R.nuclear_norm(R.permute(x, rest + dims))
+    if keepdim:
+        out = R.reshape(out, tuple(1 if i in dims else n for i, n in enumerate(shape)))
+    return out
+
+
+@writes
+def vector_norm(
+    x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The norm of a tensor as a vector, over some axes.
+
+    Args:
+        x: a floating or complex tensor; the result is real.
+        ord: the order: any real number, or an infinity; 0 counts what is not 0.
+        dim: an axis, or a sequence of them; all if None.
+        keepdim: leave axes of one in their places.
+        dtype: what the elements are converted to first.
+
+    Raises:
+        RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
+            where the norm of no elements is not defined.
+        TypeError: if the order is no number.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(x, "linalg.vector_norm", 1)
+    _check_keepdim("linalg.vector_norm", keepdim)
+    order: Any = ord
+    if ord.__class__ not in _PLAIN:
+        order = number_argument("linalg_vector_norm", "ord", ord)
+    if isinstance(order, complex):
+        raise RuntimeError(
+            "linalg.vector_norm: Expected a non-complex scalar as the order of norm."
+        )
+    metadata = x._metadata
+    if metadata.special and category(metadata.dtype) < 2:
+        raise RuntimeError(
+            f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+            f"{metadata.dtype}. Convert it first."
+        )
+    if dtype is not None:
+        x = _norm_operand(x, np.dtype(dtype))
+    shape = metadata.shape
+    dims = _axes("linalg.vector_norm", dim, shape)
+    if metadata.size == 0 and (order < 0 or order == math.inf):
+        empty = [axis for axis in dims if shape[axis] == 0]
+        if empty:
+            raise RuntimeError(
+                f"linalg.vector_norm cannot compute the {order} norm of shape {shape} over "
+                f"{list(empty)} because it is empty and the operation does not have an identity"
+            )
+    return R.vector_norm(x, order, dims, keepdim)
+
+
+def _norm_operand(x: Any, dtype: Any) -> Any:
+    """The operand of a norm in a dtype that loses nothing."""
+    held = x._metadata.dtype
+    if category(dtype) < 2 or (category(dtype) == 3) != (category(held) == 3):
+        kind = "complex" if category(held) == 3 else "real"
+        raise RuntimeError(
+            f"linalg.vector_norm: dtype should be {kind} for {kind} inputs, but got {dtype}"
+        )
+    if np.promote_types(held, dtype) != dtype:
+        raise RuntimeError(
+            f"linalg.vector_norm: the dtype of the input ({held}) should be convertible without "
+            f"narrowing to the specified dtype ({dtype})"
+        )
+    return cast(x, dtype)

@@ -1,0 +1,455 @@
+"""Values put into places of a tensor, and taken from them, beyond `index`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.api.creation import zeros
+from asyncgrad.ops.api.data import tensor
+from asyncgrad.ops.api.elementwise import clamp, where
+from asyncgrad.ops.api.index import (
+    along,
+    axis_and_numbers,
+    check_scattered,
+    copied,
+    index_put,
+    index_select,
+    mapped_along,
+    rows_to_change,
+    scattered_values,
+)
+from asyncgrad.ops.api.reduction import cumsum
+from asyncgrad.ops.api.shape import broadcast_to, expand, reshape
+from asyncgrad.ops.arguments import check_bool, one_dim
+from asyncgrad.ops.batching import by_parts
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import no_view, one_node, renamed
+from asyncgrad.ops.promotion import (
+    as_number,
+    as_tensor_operand,
+    category,
+    check_device,
+    constant,
+    refusal,
+)
+from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.tensors import in_place
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "index_copy",
+    "index_fill",
+    "index_reduce",
+    "masked_scatter",
+    "put",
+    "scatter_reduce",
+    "select_scatter",
+    "slice_scatter",
+    "take",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (*__all__, "fill_diagonal_")
+IN_PLACE = (
+    "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
+)  # fmt: skip
+
+
+def _at(axis: int, place: Any) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, place)
+
+
+def _index(name: str, index: Any, length: int) -> Any:
+    """Integers in one axis, none out of range."""
+    index = as_tensor_operand(index, name, 3)
+    if index.ndim > 1 or category(index._metadata.dtype) != 1:
+        raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
+    numbers = index._array
+    if _is_outside(numbers, length):
+        raise IndexError(f"{name}(): index out of range in self: the axis has length {length}")
+    return reshape(index, (index.numel(),))
+
+
+def _is_outside(numbers: Any, length: int) -> bool:
+    """Whether some of the host's numbers are out of range; others nobody can see."""
+    if numbers.__class__ is not np.ndarray or not numbers.size:
+        return False
+    return not (-length <= numbers.min() and numbers.max() < length)
+
+
+@writes
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
+    """A copy of `input` with the slices of `source` at `index` along `dim`.
+
+    Raises:
+        IndexError: if a number is out of range, or the numbers of slices or axes differ.
+        RuntimeError: if the dtypes or the shapes of the slices differ.
+    """
+    x, y = as_tensor_operand(input, "index_copy", 1), as_tensor_operand(source, "index_copy", 4)
+    if x.ndim != y.ndim and x.ndim and y.ndim:
+        raise IndexError(
+            f"index_copy: When source and destination are not scalars, their dimensionality must "
+            f"match. Source dimensionality ({y.ndim}), destination dimensionality ({x.ndim})"
+        )
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"index_copy: self and source expected to have the same dtype, but got (self) "
+            f"{x._metadata.dtype} and (source) {y._metadata.dtype}"
+        )
+    check_device("index_copy", x, index, y)
+    axis = one_dim("index_copy", dim, x.ndim)
+    if getattr(index, "_batched", False):
+        return by_parts(index_copy, x, axis, index, y)
+    at = _index("index_copy", index, x.shape[axis] if x.ndim else 1)
+    if not x.ndim:
+        return R.overwrite(x, reshape(y, ()))
+    wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
+    if y.shape != wanted:
+        # As PyTorch: a wrong number of slices is another kind of error than a wrong shape of them.
+        slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
+        raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
+            f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
+            f"indices should be equal to source.size(dim), and all else to that of self"
+        )
+    out = R.clone(x)
+    out[_at(axis, at)] = y
+    return out
+
+
+@writes
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
+    """A copy of `input` with one value in all slices at `index` along `dim`.
+
+    Raises:
+        IndexError: if a number is out of range.
+        RuntimeError: if the value has dimensions.
+    """
+    x = as_tensor_operand(input, "index_fill", 1)
+    check_device("index_fill", x, index)
+    axis = one_dim("index_fill", dim, x.ndim)
+    if getattr(index, "_batched", False):
+        return by_parts(index_fill, x, axis, index, value)
+    at = _index("index_fill", index, x.shape[axis] if x.ndim else 1)
+    if isinstance(value, Variable):
+        if value._metadata.shape:
+            raise RuntimeError(
+                f"index_fill only supports a 0-dimensional value tensor, but got tensor with "
+                f"{len(value._metadata.shape)} dimension(s)."
+            )
+        if value._metadata.is_complex and not x._metadata.is_complex:
+            raise RuntimeError("index_fill: Converting complex Scalar to non-complex type")
+    else:
+        number = as_number(value)
+        if number is None:
+            raise refusal(value, "index_fill", 3)
+        value = constant(fitted("index_fill", number, x._metadata.dtype), x)
+    value = value.to(x._metadata.dtype)
+    if not x.ndim:
+        return R.overwrite(x, value) if len(at) else R.clone(x)
+    length = x.shape[axis]
+    # A mask, so that a place that is named twice counts once in the value's gradient.
+    none = zeros(length, dtype=np.bool_, device=x.device)
+    mask = index_put(none, (at,), constant(True, none))
+    out = where(reshape(mask, (length,) + (1,) * (x.ndim - axis - 1)), value, x)
+    return renamed(out, "IndexFillBackward0")
+
+
+#: What an element that is not counted must be, so that it changes nothing.
+_NEUTRAL = {"sum": 0, "prod": 1, "mean": 0}
+
+
+def _neutral(reduce: str, dtype: Any) -> Any:
+    if reduce in _NEUTRAL:
+        return _NEUTRAL[reduce]
+    if dtype.kind == "b":
+        return reduce == "amin"
+    if category(dtype) > 1:
+        return -np.inf if reduce == "amax" else np.inf
+    limits = np.iinfo(dtype)
+    return limits.min if reduce == "amax" else limits.max
+
+
+def _reduced(x: Any, at: tuple[Any, ...], index: Any, src: Any, reduce: str, own: bool) -> Any:
+    """A copy in which elements are reduced with those of `src` that go to the same place."""
+
+    def kept(out: Any) -> Any:
+        return renamed(out, "ScatterReduceBackward0", saves=True, watched=(index,))
+
+    metadata = x._metadata
+    held = copied(x, "scatter_reduce", src)
+    if not own:
+        value = constant(_neutral(reduce, metadata.dtype), x)
+        held = kept(R.put(held, R.expand(value, src._metadata.shape), at))
+    if reduce == "prod":
+        return kept(R.scatter_multiply(held, src, at))
+    if reduce in {"amax", "amin"}:
+        return kept(R.extreme_at(held, src, at, reduce == "amax"))
+    total = kept(R.put_add(held, src, at))
+    if reduce == "sum":
+        return total
+    one = constant(1, x)
+    counts = R.clone(R.expand(one, metadata.shape))
+    if not own:
+        counts = R.put(counts, R.expand(constant(0, x), src._metadata.shape), at)
+    counts = R.put_add(counts, R.expand(one, src._metadata.shape), at)
+    counts = where(R.eq(counts, 0), one, counts)
+    return (R.div_floor if category(metadata.dtype) < 2 else R.div)(total, counts)
+
+
+_KINDS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _check_reduction(name: str, x: Any, reduce: Any, include_self: Any, kinds: Any) -> None:
+    if reduce not in kinds:
+        raise RuntimeError(
+            f"{name}(): Expected reduce to be one of {', '.join(kinds)} but got {reduce!r}"
+        )
+    check_bool(name, "include_self", include_self)
+    kind = x._metadata.dtype.kind
+    if (kind == "b" and reduce == "mean") or (kind == "c" and reduce in {"amax", "amin"}):
+        raise NotImplementedError(f'"{name}" by {reduce} not implemented for {x.dtype}')
+
+
+@writes
+@one_node("ScatterReduceBackward0")
+def scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A copy of `input` in which elements are reduced with those of `src` along `dim`.
+
+    Args:
+        input: the tensor.
+        dim: the axis.
+        index: where the elements of `src` go, no larger than `src`, nor than `input` apart from
+            `dim`.
+        src: a tensor of the dtype of `input`.
+        reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
+        include_self: the elements of `input` count; else they stay only where nothing goes.
+
+    Raises:
+        RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
+            dtypes do not fit.
+        NotImplementedError: for extremes of complex numbers, or means of booleans.
+    """
+    name = "scatter_reduce"
+    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(src, name, 4)
+    _check_reduction(name, x, reduce, include_self, _KINDS)
+    if getattr(index, "_batched", False):
+
+        def example(x: Any, dim: int, index: Any, src: Any) -> Any:
+            return scatter_reduce(x, dim, index, src, reduce, include_self=include_self)
+
+        return mapped_along(example, x, dim, index, y)
+    axis, numbers = axis_and_numbers(name, x, dim, index)
+    shape = x._metadata.shape
+    y = scattered_values(x, y, numbers, name)
+    check_scattered(name, shape, axis, numbers)
+    if not numbers.size:
+        return R.clone(x)
+    if not shape:
+        numbers, y = numbers.reshape(1), reshape(y, (1,))
+        return reshape(_reduced(reshape(x, (1,)), (numbers,), index, y, reduce, include_self), ())
+    return _reduced(x, along(numbers, axis), index, y, reduce, include_self)
+
+
+@writes
+@one_node("IndexReduceBackward0")
+def index_reduce(
+    input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """A copy of `input` in which slices along `dim` are reduced with those of `source`.
+
+    Args:
+        input: the tensor.
+        dim: the axis.
+        index: where each slice of `source` goes, of one axis.
+        source: of the dtype of `input`, and of its shape apart from `dim`.
+        reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
+        include_self: the slices of `input` count; else they stay only where nothing goes.
+
+    Raises:
+        IndexError: if a number is out of range, or `index` has more than one axis.
+        RuntimeError: if there is no such reduction, or the shapes or dtypes do not fit.
+        NotImplementedError: for extremes of complex numbers, or means of booleans.
+    """
+    name = "index_reduce"
+    x, y = as_tensor_operand(input, name, 1), as_tensor_operand(source, name, 4)
+    at = as_tensor_operand(index, name, 3)
+    _check_reduction(name, x, reduce, include_self, _KINDS[1:])
+    if at._batched:
+        return by_parts(index_reduce, x, dim, at, y, reduce, include_self=include_self)
+    shape = x._metadata.shape
+    axis = one_dim(name, dim, len(shape))
+    check_device(name, x, at, y)
+    numbers = rows_to_change(name, x, axis, at, y, IndexError)
+    if not shape:
+        line = reshape(x, (1,))
+        out = _reduced(line, (numbers.reshape(1),), at, reshape(y, (1,)), reduce, include_self)
+        return reshape(out, ())
+    places = (*(slice(None),) * axis, numbers.reshape(-1))
+    return _reduced(x, places, at, y, reduce, include_self)
+
+
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """A copy of `input` with the elements of `source` at places of the flattened tensor.
+
+    Args:
+        input: the tensor.
+        index: int64; negative numbers count from the end.
+        source: of the dtype of `input`, with as many elements as `index`.
+        accumulate: add to what is there; what is named twice gets both.
+
+    Raises:
+        IndexError: if a number is out of range, or the numbers of elements differ.
+        RuntimeError: if the dtypes do not fit.
+    """
+    x, y = as_tensor_operand(input, "put", 1), as_tensor_operand(source, "put", 3)
+    at = as_tensor_operand(index, "put", 2)
+    if at._metadata.dtype != np.int64:
+        raise RuntimeError(f"put(): Expected a long tensor for index, but got {at.dtype}")
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"put(): self and source expected to have the same dtype, but got self.dtype = "
+            f"{x.dtype} and source.dtype = {y.dtype}"
+        )
+    check_device("put", x, at, y)
+    check_bool("put", "accumulate", accumulate)
+    if at.numel() != y.numel():
+        raise IndexError(
+            f"put(): Expected source and index to have the same number of elements, but got "
+            f"source.numel() = {y.numel()}, index.numel() = {at.numel()}"
+        )
+    length = x.numel()
+    if not at._batched and _is_outside(at._array, length):
+        raise IndexError(f"put(): out of range: tried to put into a tensor of {length} elements")
+    if not at.numel():
+        out = R.clone(x)
+    else:
+        flat = index_put(reshape(x, (-1,)), (reshape(at, (-1,)),), reshape(y, (-1,)), accumulate)
+        out = reshape(flat, x.shape)
+    return renamed(out, "PutBackward0", saves=True)
+
+
+def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
+    """A copy of `input` with the first elements of `source` where the mask holds, in order.
+
+    Raises:
+        RuntimeError: if the mask is no bool tensor, the dtypes differ, or there are too few
+            elements.
+    """
+    x, y = (as_tensor_operand(z, "masked_scatter", n) for z, n in ((input, 1), (source, 3)))
+    mask = as_tensor_operand(mask, "masked_scatter", 2)
+    if mask._metadata.dtype.kind != "b":
+        raise RuntimeError(
+            f"masked_scatter_ only supports boolean masks, but got mask with dtype "
+            f"{mask._metadata.dtype}"
+        )
+    if x._metadata.dtype != y._metadata.dtype:
+        raise RuntimeError(
+            f"masked_scatter: expected self and source to have same dtypes but got "
+            f"{x._metadata.dtype} and {y._metadata.dtype}"
+        )
+    check_device("masked_scatter", x, mask, y)
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    if not shape:
+        return reshape(masked_scatter(reshape(x, (1,)), mask, y), ())
+    x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
+    if x._metadata.device.streamed:
+        return _scattered(x, mask, reshape(y, (-1,)))
+    count = int(mask.sum())
+    if count > y.numel():
+        raise RuntimeError(
+            f"masked_scatter: expected at least {count} elements in source, got {y.numel()}"
+        )
+    return index_put(x, (mask,), reshape(y, (-1,))[:count])
+
+
+def _scattered(x: Any, mask: Any, values: Any) -> Any:
+    """`masked_scatter` without asking how often the mask holds."""
+    if not values.numel():
+        return R.clone(x)
+    places = clamp(cumsum(reshape(mask, (-1,)), 0) - 1, 0, values.numel() - 1)
+    return where(mask, reshape(index_select(values, 0, places), x.shape), x)
+
+
+@writes
+def take(input: Any, index: Any) -> Tensor:
+    """The elements at places of the flattened tensor, in the shape of `index`.
+
+    Raises:
+        IndexError: if a number is out of range.
+        RuntimeError: if the index is not made of int64.
+    """
+    x, at = as_tensor_operand(input, "take", 1), as_tensor_operand(index, "take", 2)
+    if at._metadata.dtype != np.int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {at.dtype}")
+    check_device("take", x, at)
+    length = x.numel()
+    if _is_outside(at._array, length):
+        raise IndexError(f"take(): out of range: tried to access index of {length} elements")
+    places = R.remainder(reshape(at, (-1,)), length) if length else reshape(at, (-1,))
+    return no_view(reshape(index_select(reshape(x, (-1,)), 0, places), at.shape))
+
+
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
+    """A copy of `input` with `src` as the part at `index` along `dim`.
+
+    Raises:
+        RuntimeError: if the shape does not fit.
+        IndexError: if there is no such place.
+    """
+    x = as_tensor_operand(input, "select_scatter", 1)
+    return _replaced("select_scatter", x, src, _at(one_dim("select_scatter", dim, x.ndim), index))
+
+
+def slice_scatter(
+    input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
+    """A copy of `input` with `src` as the slice along `dim`.
+
+    Raises:
+        RuntimeError: if the shape does not fit.
+    """
+    x = as_tensor_operand(input, "slice_scatter", 1)
+    axis = one_dim("slice_scatter", dim, x.ndim)
+    return _replaced("slice_scatter", x, src, _at(axis, slice(start, end, step)))
+
+
+def _replaced(name: str, x: Any, src: Any, at: Any) -> Any:
+    out = R.clone(x)
+    part = out[at]
+    if part.shape != src.shape:
+        raise RuntimeError(
+            f"{name}: expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.shape)}, slice size = {list(part.shape)}"
+        )
+    out[at] = src
+    return out
+
+
+def fill_diagonal_(input: Any, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Put one number on the main diagonal, in place.
+
+    Args:
+        input: a tensor of two axes or more, which are alike if there are more.
+        fill_value: the number.
+        wrap: the diagonal of a tall matrix starts again behind the last one's end.
+
+    Raises:
+        RuntimeError: for other shapes.
+    """
+    x = as_tensor_operand(input, "fill_diagonal_", 1)
+    if x.ndim < 2:
+        raise RuntimeError("fill_diagonal_: dimensions must larger than 1")
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise RuntimeError("fill_diagonal_: all dimensions of input must be of equal length")
+    mask = np.zeros(x.shape, dtype=bool)
+    np.fill_diagonal(mask, True, wrap=wrap)
+    value = expand(constant(fill_value, x, x._metadata.dtype), x.shape)
+    return in_place.change(x, "fill_diagonal_", lambda held: where(tensor(mask), value, held))

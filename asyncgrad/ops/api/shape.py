@@ -1,0 +1,936 @@
+"""Functions that move elements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.core.views import looks_into
+from asyncgrad.ops.arguments import (
+    filled_shape,
+    is_expandable,
+    many_dims,
+    one_dim,
+    one_int,
+    one_shape,
+)
+from asyncgrad.ops.dtype_device import as_memory_format
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import renamed
+from asyncgrad.ops.promotion import as_number, as_tensor_operand, cast, check_device, promote_dtypes
+from asyncgrad.ops.spellings import spelled
+from asyncgrad.ops.split_nodes import (
+    SplitBackward0,
+    SplitWithSizesBackward0,
+    UnbindBackward0,
+    several,
+)
+from asyncgrad.ops.table.shape import Named
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "broadcast_tensors",
+    "broadcast_to",
+    "cat",
+    "chunk",
+    "clone",
+    "diag",
+    "diagonal",
+    "flatten",
+    "flip",
+    "meshgrid",
+    "movedim",
+    "narrow",
+    "permute",
+    "ravel",
+    "reshape",
+    "roll",
+    "select",
+    "split",
+    "squeeze",
+    "stack",
+    "t",
+    "tile",
+    "transpose",
+    "tril",
+    "triu",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "broadcast_to",
+    "chunk",
+    "clone",
+    "diag",
+    "diagonal",
+    "expand",
+    "flatten",
+    "flip",
+    "movedim",
+    "narrow",
+    "permute",
+    "ravel",
+    "repeat",
+    "reshape",
+    "roll",
+    "select",
+    "split",
+    "squeeze",
+    "t",
+    "tile",
+    "transpose",
+    "tril",
+    "triu",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
+    "view",
+)
+IN_PLACE = ("tril", "triu")
+
+#: Calls whose checked arguments are remembered.
+_CACHE_LIMIT = 1024
+
+
+# -- the same elements in other axes --------------------------------------------------------------
+
+
+def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
+    """The same elements in another shape, a view where the memory allows it.
+
+    Raises:
+        RuntimeError: if the elements do not fit.
+    """
+    x = as_tensor_operand(input, "reshape", 1)
+    wanted = one_shape("reshape", sizes if shape is None else (shape,))
+    return R.reshape(x, filled_shape("reshape", wanted, x._metadata.size))
+
+
+_DTYPES = (np.dtype, type)
+
+
+def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
+    """The same memory in another shape; or, given a dtype, its bits as that.
+
+    Raises:
+        RuntimeError: if the elements do not fit, or the memory has to be copied.
+    """
+    x = as_tensor_operand(input, "view", 1)
+    if size is not None:
+        shape = (size,)
+    if len(shape) == 1 and isinstance(shape[0], _DTYPES):
+        (dtype,) = shape
+    if dtype is not None:
+        return _reinterpreted(x, np.dtype(dtype))
+    sizes = filled_shape("view", one_shape("view", shape), x._metadata.size)
+    out = R.reshape(x, sizes)
+    if out._batched:
+        return out
+    if not looks_into(out._array, x._array) and x._metadata.size:
+        raise RuntimeError(
+            f"view size is not compatible with input tensor's size and stride (at least one "
+            f"dimension spans across two contiguous subspaces): shape {x._metadata.shape} with "
+            f"strides of {x._array.strides} bytes as {sizes}. Use .reshape(...) instead."
+        )
+    return out
+
+
+def _reinterpreted(x: Any, dtype: Any) -> Any:
+    if dtype == x._metadata.dtype:
+        return R.reshape(x, x._metadata.shape)
+    if x.requires_grad:
+        raise RuntimeError(
+            f"view: the bits of {x._metadata.dtype} read as {dtype} have no derivative. Use "
+            f".to(dtype) or .detach() first."
+        )
+    try:
+        array = x._array.view(dtype)
+    except (ValueError, TypeError) as error:
+        raise RuntimeError(
+            f"view: {x._metadata.dtype} can't be viewed as {dtype}: {error}"
+        ) from None
+    out = x.detach()
+    out._array, out._metadata = array, x._metadata.F.metadata_of(array)
+    return out
+
+
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The axes from `start_dim` to `end_dim` as one.
+
+    Raises:
+        RuntimeError: if `start_dim` comes after `end_dim`.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "flatten", 1)
+    shape = x._metadata.shape
+    if end_dim == -1 and len(shape) > 1 and start_dim == 0 and start_dim.__class__ is int:
+        return R.reshape(x, (x._metadata.size,))
+    first = one_dim("flatten", start_dim, len(shape))
+    last = one_dim("flatten", end_dim, len(shape))
+    if first > last:
+        raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not shape:
+        return R.reshape(x, (1,))
+    if first == last:
+        return x
+    size = 1
+    for n in shape[first : last + 1]:
+        size *= n
+    return R.reshape(x, (*shape[:first], size, *shape[last + 1 :]))
+
+
+def ravel(input: Any) -> Tensor:
+    """All elements in one axis."""
+    x = as_tensor_operand(input, "ravel", 1)
+    return R.reshape(x, (x._metadata.size,))
+
+
+@spelled
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
+    """The axis `dim` as several, of which one may be -1.
+
+    Raises:
+        RuntimeError: if `sizes` is empty or its elements do not fit.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "unflatten", 1)
+    shape = x._metadata.shape
+    axis = one_dim("unflatten", dim, len(shape))
+    if not shape:
+        raise RuntimeError("unflatten: a tensor without axes has none to unflatten")
+    wanted = one_shape("unflatten", (sizes,))
+    if not wanted:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    try:
+        inner = filled_shape("unflatten", wanted, shape[axis])
+    except RuntimeError:
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(wanted)} don't multiply up to the size of dim "
+            f"{axis} ({shape[axis]}) in the input tensor"
+        ) from None
+    return R.reshape(x, (*shape[:axis], *inner, *shape[axis + 1 :]))
+
+
+def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
+    """The axes in another order.
+
+    Raises:
+        RuntimeError: if `dims` does not name each axis once.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "permute", 1)
+    ndim = len(x._metadata.shape)
+    order = one_shape("permute", order if dims is None else (dims,))
+    if len(order) != ndim:
+        raise RuntimeError(
+            f"permute: number of dimensions in the tensor input does not match the length of the "
+            f"desired ordering of dimensions: {ndim} axes, order {order}"
+        )
+    return R.permute(x, _permuted(order))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
+    """An order of axes, counted from the front."""
+    axes = tuple([one_dim("permute", dim, len(order)) for dim in order])
+    if len(set(axes)) < len(axes):
+        raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
+    return axes
+
+
+def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Two axes exchanged."""
+    x = as_tensor_operand(input, "transpose", 1)
+    exchanged = _exchanged if dim0.__class__ is dim1.__class__ is int else _exchanged.__wrapped__
+    return R.permute(x, exchanged(len(x._metadata.shape), dim0, dim1))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
+    """The order of axes with two exchanged."""
+    first, second = one_dim("transpose", dim0, ndim), one_dim("transpose", dim1, ndim)
+    order = list(range(ndim))
+    if ndim:
+        order[first], order[second] = order[second], order[first]
+    return Named(order, "TransposeBackward0")
+
+
+#: What `t()` does with so many axes.
+_TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
+
+
+def t(input: Any) -> Tensor:
+    """A matrix transposed; fewer axes stay as they are.
+
+    Raises:
+        RuntimeError: if there are more than two axes.
+    """
+    x = as_tensor_operand(input, "t", 1)
+    ndim = len(x._metadata.shape)
+    if ndim > 2:
+        raise RuntimeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {ndim}D. Use .mT or permute()."
+        )
+    return R.permute(x, _TURNED[ndim])
+
+
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
+    """Axes moved to other places, the rest in their order.
+
+    Raises:
+        RuntimeError: if the two do not name as many axes, each once.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "movedim", 1)
+    moved = _moved if source.__class__ is destination.__class__ is int else _moved.__wrapped__
+    return R.permute(x, moved(len(x._metadata.shape), source, destination))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _moved(ndim: int, source: Any, destination: Any) -> tuple[int, ...]:
+    """The order of axes with some of them moved."""
+    sources, targets = (
+        [
+            one_dim("movedim", dim, ndim)
+            for dim in (dims if isinstance(dims, (tuple, list)) else (dims,))
+        ]
+        for dims in (source, destination)
+    )
+    if len(sources) != len(targets):
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({sources} dims) should contain "
+            f"the same number of dims as destination ({targets} dims)"
+        )
+    for what, dims in (("source", sources), ("destination", targets)):
+        if len(set(dims)) < len(dims):
+            raise RuntimeError(f"movedim: repeated dim in `{what}` ({dims})")
+    if not ndim:
+        return ()
+    order = [axis for axis in range(ndim) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return tuple(order)
+
+
+@spelled
+def unsqueeze(input: Any, dim: int) -> Tensor:
+    """A new axis of one at `dim`."""
+    x = as_tensor_operand(input, "unsqueeze", 1)
+    shape = x._metadata.shape
+    axis = one_dim("unsqueeze", dim, len(shape) + 1)
+    return R.unsqueeze(x, axis)
+
+
+@spelled
+def squeeze(input: Any, *dims: Any, dim: Any = None) -> Tensor:
+    """Without the axes of one, all of them or those in `dim`."""
+    x = as_tensor_operand(input, "squeeze", 1)
+    if dims:
+        dim = dims[0] if len(dims) == 1 else dims
+    dropped = _dropped if dim.__class__ is int or dim is None else _dropped.__wrapped__
+    return R.squeeze(x, dropped(x._metadata.shape, dim))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
+    """The axes of one, all of them or those in `dim`."""
+    sequence = isinstance(dim, (tuple, list))
+    chosen = () if sequence and not dim else many_dims("squeeze", dim, len(shape))
+    node = f"SqueezeBackward{0 if dim is None else 1 + sequence}"
+    return Named([i for i in chosen if shape[i] == 1], node)
+
+
+def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
+    """A view with axes of one, and new leading ones, repeated; -1 keeps an axis.
+
+    Raises:
+        RuntimeError: if the shapes do not fit.
+    """
+    x = as_tensor_operand(input, "expand", 1)
+    wanted = one_shape("expand", sizes if size is None else (size,))
+    return R.expand(x, _expanded(x._metadata.shape, wanted))
+
+
+@lru_cache(_CACHE_LIMIT)
+def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that one is expanded to."""
+    lead = len(wanted) - len(shape)
+    full = tuple([shape[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted)])
+    if not is_expandable(shape, full) or any(n < 0 for n in full):
+        raise RuntimeError(f"expand: {_mismatch(shape, wanted)}")
+    return full
+
+
+def _mismatch(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Why one shape can't be expanded to another: the last axis that stands against it."""
+    lead = len(wanted) - len(shape)
+    if lead < 0:
+        return (
+            f"the number of sizes provided ({len(wanted)}) must be greater or equal to the number "
+            f"of dimensions in the tensor ({len(shape)})"
+        )
+    for axis in range(len(wanted) - 1, lead - 1, -1):
+        n, size = wanted[axis], shape[axis - lead]
+        if n != size and n != -1 and (size != 1 or n < 0):
+            return (
+                f"The expanded size of the tensor ({n}) must match the existing size ({size}) at "
+                f"non-singleton dimension {axis}. Target sizes: {list(wanted)}. Tensor sizes: "
+                f"{list(shape)}"
+            )
+    axis = max(axis for axis in range(lead) if wanted[axis] < 0)
+    return (
+        f"The expanded size of the tensor ({wanted[axis]}) isn't allowed in a leading, "
+        f"non-existing dimension {axis}"
+    )
+
+
+def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Tensor:
+    """The tensor repeated to a shape, given as `expand` takes it."""
+    return expand(input, *sizes, size=size)
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+    """Tensors expanded to the shape that they are broadcast to.
+
+    Raises:
+        RuntimeError: if the shapes do not fit.
+    """
+    parts = [as_tensor_operand(x, "broadcast_tensors", i + 1) for i, x in enumerate(tensors)]
+    shapes = [x._metadata.shape for x in parts]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise RuntimeError(
+            f"broadcast_tensors: shapes {', '.join(map(str, shapes))} can't be broadcast: sizes "
+            f"must match at non-singleton dimensions. Reshape or unsqueeze one of them."
+        ) from None
+    return tuple([R.expand(x, shape) for x in parts])
+
+
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
+    """The coordinates of all points of a grid, one tensor for each axis.
+
+    Args:
+        tensors: the coordinates along each axis, with at most one axis; one sequence will do.
+        indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
+
+    Raises:
+        RuntimeError: if there are no tensors, their dtypes differ or they have more axes.
+    """
+    given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Variable) else tensors
+    parts = [as_tensor_operand(x, "meshgrid", i + 1) for i, x in enumerate(given)]
+    if not parts:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
+    if indexing not in {None, "ij", "xy"}:
+        raise RuntimeError(
+            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
+    for x in parts:
+        if len(x._metadata.shape) > 1:
+            raise RuntimeError(
+                f"meshgrid: Expected 0D or 1D tensor in the tensor list but got shape "
+                f"{x._metadata.shape}"
+            )
+        if x._metadata.dtype != parts[0]._metadata.dtype:
+            raise RuntimeError("meshgrid expects all tensors to have the same dtype")
+    check_device("meshgrid", *parts)
+    order = list(range(len(parts)))
+    if indexing == "xy" and len(parts) > 1:
+        order[:2] = 1, 0
+    sizes = tuple([parts[i]._metadata.size for i in order])
+    out = []
+    for i, x in enumerate(parts):
+        line = [1] * len(parts)
+        line[order.index(i)] = -1
+        out.append(R.expand(reshape(x, line), sizes))
+    return tuple(out)
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+@spelled
+def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
+    """A view of `length` elements of an axis, from `start`.
+
+    Raises:
+        RuntimeError: if there are not so many, or there are no axes.
+        IndexError: if `start` or `dim` is out of range.
+    """
+    x = as_tensor_operand(input, "narrow", 1)
+    shape = x._metadata.shape
+    if not shape:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Variable) and (
+        start._metadata.shape or start._metadata.dtype.kind not in "iu"
+    ):
+        raise RuntimeError("narrow(): start must be an 0-dim integral Tensor.")
+    axis = one_dim("narrow", dim, len(shape))
+    size = shape[axis]
+    first, length = one_int("narrow", "start", start), one_int("narrow", "length", length)
+    if length < 0:
+        raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
+    if not -size <= first <= size:
+        raise IndexError(
+            f"narrow(): start out of range (expected to be in range of [-{size}, {size}], but got "
+            f"{first})"
+        )
+    if first < 0:
+        first += size
+    if first + length > size:
+        raise RuntimeError(
+            f"narrow(): start ({first}) + length ({length}) exceeds dimension size ({size})."
+        )
+    return R.narrow(x, axis, first, length)
+
+
+@spelled
+def select(input: Any, dim: int, index: Any) -> Tensor:
+    """A view of the part at `index` of an axis, without the axis.
+
+    Raises:
+        IndexError: if `index` or `dim` is out of range, or there are no axes.
+    """
+    x = as_tensor_operand(input, "select", 1)
+    shape = x._metadata.shape
+    if not shape:
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    axis = one_dim("select", dim, len(shape))
+    place = one_int("select", "index", index)
+    if not -shape[axis] <= place < shape[axis]:
+        raise IndexError(
+            f"select(): index {place} out of range for tensor of size {list(shape)} at dimension "
+            f"{axis}"
+        )
+    return R.getitem(x, (slice(None),) * axis + (place, Ellipsis))
+
+
+@spelled
+def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views of an axis, one after the other.
+
+    Args:
+        tensor: the tensor.
+        split_size_or_sections: the length of each, of which the last may be shorter, or all
+            lengths.
+        dim: the axis.
+
+    Raises:
+        RuntimeError: if the lengths do not add up, or there are no axes.
+    """
+    x = as_tensor_operand(tensor, "split", 1)
+    shape = x._metadata.shape
+    if not shape:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    axis = one_dim("split", dim, len(shape))
+    size = shape[axis]
+    if isinstance(split_size_or_sections, (tuple, list)):
+        lengths = [one_int("split", "split_size", n) for n in split_size_or_sections]
+        if any(n < 0 for n in lengths) or sum(lengths) != size:
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to be non-negative and to sum exactly to "
+                f"{size} (input tensor's size at dimension {axis}), but got {lengths}"
+            )
+        return _in_turn(x, axis, lengths, SplitWithSizesBackward0)
+    each = one_int("split", "split_size", split_size_or_sections)
+    if each < 0 or (each == 0 and size):
+        raise RuntimeError(
+            f"split expects split_size be positive, or 0 for an axis of 0, but got split_size="
+            f"{each} for size {size}"
+        )
+    return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)] if size else [0])
+
+
+def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) -> tuple[Any, ...]:
+    """Views of some lengths along an axis."""
+    parts = []
+    start = 0
+    for length in lengths:
+        parts.append(R.narrow(x, axis, start, length))
+        start += length
+    return several(x, parts, kind, axis)
+
+
+@spelled
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """At most so many views of one length along an axis, of which the last may be shorter.
+
+    Raises:
+        RuntimeError: if `chunks` is not positive, or there are no axes.
+    """
+    x = as_tensor_operand(input, "chunk", 1)
+    shape = x._metadata.shape
+    if not shape:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    chunks = one_int("chunk", "chunks", chunks)
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    axis = one_dim("chunk", dim, len(shape))
+    size = shape[axis]
+    if not size:
+        return _in_turn(x, axis, [0] * chunks)
+    each = -(-size // chunks)
+    return _in_turn(x, axis, [min(each, size - at) for at in range(0, size, each)])
+
+
+@spelled
+def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views of all parts along an axis, without the axis.
+
+    Raises:
+        RuntimeError: if there are no axes.
+    """
+    x = as_tensor_operand(input, "unbind", 1)
+    shape = x._metadata.shape
+    axis = one_dim("unbind", dim, len(shape))
+    if not shape:
+        raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
+    before = (slice(None),) * axis
+    parts = [R.getitem(x, (*before, i, Ellipsis)) for i in range(shape[axis])]
+    return several(x, parts, UnbindBackward0, axis)
+
+
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A view of the diagonal of two axes, as the last axis.
+
+    Args:
+        input: the tensor, of two axes or more.
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if the two axes are one.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "diagonal", 1)
+    ndim = len(x._metadata.shape)
+    first, second = one_dim("diagonal", dim1, ndim), one_dim("diagonal", dim2, ndim)
+    if first == second:
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
+        )
+    return R.diagonal(x, one_int("diagonal", "offset", offset), first, second)
+
+
+@writes
+def diag(input: Any, diagonal: int = 0) -> Tensor:
+    """A copy of a matrix's diagonal, or a matrix with a vector on its diagonal.
+
+    Raises:
+        RuntimeError: if there are not one or two axes.
+    """
+    x = as_tensor_operand(input, "diag", 1)
+    shape = x._metadata.shape
+    offset = one_int("diag", "diagonal", diagonal)
+    if len(shape) == 2:
+        return R.clone(R.diagonal(x, offset, 0, 1))
+    if len(shape) != 1:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {len(shape)}D. Use diagonal().")
+    n = shape[0] + abs(offset)
+    return R.put_diagonal(x, (n, n), offset, 0, 1)
+
+
+def _triangle(input: Any, diagonal: int, name: str) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    ndim = len(x._metadata.shape)
+    if ndim < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {ndim}")
+    return getattr(R, name)(x, one_int(name, "diagonal", diagonal))
+
+
+@writes
+def tril(input: Any, diagonal: int = 0) -> Tensor:
+    """The elements of matrices on and below a diagonal, zeros above.
+
+    Raises:
+        RuntimeError: if there are fewer than two axes.
+    """
+    return _triangle(input, diagonal, "tril")
+
+
+@writes
+def triu(input: Any, diagonal: int = 0) -> Tensor:
+    """The elements of matrices on and above a diagonal, zeros below.
+
+    Raises:
+        RuntimeError: if there are fewer than two axes.
+    """
+    return _triangle(input, diagonal, "triu")
+
+
+# -- joined, repeated, turned ---------------------------------------------------------------------
+
+
+@writes
+def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+    """Tensors joined along an existing axis.
+
+    Raises:
+        RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
+        ValueError: if there are no tensors.
+        TypeError: if they come as anything but a tuple or list.
+    """
+    parts = _joined("cat", tensors)
+    shapes = [part._metadata.shape for part in parts]
+    kept = [shape for shape in shapes if shape != (0,)]
+    for place, shape in enumerate(shapes):
+        if not shape:
+            raise RuntimeError(
+                f"cat: zero-dimensional tensor (at position {place}) cannot be concatenated. Use "
+                f"stack()."
+            )
+    first = kept[0] if kept else (0,)
+    axis = one_dim("cat", dim, len(first))
+    for place, shape in enumerate(shapes):
+        if shape == first or shape == (0,):
+            continue
+        if len(shape) != len(first) or any(
+            m != n for i, (m, n) in enumerate(zip(shape, first, strict=True)) if i != axis
+        ):
+            raise RuntimeError(
+                f"cat: Sizes of tensors must match except in dimension {axis}. Tensor {place} has "
+                f"shape {shape}, the first {first}."
+            )
+    if len(first) > 1 and (0,) in shapes:
+        # Tensors of shape (0,) count as nothing, for historical reasons.
+        nothing = (*first[:axis], 0, *first[axis + 1 :])
+        parts = [x if x._metadata.shape != (0,) else R.reshape(x, nothing) for x in parts]
+    return R.cat(parts, axis)
+
+
+def _joined(name: str, tensors: Any) -> list[Any]:
+    """Tensors of one dtype from a sequence of them."""
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
+            f"{type(tensors).__name__}"
+        )
+    parts = [as_tensor_operand(x, name, i + 1) for i, x in enumerate(tensors)]
+    if not parts:
+        error = ValueError if name == "cat" else RuntimeError
+        raise error(f"{name}(): expected a non-empty list of Tensors")
+    found = parts[0]._metadata.dtype
+    dtype = found
+    for part in parts:
+        if part._metadata.dtype is not found:
+            dtype = promote_dtypes(dtype, part._metadata.dtype)
+            found = None
+    return parts if found is not None else [cast(part, dtype) for part in parts]
+
+
+@writes
+def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new axis.
+
+    Raises:
+        IndexError: if the first has too few axes for `dim`.
+        RuntimeError: if the shapes differ, or there are no tensors.
+    """
+    parts = _joined("stack", tensors)
+    first = parts[0]._metadata.shape
+    axis = one_dim("stack", dim, len(first) + 1)
+    for place, part in enumerate(parts):
+        if part._metadata.shape != first:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 "
+                f"and {list(part._metadata.shape)} at entry {place}"
+            )
+    return R.stack(parts, axis)
+
+
+def tile(input: Any, *repeats: Any, dims: Any = None) -> Tensor:
+    """The tensor repeated so many times along each axis, counted from the last."""
+    x = as_tensor_operand(input, "tile", 1)
+    counts = one_shape("tile", repeats if dims is None else (dims,))
+    return repeat(x, (1,) * (len(x._metadata.shape) - len(counts)) + counts)
+
+
+def repeat(input: Any, *counts: Any, repeats: Any = None) -> Tensor:
+    """The tensor repeated so many times along each axis, and along new leading ones.
+
+    Raises:
+        RuntimeError: if there are fewer numbers than axes, or one is negative.
+    """
+    x = as_tensor_operand(input, "repeat", 1)
+    counts = one_shape("repeat", counts if repeats is None else (repeats,))
+    if len(counts) < len(x._metadata.shape):
+        raise RuntimeError(
+            f"repeat: Number of dimensions of repeat dims can not be smaller than number of "
+            f"dimensions of tensor: {list(counts)} for shape {x._metadata.shape}"
+        )
+    if any(n < 0 for n in counts):
+        raise RuntimeError(f"repeat: Trying to create tensor with negative dimension: {counts}")
+    return R.repeat(x, counts)
+
+
+def flip(input: Any, *axes: Any, dims: Any = None) -> Tensor:
+    """A copy with some axes reversed.
+
+    Raises:
+        RuntimeError: if an axis is named twice.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "flip", 1)
+    wanted = one_shape("flip", axes if dims is None else (dims,))
+    return R.flip(x, many_dims("flip", wanted, len(x._metadata.shape)) if wanted else ())
+
+
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """A copy with elements moved along axes, those pushed out coming in at the other end.
+
+    Args:
+        input: the tensor.
+        shifts: how far, for each axis in `dims`.
+        dims: the axes; None for all elements in a row.
+
+    Raises:
+        RuntimeError: if there are not as many shifts as axes.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "roll", 1)
+    steps = one_shape("roll", (shifts,))
+    axes = () if dims is None else one_shape("roll", (dims,))
+    if not steps:
+        raise RuntimeError("`shifts` required")
+    if len(axes) != len(steps) and (axes or len(steps) != 1):
+        raise RuntimeError(
+            f"roll: shifts and dimensions must align. shifts: {len(steps)}, dims:{len(axes)}"
+        )
+    shape = x._metadata.shape
+    if not axes:
+        return R.reshape(R.roll(R.reshape(x, (x._metadata.size,)), steps, (0,)), shape)
+    if not shape:
+        raise IndexError("roll: Dimension specified as 0 but tensor has no dimensions")
+    return R.roll(x, steps, tuple([one_dim("roll", dim, len(shape)) for dim in axes]))
+
+
+# -- the frame ------------------------------------------------------------------------------------
+
+
+def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+    """A frame round the last axes.
+
+    Args:
+        input: the tensor.
+        pad: how much before and after the last axis, then the one before it, and so on; negative
+            numbers cut off.
+        mode: "constant", "reflect", "replicate" or "circular".
+        value: what a constant frame is filled with, 0 if None.
+
+    Raises:
+        RuntimeError: if there are too many numbers, or they do not fit the mode.
+        NotImplementedError: if a mode is not defined for so many axes.
+        ValueError: for a value in another mode than "constant".
+    """
+    x = as_tensor_operand(input, "pad", 1)
+    shape = x._metadata.shape
+    numbers = one_shape("pad", (pad,))
+    if len(numbers) % 2:
+        raise RuntimeError(f"Padding length must be divisible by 2, got {list(numbers)}")
+    if len(numbers) > 2 * len(shape):
+        raise RuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but got "
+            f"padding length {len(numbers)} and input of dimension {len(shape)}"
+        )
+    pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))[::-1]
+    widths = ((0, 0),) * (len(shape) - len(pairs)) + pairs
+    if mode == "constant":
+        return _constant_pad(x, widths, 0 if value is None else value)
+    if value is not None and value != 0:
+        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if mode not in _FRAMES:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    if len(pairs) not in {1, 2, 3} or len(shape) not in {len(pairs) + 1, len(pairs) + 2}:
+        raise NotImplementedError(
+            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now, on "
+            f"inputs with one or two axes more than are padded: got {len(pairs)} and shape {shape}"
+        )
+    _check_frame(mode, shape, widths)
+    framed = x
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            places = _FRAMES[mode](
+                np.arange(-before, shape[axis] + after), shape[axis], before, after
+            )
+            framed = R.index(framed, (slice(None),) * axis + (places,))
+    if framed is x:
+        framed = R.clone(x)
+    return renamed(framed, _PAD_NODES[mode].format(len(pairs)), saves=True)
+
+
+def _constant_pad(x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
+    shape = x._metadata.shape
+    for n, (before, after) in zip(shape, widths, strict=True):
+        if n + before + after < 0 or -before > n or -after > n:
+            raise RuntimeError(
+                f"pad: The input size {n}, plus negative padding {before} and {after} resulted in "
+                f"a negative output size, for shape {shape}"
+            )
+    number = as_number(value)
+    if number is None:
+        raise TypeError(f"pad(): argument 'value' must be Number, not {type(value).__name__}")
+    return R.pad(x, widths, number)
+
+
+def _reflected(places: Any, n: int, before: int, after: int) -> Any:
+    places = np.abs(places)
+    return np.where(places >= n, 2 * (n - 1) - places, places)
+
+
+def _replicated(places: Any, n: int, before: int, after: int) -> Any:
+    return np.clip(places, 0, n - 1)
+
+
+def _circular(places: Any, n: int, before: int, after: int) -> Any:
+    """What is cut off at one end does not come in at the other."""
+    first, last = max(0, -before), n - max(0, -after)
+    return first + (places - first) % (last - first)
+
+
+#: PyTorch copies circular frames piece by piece.
+_PAD_NODES = {
+    "reflect": "ReflectionPad{}DBackward0",
+    "replicate": "ReplicationPad{}DBackward0",
+    "circular": "CopySlices",
+}
+_FRAMES = {"reflect": _reflected, "replicate": _replicated, "circular": _circular}
+
+
+def _check_frame(mode: str, shape: tuple[int, ...], widths: tuple[tuple[int, int], ...]) -> None:
+    """Raise if an axis is too short for its frame."""
+    for axis, (before, after) in enumerate(widths):
+        n = shape[axis]
+        if not before and not after:
+            continue
+        if n == 0 or n + before + after < (mode != "circular"):
+            raise RuntimeError(
+                f"pad: axis {axis} of shape {shape} with ({before}, {after}) more has no element "
+                f"left, or none to repeat, for mode {mode!r}"
+            )
+        if mode == "reflect" and max(before, after) >= n:
+            raise RuntimeError(
+                f"Argument #4: Padding size should be less than the corresponding input dimension, "
+                f"but got: padding ({before}, {after}) at dimension {axis} of input {list(shape)}"
+            )
+        if mode == "circular" and max(before, after) > n:
+            raise RuntimeError(
+                f"Padding value causes wrapping around more than once: ({before}, {after}) at "
+                f"dimension {axis} of input {list(shape)}"
+            )
+
+
+def clone(input: Any, *, memory_format: Any = None) -> Tensor:
+    """A copy, recorded, laid out like the tensor."""
+    as_memory_format("clone", memory_format)
+    return R.clone(as_tensor_operand(input, "clone", 1))

@@ -1,0 +1,295 @@
+"""Windows, and Fourier transforms of what they show of a signal."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.variable import Variable
+from asyncgrad.ops.api import fourier, shape
+from asyncgrad.ops.api.conversion import contiguous
+from asyncgrad.ops.api.index import index_add
+from asyncgrad.ops.api.windows import unfold
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.dtype_device import as_dtype
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, category, check_device, default_dtype
+from asyncgrad.ops.tensors.new_tensors import from_host, place_of
+from asyncgrad.ops.tensors.out import as_made
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "bartlett_window",
+    "blackman_window",
+    "hamming_window",
+    "hann_window",
+    "istft",
+    "kaiser_window",
+    "stft",
+]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("istft", "stft")
+IN_PLACE = ()
+
+
+# -- windows --------------------------------------------------------------------------------------
+
+
+def _window(name: str, length: Any, periodic: bool, options: dict[str, Any], values: Any) -> Any:
+    """A window of the values of a function from 0 to 1."""
+    count = one_int(name, "window_length", length)
+    wanted = options.pop("dtype", None)
+    dtype = default_dtype() if wanted is None else as_dtype(name, wanted)
+    if category(dtype) != 2:
+        raise RuntimeError(f"{name} expects floating point dtypes, got: {dtype}")
+    if count < 0:
+        raise RuntimeError(f"{name} requires non-negative window_length, got {count}")
+    # A periodic window is a longer one without its last point.
+    points = np.arange(count) / max(count - 1 + bool(periodic), 1)
+    array = values(points) if count != 1 else np.ones(1)
+    place = place_of(name, options.pop("device", None))
+    requires_grad = options.pop("requires_grad", False)
+    if options:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(options))}'")
+    return from_host(name, array.astype(dtype), place, requires_grad)
+
+
+@as_made
+def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+    """A raised cosine from 0 over 1 to 0.
+
+    Args:
+        window_length: how many points.
+        periodic: for Fourier transforms: leave out the last of one more point.
+        options: `dtype`, `device` and `requires_grad`, as for `zeros`.
+
+    Raises:
+        RuntimeError: if the length is negative, or the dtype is not floating.
+    """
+    return hamming_window(window_length, periodic, 0.5, 0.5, **options)
+
+
+@as_made
+def hamming_window(
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """`alpha` minus `beta` times a cosine; see `hann_window`."""
+
+    def values(points: Any) -> Any:
+        return alpha - beta * np.cos(2 * math.pi * points)
+
+    return _window("hamming_window", window_length, periodic, options, values)
+
+
+@as_made
+def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+    """Of two cosines, with less beside the peak; see `hann_window`."""
+
+    def values(points: Any) -> Any:
+        angle = 2 * math.pi * points
+        return 0.42 - 0.5 * np.cos(angle) + 0.08 * np.cos(2 * angle)
+
+    return _window("blackman_window", window_length, periodic, options, values)
+
+
+@as_made
+def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+    """A triangle from 0 over 1 to 0; see `hann_window`."""
+
+    def values(points: Any) -> Any:
+        return 1 - np.abs(2 * points - 1)
+
+    return _window("bartlett_window", window_length, periodic, options, values)
+
+
+@as_made
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any
+) -> Tensor:
+    """Bessel functions over a half circle, steeper for a greater `beta`; see `hann_window`."""
+
+    def values(points: Any) -> Any:
+        half = np.sqrt(np.maximum(1 - (2 * points - 1) ** 2, 0))
+        return np.i0(beta * half) / np.i0(np.float64(beta))
+
+    return _window("kaiser_window", window_length, periodic, options, values)
+
+
+# -- transforms -----------------------------------------------------------------------------------
+
+
+def _frame(name: str, x: Any, n_fft: Any, hop: Any, length: Any, window: Any) -> tuple[Any, ...]:
+    """The size, the step, and a window of that size."""
+    size = one_int(name, "n_fft", n_fft)
+    step = size // 4 if hop is None else one_int(name, "hop_length", hop)
+    width = size if length is None else one_int(name, "win_length", length)
+    if step <= 0:
+        raise RuntimeError(f"{name}: expected hop_length > 0, but got hop_length={step}")
+    if not 0 < width <= size:
+        raise RuntimeError(f"{name}: expected 0 < win_length <= n_fft, but got win_length={width}")
+    if window is None:
+        real = np.empty(0, x._metadata.dtype).real.dtype
+        window = from_host(name, np.ones(width, real), x._metadata.device)
+    check_device(name, x, window)
+    if window._metadata.shape != (width,):
+        raise RuntimeError(
+            f"{name}: expected a 1D window tensor of size equal to win_length={width}, but got "
+            f"window with size {list(window._metadata.shape)}"
+        )
+    left = (size - width) // 2
+    return size, step, shape.pad(window, (left, size - width - left))
+
+
+def stft(
+    input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Fourier transforms of parts of a signal that overlap.
+
+    Args:
+        input: signals, of shape (length,) or (batch, length).
+        n_fft: how many points a part has.
+        hop_length: from the beginning of a part to that of the next; `n_fft // 4` if None.
+        win_length: how long the window is, in the middle of a part; `n_fft` if None.
+        window: what parts are multiplied with, of shape (win_length,); ones if None.
+        center: the first part is about the first number; the signal is padded for it.
+        pad_mode: how, as in `pad`.
+        normalized: divide by the root of `n_fft`.
+        onesided: without the conjugate half; True if None and everything is real.
+        return_complex: True; False gives the two parts along a last axis, as real numbers.
+        align_to_window: without `center`: parts begin where the window does.
+
+    Returns:
+        A complex tensor of shape (..., frequencies, parts).
+
+    Raises:
+        RuntimeError: if sizes do not fit, or `return_complex` is not said for real numbers.
+    """
+    x = as_tensor_operand(input, "stft", 1)
+    if category(x._metadata.dtype) < 2:
+        raise RuntimeError("stft: expected a tensor of floating point or complex values")
+    if not 1 <= len(x._metadata.shape) <= 2:
+        raise RuntimeError(f"stft: expected a 1D or 2D tensor, but got {len(x.shape)}D tensor")
+    is_complex = x._metadata.is_complex
+    is_complex = is_complex or (isinstance(window, Variable) and window._metadata.is_complex)
+    if return_complex is None and not is_complex:
+        raise RuntimeError(
+            "stft requires the return_complex parameter be given for real inputs. Pass "
+            "return_complex=True."
+        )
+    if onesided and is_complex:
+        raise RuntimeError("Cannot have onesided output if window or input is complex")
+    if center and align_to_window is not None:
+        raise RuntimeError("stft: align_to_window should only be set when center = false")
+    size, step, weights = _frame("stft", x, n_fft, hop_length, win_length, window)
+    lead, length = x._metadata.shape[:-1], x._metadata.shape[-1]
+    if center and size > 0:
+        rows = R.reshape(x, (1, *(lead or (1,)), length))
+        x = shape.pad(rows, (size // 2, size // 2), pad_mode)
+        length = x._metadata.shape[-1]
+        x = R.reshape(x, (*lead, length))
+    elif align_to_window:
+        width = size if win_length is None else win_length
+        left = (size - width) // 2
+        x = shape.pad(x, (left, size - width - left))
+        length = x._metadata.shape[-1]
+    if not 0 < size <= length:
+        raise RuntimeError(f"stft: expected 0 < n_fft <= {length}, but got n_fft={size}")
+    parts = R.mul(unfold(contiguous(x), -1, size, step), weights)
+    transform = fourier.fft if is_complex or onesided is False else fourier.rfft
+    out = transform(parts, norm="ortho" if normalized else "backward")
+    out = shape.transpose(out, -1, -2)
+    return out if return_complex or return_complex is None else R.view_as_real(out)
+
+
+def istft(
+    input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, normalized: bool = False,
+    onesided: bool | None = None, length: int | None = None, return_complex: bool = False,
+) -> Tensor:  # fmt: skip
+    """The signal whose `stft` is nearest: its inverse with the same arguments.
+
+    Args:
+        input: a complex tensor of shape (frequencies, parts) or (batch, frequencies, parts).
+        n_fft: as for `stft`.
+        hop_length: likewise.
+        win_length: likewise.
+        window: likewise.
+        center: likewise.
+        normalized: likewise.
+        onesided: without the conjugate half; if None, as the number of frequencies says.
+        length: how long the signal was.
+        return_complex: the signal is complex.
+
+    Raises:
+        RuntimeError: if sizes do not fit, or the windows leave something out.
+    """
+    x = as_tensor_operand(input, "istft", 1)
+    if not x._metadata.is_complex:
+        raise RuntimeError(
+            "istft requires a complex-valued input tensor matching the output from stft with "
+            "return_complex=True."
+        )
+    if not x._metadata.size or not 2 <= len(x._metadata.shape) <= 3:
+        raise RuntimeError(
+            f"istft: expected a tensor with 2 or 3 dimensions that is not empty, but got shape "
+            f"{list(x._metadata.shape)}"
+        )
+    if isinstance(window, Variable) and window._metadata.is_complex and not return_complex:
+        raise RuntimeError("Complex windows are incompatible with return_complex=False")
+    size, step, weights = _frame("istft", x, n_fft, hop_length, win_length, window)
+    width = size if win_length is None else win_length
+    frequencies, count = x._metadata.shape[-2:]
+    halved = frequencies != size if onesided is None else onesided
+    if frequencies != (size // 2 + 1 if halved else size):
+        raise RuntimeError(
+            f"istft: expected the frequency dimension (2nd to the last) of the input tensor to "
+            f"match n_fft={size} with onesided={halved}, but got {frequencies}"
+        )
+    if step > width:
+        raise RuntimeError(f"istft: expected 0 < hop_length <= win_length, but got {step}")
+    if halved and return_complex:
+        raise RuntimeError("Cannot have onesided output if window or input is complex")
+    parts = shape.transpose(x, -1, -2)
+    norm = "ortho" if normalized else "backward"
+    if return_complex:
+        parts = fourier.ifft(parts, norm=norm)
+    else:
+        parts = fourier.irfft(shape.narrow(parts, -1, 0, size // 2 + 1), size, norm=norm)
+    total = size + step * (count - 1)
+    weighted = _overlapped(R.mul(parts, weights), step, total)
+    squares = shape.expand(R.reshape(R.mul(weights, weights), (1, size)), (count, size))
+    envelope = _overlapped(squares, step, total)
+    first = size // 2 if center else 0
+    wanted = total - 2 * first if length is None else one_int("istft", "length", length)
+    last = min(first + wanted, total)
+    weighted, envelope = (shape.narrow(y, -1, first, last - first) for y in (weighted, envelope))
+    lowest = float(R.abs(envelope.detach()).min()) if last > first else 0.0
+    if not lowest > 1e-11:
+        raise RuntimeError(f"window overlap add min: {lowest}. The windows leave out some of it.")
+    out = R.div(weighted, envelope)
+    if first + wanted > last:
+        warnings.warn(
+            "The length of signal is shorter than the length parameter. Result is being padded "
+            "with zeros in the tail. Please check your center and hop_length settings.",
+            stacklevel=2,
+        )
+        out = shape.pad(out, (0, first + wanted - last))
+    return out
+
+
+def _overlapped(parts: Any, step: int, total: int) -> Any:
+    """The sums of parts, each of which begins a step behind the one before."""
+    *lead, count, size = parts._metadata.shape
+    places = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
+    numbers = from_host("istft", places, parts._metadata.device)
+    nothing = parts.new_zeros((*lead, total))
+    return index_add(nothing, -1, numbers, R.reshape(parts, (*lead, count * size)))

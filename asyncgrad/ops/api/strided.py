@@ -1,0 +1,207 @@
+"""Views of a tensor's memory by any strides."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import bump_version, requires_grad, view_of
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.arguments import one_shape
+from asyncgrad.ops.batching import level_of
+from asyncgrad.ops.dtype_device import as_memory_format
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, cast, check_device
+from asyncgrad.ops.table.strided import Strides, strides_of
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["as_strided", "as_strided_scatter"]
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
+IN_PLACE = ()
+
+
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the memory that a tensor, or what it is a view of, looks into.
+
+    Elements may lie in one place: their gradients add up. Elements that `input` does not have,
+    because it is a part of its base, get none. What does not lie in the host's memory is copied.
+
+    Args:
+        input: the tensor.
+        size: the shape of the view.
+        stride: for each axis how many elements lie between neighbours.
+        storage_offset: which element of the memory is the first; None for the first of `input`.
+
+    Returns:
+        The view, such as all windows of a signal:
+
+            >>> import asyncgrad as ag
+            >>> ag.arange(5).as_strided((3, 3), (1, 1)).tolist()
+            [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+
+    Raises:
+        RuntimeError: if some element would lie outside of the memory, strides are negative, or
+            there are not as many as axes.
+        TypeError: if they are no integers.
+    """
+    x = as_tensor_operand(input, "as_strided", 1)
+    wanted, layout = _places("as_strided", x, size, stride, storage_offset)
+    out = R.as_strided(x, wanted.shape, wanted.steps, storage_offset, layout)
+    view = None if out._batched else view_of(out)
+    if view is not None:
+        # It is taken again from the base itself: what lies beside `input` counts from then on.
+        given = (wanted.shape, wanted.steps, wanted.start + layout[1])
+        view.path = (None, "as_strided", (*given, (strides_of(view.base._array), 0)))
+    return out
+
+
+def as_strided_scatter(
+    input: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None
+) -> Tensor:
+    """A copy of `input` with `src` where `as_strided` would look.
+
+    Args:
+        input: the tensor.
+        src: the values, of the shape `size`.
+        size: as in `as_strided`.
+        stride: the same.
+        storage_offset: the same.
+
+    Raises:
+        RuntimeError: as `as_strided`, and if `src` has another shape.
+    """
+    x, y = as_tensor_operand(input, "as_strided_scatter", 1), as_tensor_operand(src, "src", 2)
+    check_device("as_strided_scatter", x, y)
+    wanted, (steps, _) = _places("as_strided_scatter", x, size, stride, storage_offset)
+    if y._metadata.shape != wanted.shape:
+        raise AutogradError(
+            f"as_strided_scatter: expected src to have a size equal to the slice of self. src size "
+            f"= {list(y._metadata.shape)}, slice size = {list(wanted.shape)}"
+        )
+    held = Strides(x._metadata.shape, steps)
+    return R.as_strided_scatter(x, cast(y, x._metadata.dtype), held, wanted)
+
+
+def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
+    """Give a tensor another shape in place, over the memory that it has.
+
+    More elements than there were get new memory, where the added ones are zero. The shape that it
+    has changes nothing.
+
+    Args:
+        input: the tensor, which must not require grad but in inference mode.
+        sizes: the shape, as integers or one sequence of them.
+        memory_format: for PyTorch's programs: the rows are always the last axis.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        RuntimeError: outside of inference mode if the tensor requires grad; for a negative length.
+    """
+    as_memory_format("resize_", memory_format)
+    x = as_tensor_operand(input, "resize_", 1)
+    shape = one_shape("resize_", sizes)
+    if requires_grad(x) and not current().inference:
+        raise AutogradError("resize_: cannot resize variables that require grad. Use reshape().")
+    if min(shape, default=0) < 0:
+        raise AutogradError(f"resize_: a length can't be negative, got size {list(shape)}")
+    if shape == x._metadata.shape:
+        return x
+    F = x._metadata.F
+    array = x._metadata.device.launching(_resized)(F.xp, x._array, shape)
+    bump_version(x)
+    x._array, x._metadata = array, F.metadata_of(array)
+    return x
+
+
+def resize_as_(input: Any, the_template: Any, *, memory_format: Any = None) -> Tensor:
+    """Give a tensor the shape of another, in place: see `resize_`."""
+    template = as_tensor_operand(the_template, "resize_as_", 2)
+    return resize_(input, template._metadata.shape, memory_format=memory_format)
+
+
+def _resized(xp: Any, array: Any, shape: tuple[int, ...]) -> Any:
+    count = prod(shape)
+    whole = array.base
+    if (
+        count > array.size
+        and isinstance(whole, type(array))
+        and whole.dtype == array.dtype
+        and whole.flags.c_contiguous
+        and whole.ctypes.data == array.ctypes.data
+    ):
+        # It has been made smaller before.
+        array = whole
+    flat = array.reshape(-1)
+    if count > array.size:
+        flat = xp.concatenate([flat, xp.zeros(count - array.size, array.dtype)])
+    return flat[:count].reshape(shape)
+
+
+def _places(
+    name: str, x: Any, size: Any, stride: Any, storage_offset: int | None
+) -> tuple[Strides, tuple[tuple[int, ...], int]]:
+    """What is asked for, counted from the tensor's first element, and how the tensor lies.
+
+    Raises:
+        RuntimeError: if there is no such place.
+    """
+    sizes, steps = (
+        one_shape(name, (_sequence(name, what, given),))
+        for what, given in (("size", size), ("stride", stride))
+    )
+    if len(sizes) != len(steps):
+        raise AutogradError(
+            f"{name}: mismatch in length of strides and shape: {list(steps)} and {list(sizes)}"
+        )
+    if min(steps, default=0) < 0:
+        raise AutogradError(
+            f"{name}: Negative strides are not supported at the moment, got strides: {list(steps)}"
+        )
+    if min(sizes, default=0) < 0:
+        raise AutogradError(f"{name}: a length can't be negative, got size {list(sizes)}")
+    if storage_offset is not None and storage_offset < 0:
+        raise AutogradError(f"{name}: Tensor: invalid storage offset {storage_offset}")
+    origin = x.storage_offset()
+    start = 0 if storage_offset is None else storage_offset - origin
+    wanted = Strides(sizes, steps, start)
+    own = tuple(x.stride())
+    if prod(sizes):
+        low, high = _memory(x, own, origin)
+        first, last = wanted.reach
+        if first < low or last > high:
+            raise AutogradError(
+                f"{name}: setStorage: sizes {list(sizes)}, strides {list(steps)}, storage offset "
+                f"{start + origin} are out of bounds: the last element would be number "
+                f"{last - 1 + origin} of {high + origin}."
+            )
+    return wanted, (own, origin)
+
+
+def _sequence(name: str, what: str, given: Any) -> Any:
+    if not isinstance(given, (tuple, list)):
+        raise TypeError(
+            f"{name}(): argument '{what}' must be tuple of ints, not {type(given).__name__}"
+        )
+    return given
+
+
+def _memory(x: Any, own: tuple[int, ...], origin: int) -> tuple[int, int]:
+    """From which place on, counted from the first element, there is memory, and to which."""
+    shape = x._metadata.shape
+    if level_of((x,)) is not None:
+        return Strides(shape, own).reach if prod(shape) else (0, 0)
+    view, array = view_of(x), x._array
+    base, start = (array, 0) if view is None else (view.base._array, origin)
+    beneath = getattr(array, "base", None)
+    if view is None and isinstance(beneath, np.ndarray) and beneath.dtype == array.dtype:
+        # What is detached from a view has no base, but its memory.
+        base, start = beneath, (x.data_ptr() - beneath.ctypes.data) // array.itemsize
+    return Strides(base.shape, strides_of(base), -start).reach if base.size else (0, 0)

@@ -1,0 +1,219 @@
+"""More curves: inverse hyperbolic functions, error and gamma functions, and pairs of numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.api.composite import logaddexp
+from asyncgrad.ops.api.elementwise import isnan, of_one, of_two, where
+from asyncgrad.ops.arguments import one_int
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.promotion import (
+    as_tensor_operand,
+    cast,
+    category,
+    default_dtype,
+    result_dtype,
+)
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.tensor import Tensor
+
+__all__ = [
+    "acosh",
+    "arccosh",
+    "arcsinh",
+    "arctanh",
+    "asinh",
+    "atanh",
+    "copysign",
+    "deg2rad",
+    "digamma",
+    "erfc",
+    "erfinv",
+    "fmax",
+    "fmin",
+    "heaviside",
+    "hypot",
+    "i0",
+    "igamma",
+    "igammac",
+    "lgamma",
+    "logaddexp2",
+    "logit",
+    "mvlgamma",
+    "nextafter",
+    "polygamma",
+    "rad2deg",
+    "sinc",
+    "xlogy",
+]
+METHODS = tuple([name for name in __all__ if name != "polygamma"])
+IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
+
+acosh = of_one("acosh", "The inverse hyperbolic cosine, NaN below 1.")
+asinh = of_one("asinh", "The inverse hyperbolic sine.")
+atanh = of_one("atanh", "The inverse hyperbolic tangent, NaN beyond -1 and 1.")
+erfc = of_one("erfc", "One minus the error function.")
+i0 = of_one("i0", "The modified Bessel function of the first kind, of order 0.")
+erfinv = of_one("erfinv", "The inverse of the error function, NaN beyond -1 and 1.")
+lgamma = of_one("lgamma", "The logarithm of the absolute value of the gamma function.")
+digamma = of_one("digamma", "The derivative of the logarithm of the gamma function.")
+hypot = of_two("hypot", "The length of the hypotenuse, `sqrt(input**2 + other**2)`, broadcast.")
+copysign = of_two("copysign", "The absolute values of `input` with the signs of `other`.")
+xlogy = of_two("xlogy", "`input * log(other)`, and 0 where `input` is, broadcast.")
+nextafter = of_two("nextafter", "The next number after `input` in the direction of `other`.")
+igamma = of_two(
+    "igamma",
+    "The lower incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy.",
+)
+igammac = of_two(
+    "igammac",
+    "The upper incomplete gamma function, over the whole; no derivative by `input`. Needs SciPy.",
+)
+
+
+@writes
+@one_node("MvlgammaBackward0")
+def mvlgamma(input: Any, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension `p`.
+
+    Args:
+        input: any real tensor, above `(p - 1) / 2`.
+        p: the dimension.
+
+    Raises:
+        RuntimeError: if the dimension is less than 1.
+    """
+    if one_int("mvlgamma", "p", p) < 1:
+        raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
+    x = _floating(input, "mvlgamma")
+    out = R.lgamma(x)
+    for i in range(1, p):
+        out = R.add(out, R.lgamma(R.sub_scalar(x, i / 2)))
+    return R.add_scalar(out, p * (p - 1) / 4 * math.log(math.pi))
+
+
+def polygamma(n: int, input: Any) -> Tensor:
+    """The derivative of `digamma` of order `n`.
+
+    Raises:
+        RuntimeError: if the order is negative.
+    """
+    if one_int("polygamma", "n", n) < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, got {n}")
+    x = _floating(input, "polygamma")
+    return R.digamma(x) if n == 0 else R.polygamma(x, n)
+
+
+def _floating(input: Any, name: str) -> Any:
+    x = as_tensor_operand(input, name, 1)
+    return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
+
+
+@writes
+def deg2rad(input: Any) -> Tensor:
+    """Degrees in radians."""
+    return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
+
+
+@writes
+def rad2deg(input: Any) -> Tensor:
+    """Radians in degrees."""
+    return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
+
+
+def _turned(input: Any, name: str, node: str, factor: float) -> Any:
+    x = _floating(input, name)
+    if x._metadata.is_complex:
+        raise RuntimeError(f"{name} is not supported for complex tensors.")
+    return renamed(R.mul_scalar(x, factor), node, saves=False)
+
+
+@writes
+@one_node("SincBackward0")
+def sinc(input: Any) -> Tensor:
+    """`sin(pi x) / (pi x)`, and 1 at 0."""
+    x = _floating(input, "sinc")
+    at_zero = x == 0
+    angle = R.mul_scalar(where(at_zero, 1.0, x), math.pi)
+    return where(at_zero, 1.0, R.div(R.sin(angle), angle))
+
+
+@writes
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """The logarithm of the odds, `log(x / (1 - x))`.
+
+    Args:
+        input: probabilities.
+        eps: they count as at least this and at most 1 minus this; outside there is no gradient.
+    """
+    x = _floating(input, "logit")
+    if x._metadata.is_complex:
+        raise NotImplementedError(f'"logit" not implemented for {x._metadata.dtype}')
+    return R.logit(x if eps is None else R.clamp(x, eps, 1 - eps))
+
+
+def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
+    """The greater or less of two elements, where NaN loses."""
+
+    def function(input: Any, other: Any) -> Any:
+        x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
+        for operand in (x, y):
+            if operand._metadata.is_complex:
+                raise NotImplementedError(f'"{name}" not implemented for complex tensors.')
+        return where(first_wins(x, y) | isnan(y), x, y)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return writes(one_node(f"{name.capitalize()}Backward0")(function))
+
+
+fmax = _with_numbers(
+    "fmax", "The greater of two elements, broadcast; a number is greater than NaN.",
+    lambda x, y: x >= y,
+)  # fmt: skip
+fmin = _with_numbers(
+    "fmin", "The less of two elements, broadcast; a number is less than NaN.",
+    lambda x, y: x <= y,
+)  # fmt: skip
+
+
+@writes
+@one_node("Logaddexp2Backward0")
+def logaddexp2(input: Any, other: Any) -> Tensor:
+    """The logarithm to base 2 of the sum of powers of 2, broadcast."""
+    log2 = math.log(2)
+    x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
+    dtype = result_dtype(x, y)
+    x, y = cast(x, dtype), cast(y, dtype)
+    return R.mul_scalar(logaddexp(R.mul_scalar(x, log2), R.mul_scalar(y, log2)), 1 / log2)
+
+
+@writes
+def heaviside(input: Any, values: Any) -> Tensor:
+    """1 above 0, 0 below, and at 0 what `values` has, broadcast.
+
+    Raises:
+        RuntimeError: for complex numbers, or if the dtypes differ.
+        NotImplementedError: in the backward pass: there is no derivative.
+    """
+    x, at_zero = as_tensor_operand(input, "heaviside", 1), as_tensor_operand(values, "heaviside", 2)
+    if x._metadata.is_complex or at_zero._metadata.is_complex:
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
+    if x._metadata.dtype != at_zero._metadata.dtype:
+        raise RuntimeError(
+            f"heaviside is not yet implemented for tensors with different dtypes: got "
+            f"{x._metadata.dtype} and {at_zero._metadata.dtype}"
+        )
+    return R.heaviside(x, at_zero)
+
+
+arccosh = acosh
+arcsinh = asinh
+arctanh = atanh

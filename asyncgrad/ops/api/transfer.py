@@ -1,0 +1,199 @@
+"""Tensors between the host and its devices: PyTorch's methods, and those to be awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.variable import requires_grad
+from asyncgrad.devices import CPU, Event, Stream, current_stream
+from asyncgrad.devices.discovery import as_accelerator
+from asyncgrad.devices.pinned import is_pinned as _lies_pinned
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.api.conversion import to
+from asyncgrad.ops.dtype_device import as_device
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.tensors.transfer import moved
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from asyncgrad.tensor import Tensor
+
+__all__: list[str] = []
+#: Those that are methods of tensors, and those that have a form in place.
+METHODS = (
+    "cuda",
+    "cupy",
+    "get_device",
+    "is_pinned",
+    "item_async",
+    "pin_memory",
+    "record_stream",
+    "to_async",
+)
+IN_PLACE = ()
+
+
+def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """The tensor on a CUDA device; itself if it is there.
+
+    Args:
+        input: the tensor.
+        device: which one; `cuda:0` if None.
+        non_blocking: don't wait for a copy from pinned memory.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    x = as_tensor_operand(input, "cuda", 1)
+    return to(x, device=cuda_device(device), non_blocking=non_blocking)
+
+
+def cuda_device(device: Any) -> Any:
+    """The CUDA device that an index, a name or None means.
+
+    Raises:
+        RuntimeError: if there is none, or it is a device of another kind.
+    """
+    if device is None:
+        return as_device("cuda", "cuda")
+    found = as_device("cuda", f"cuda:{device}" if isinstance(device, int) else device)
+    if found.type != "cuda":
+        raise RuntimeError(f"Invalid device, must be cuda device: {found}. Use .to({device!r}).")
+    return found
+
+
+def pin_memory(input: Any, device: Any = None) -> Tensor:
+    """A copy in pinned memory, from which devices copy by themselves; itself if it lies there.
+
+    Args:
+        input: a tensor of the host.
+        device: the accelerator to pin it for.
+
+    Raises:
+        RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
+    """
+    x = as_tensor_operand(input, "pin_memory", 1)
+    if x._metadata.device is not CPU:
+        raise AutogradError(
+            f"cannot pin a tensor of {x._metadata.device}: only dense CPU tensors can be pinned"
+        )
+    target = as_accelerator(device)
+    if target is CPU:
+        raise RuntimeError("pin_memory(): cpu is not an accelerator. Name one, or leave it out.")
+    return x if _lies_pinned(x._array) else R.pin_memory(x, target)
+
+
+def is_pinned(input: Any, device: Any = None) -> bool:
+    """Whether the tensor lies in pinned memory."""
+    return _lies_pinned(as_tensor_operand(input, "is_pinned", 1)._array)
+
+
+def get_device(input: Any) -> int:
+    """The index of the tensor's device, -1 for the CPU."""
+    index = input._metadata.device.index
+    return -1 if index is None else index
+
+
+def record_stream(input: Any, stream: Any) -> None:
+    """Keep the tensor's memory until a stream has done what is in it, and what is put in soon.
+
+    To be called after a tensor has been used in another stream than the one it was made in.
+
+    Args:
+        input: the tensor.
+        stream: the other stream.
+
+    Raises:
+        RuntimeError: if it is none.
+    """
+    if not isinstance(stream, Stream):
+        raise AutogradError(
+            f"record_stream(): argument 'stream' must be Stream, not {type(stream).__name__}"
+        )
+    stream.keep(input._array)
+    stream.mark()
+
+
+def to_async(input: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    """`to`, awaited: the copy is started by the call, and the event loop goes on meanwhile.
+
+    Args:
+        input: the tensor.
+        args: those of `to`.
+        kwargs: those of `to`.
+
+    Returns:
+        A coroutine of the tensor, whose values are there.
+
+    Raises:
+        RuntimeError: for what has gone wrong on the device.
+
+    Example:
+        >>> import asyncio
+        >>> import asyncgrad as ag
+        >>> async def main():
+        ...     x = await ag.ones(2).to_async("sim:0")
+        ...     return await (x + 1).to_async("cpu")
+        >>> asyncio.run(main())
+        tensor([2., 2.])
+    """
+    x = as_tensor_operand(input, "to_async", 1)
+    out = to(x, *args, **{**kwargs, "non_blocking": True})
+    devices = {x._metadata.device, out._metadata.device}
+    return _arrived(out, [current_stream(d).record_event() for d in devices if d.streamed])
+
+
+async def _arrived(value: Any, events: list[Event]) -> Any:
+    for event in events:
+        # Nobody else has the value. Cancelled here, the copy is made and dropped.
+        await event
+    return value
+
+
+def item_async(input: Any) -> Coroutine[Any, Any, Any]:
+    """`item`, awaited: the event loop goes on while the number is computed and copied.
+
+    Returns:
+        A coroutine of a Python number.
+
+    Raises:
+        RuntimeError: if there is not exactly one element, or for what has gone wrong on the device.
+    """
+    x = as_tensor_operand(input, "item_async", 1)
+    if x._metadata.size != 1:
+        x.item()
+    device = x._metadata.device
+    if not device.streamed:
+        return _arrived(x.item(), [])
+    copy = moved(x._array, device, CPU, non_blocking=True)
+    return _number(copy, current_stream(device).record_event())
+
+
+async def _number(copy: Any, event: Event) -> Any:
+    # Cancelled here, the stream holds the copy until it is made.
+    await event
+    return copy.item()
+
+
+def cupy(input: Any) -> Any:
+    """The CuPy array of a tensor on a CUDA device; the memory is shared.
+
+    What follows in CuPy's current stream comes after what made the tensor.
+
+    Raises:
+        RuntimeError: if the tensor requires grad.
+        TypeError: if it is on another kind of device.
+    """
+    if requires_grad(input):
+        raise AutogradError(
+            "Can't call cupy() on Tensor that requires grad. Use tensor.detach().cupy() instead."
+        )
+    device = input._metadata.device
+    if device.type != "cuda":
+        raise TypeError(
+            f"can't convert a tensor of {device} to a CuPy array. Use tensor.cuda() to copy it to "
+            f"a CUDA device first."
+        )
+    return device.lend(input._array)

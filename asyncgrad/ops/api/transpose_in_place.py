@@ -1,0 +1,112 @@
+"""Changes of a tensor's own axes, in place: the memory stays, its shape and strides change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.variable import (
+    autograd_meta,
+    bump_version,
+    counter_of,
+    is_inference,
+    lead_elsewhere,
+    rebase_history,
+    requires_grad,
+    view_of,
+)
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.api import shape, strided
+from asyncgrad.ops.tensors import in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__: list[str] = []
+#: Those that are methods of tensors, and those that have a form in place (`add_`).
+METHODS = (
+    "as_strided_",
+    "squeeze_",
+    "swapaxes_",
+    "swapdims_",
+    "t_",
+    "transpose_",
+    "unsqueeze_",
+)
+IN_PLACE = ()
+
+
+def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(input: Any, *args: Any, **kwargs: Any) -> Any:
+        found = current()
+        if found.grad or input._edge is None or view_of(input) is not None:
+            return _become(input, function(input, *args, **kwargs), name)
+        # Unrecorded, the tensor goes on leading to its function, whose result has the old axes.
+        install(found.replace(grad=True, inference=False))
+        try:
+            out = function(input, *args, **kwargs)
+        finally:
+            install(found)
+        return _become(input, out, name)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{name[:-1]}`, in place: the same tensor with other axes."
+    return method
+
+
+def _become(tensor: Any, out: Any, name: str) -> Any:
+    """Give a tensor the axes of a view of it."""
+    if tensor._batched:
+        # An example is turned; the batch that it is a part of stays as it is.
+        tensor._value, tensor._metadata = out._value, out._metadata
+        return tensor
+    recorded = out._edge is not None or (current().grad and requires_grad(tensor))
+    in_place.check_history(tensor, name, recorded=recorded)
+    if is_inference(tensor):
+        tensor._array, tensor._metadata = out._array, out._metadata
+        return tensor
+    seen, counter = view_of(tensor), counter_of(tensor)
+    if seen is None:
+        # Views know how to get from the base that was to themselves.
+        views = [reference() for reference in counter.views or ()]
+        if any(view is not out and _is_base_of(tensor, view) for view in views):
+            raise AutogradError(
+                f"{name}: the axes of a tensor can't be changed in place while there are views of "
+                f"it. Use the form that is not in place."
+            )
+    edge, found = out._edge, view_of(out)
+    tensor._array, tensor._metadata = out._array, out._metadata
+    bump_version(tensor)
+    if seen is None:
+        autograd_meta(tensor).turned = counter.value
+        out._edge = None
+        if recorded:
+            rebase_history(tensor, edge)
+    else:
+        assert found is not None
+        found.creation = seen.creation
+        if recorded:
+            found.version = counter.value
+        if tensor._autograd is seen:
+            tensor._autograd = found
+        else:
+            tensor._autograd.view = found
+        # Without a record, whoever asks for the edge gets it made anew from the base.
+        lead_elsewhere(tensor, edge)
+        if edge is not None:
+            counter.register(tensor)
+    return tensor
+
+
+def _is_base_of(tensor: Any, view: Any) -> bool:
+    how = None if view is None else view_of(view)
+    return how is not None and how.base is tensor
+
+
+as_strided_ = _turning("as_strided_", strided.as_strided)
+squeeze_ = _turning("squeeze_", shape.squeeze)
+swapaxes_ = _turning("swapaxes_", shape.transpose)
+swapdims_ = _turning("swapdims_", shape.transpose)
+t_ = _turning("t_", shape.t)
+transpose_ = _turning("transpose_", shape.transpose)
+unsqueeze_ = _turning("unsqueeze_", shape.unsqueeze)

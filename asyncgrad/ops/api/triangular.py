@@ -1,0 +1,244 @@
+"""Triangles by elimination, what is solved with them, and exponentials: `asyncgrad.linalg`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.errors import LinAlgError
+from asyncgrad.ops import return_types
+from asyncgrad.ops.api.matrices import alike, beside, matrices
+from asyncgrad.ops.api.shape import narrow, tril, triu
+from asyncgrad.ops.arguments import check_bool
+from asyncgrad.ops.batching import by_parts, mapped
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.table.matrices import eliminate
+from asyncgrad.ops.tensors.new_tensors import leaf
+from asyncgrad.ops.tensors.out import writes
+from asyncgrad.ops.tensors.transfer import on_host
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp"]
+
+_INT32 = np.dtype("int32")
+
+
+def _reordered(x: Any, order: Any) -> Any:
+    """The rows of matrices in an order of their own."""
+    *lead, m, n = x._metadata.shape
+    count = prod(lead)
+    stack = R.reshape(x, (count, m, n))
+    picked = R.index(stack, (np.arange(count)[:, None], order.reshape(count, m)))
+    return R.reshape(picked, (*lead, m, n))
+
+
+def _eliminated(name: str, A: Any, pivot: bool) -> tuple[Any, Any, Any]:
+    """Both triangles in one matrix, and the arrays of the pivots and of the rows' order."""
+    x = as_tensor_operand(A, name, 1)
+    if x._metadata.dtype.kind in "iub":
+        raise NotImplementedError(f'"{name}" not implemented for {x.dtype}. Convert it with .to().')
+    x = matrices(name, x)
+    check_bool(name, "pivot", pivot)
+    if not pivot:
+        raise RuntimeError(f"{name}: LU without pivoting is not implemented. Pass pivot=True.")
+    F = x._metadata.F
+    pivots, order = x._metadata.device.launching(eliminate)(F.xp, x._array)
+    return R.lu_packed(_reordered(x, order)), pivots, order
+
+
+def _ones(x: Any, n: int) -> Any:
+    F = x._metadata.F
+    return leaf("linalg.lu", F.xp.eye(n, dtype=x._metadata.dtype), x._metadata.device)
+
+
+def _triangles(packed: Any) -> tuple[Any, Any]:
+    """The lower triangle with ones on its diagonal, and the upper one."""
+    *lead, m, n = packed._metadata.shape
+    k = min(m, n)
+    lower = tril(narrow(packed, -1, 0, k), -1)
+    one = R.expand(_ones(packed, m), (*lead, m, m))
+    return R.add(lower, narrow(one, -1, 0, k)), triu(narrow(packed, -2, 0, k))
+
+
+def _permutation(x: Any, order: Any) -> Any:
+    """The matrices P with `P @ L @ U = x`."""
+    m = x._metadata.shape[-2]
+    rows = _ones(x, m)._array[order]
+    return leaf("linalg.lu", rows.swapaxes(-1, -2).copy(), x._metadata.device)
+
+
+@writes
+def lu(A: Any, *, pivot: bool = True) -> Any:
+    """Permutations P, lower triangles L with ones on the diagonal, and upper triangles U.
+
+    Args:
+        A: of shape (..., m, n).
+        pivot: rows change places; there is no other way.
+
+    Returns:
+        P, L and U with `P @ L @ U = A`.
+
+    Raises:
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are no matrices, or without pivots.
+    """
+    if getattr(A, "_batched", False):
+        return mapped(lambda batch: lu(batch, pivot=pivot), A)
+    packed, _, order = _eliminated("linalg.lu", A, pivot)
+    lower, upper = [renamed(part, "LinalgLuBackward0", saves=True) for part in _triangles(packed)]
+    return return_types.linalg_lu(_permutation(A, order), lower, upper)
+
+
+@writes
+def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    """As `lu_factor`, and for each matrix 0 or the place of the first 0 on the diagonal of U.
+
+    Raises:
+        LinAlgError: if there is one and errors are checked.
+    """
+    name = "linalg.lu_factor_ex"
+    if getattr(A, "_batched", False):
+        return mapped(lambda batch: lu_factor_ex(batch, pivot=pivot, check_errors=check_errors), A)
+    packed, pivots, _ = _eliminated(name, A, pivot)
+    place = packed._metadata.device
+    F = packed._metadata.F
+    diagonal = F.xp.diagonal(packed._array, 0, -2, -1) == 0
+    count = diagonal.shape[-1]
+    info = F.xp.zeros(diagonal.shape[:-1], _INT32)
+    if count:
+        info = (diagonal.argmax(-1) + 1) * diagonal.any(-1)
+    info = leaf(name, F.as_array(info).astype(_INT32), place)
+    if check_errors:
+        _check_info(name, info)
+    return return_types.linalg_lu_factor_ex(packed, leaf(name, pivots, place), info)
+
+
+def _check_info(name: str, info: Any) -> None:
+    found = int(on_host(info).max(initial=0))
+    if found:
+        raise LinAlgError(
+            f"{name}: U[{found},{found}] is zero, and lu_solve would divide by it. Use linalg.lu, "
+            f"or linalg.lu_factor_ex without check_errors."
+        )
+
+
+@writes
+def lu_factor(A: Any, *, pivot: bool = True) -> Any:
+    """Both triangles in one matrix, without the ones of L, and which rows changed places.
+
+    Args:
+        A: of shape (..., m, n).
+        pivot: rows change places; there is no other way.
+
+    Returns:
+        `LU` and `pivots`: int32, row `i` changed places with row `pivots[i] - 1`.
+
+    Raises:
+        LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
+        NotImplementedError: for integers and booleans.
+        RuntimeError: if they are no matrices, or without pivots.
+    """
+    packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
+    return return_types.linalg_lu_factor(packed, pivots)
+
+
+def order_of(xp: Any, pivots: Any, m: int) -> Any:
+    """The order of `m` rows that have changed places."""
+    *lead, count = pivots.shape
+    pivots = pivots.reshape(prod(lead), count)
+    each = xp.arange(len(pivots))
+    order = xp.zeros((len(pivots), m), np.int64) + xp.arange(m)
+    for i in range(count):
+        other = pivots[:, i] - 1
+        row = order[each, other]
+        order[each, other] = order[:, i]
+        order[:, i] = row
+    return order.reshape(*lead, m)
+
+
+@writes
+@one_node("LinalgLuSolveBackward0")
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """The solutions X of `A @ X = B`, or of `X @ A = B`, from what `lu_factor` says of A.
+
+    Args:
+        LU: of shape (..., n, n).
+        pivots: int32, of shape (..., n).
+        B: of shape (..., n, k), or (..., k, n) if not `left`.
+        left: `A` stands on the left of X.
+        adjoint: `A.mH` stands in the place of A.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit.
+        LinAlgError: if there is a 0 on the diagonal.
+    """
+    name = "linalg.lu_solve"
+    x = matrices(name, LU, square=True)
+    y = matrices(name, B, place=3)
+    at = as_tensor_operand(pivots, name, 2)
+    alike(name, x, y)
+    n = x._metadata.shape[-1]
+    if at._metadata.dtype != _INT32:
+        raise RuntimeError(f"{name}: pivots should be a Tensor of int32, got {at.dtype}")
+    if at._metadata.shape != x._metadata.shape[:-1]:
+        raise RuntimeError(
+            f"{name}: Number of pivots per batch should be same as the dimension of the matrix, "
+            f"got shapes {at._metadata.shape} and {x._metadata.shape}"
+        )
+    if at._batched:
+        return by_parts(lu_solve, x, at, y, left=left, adjoint=adjoint)
+    if y._metadata.shape[-2 if left else -1] != n:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation "
+            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {y._metadata.shape[-2:]})"
+        )
+    if not left:
+        return R.adjoint(lu_solve(x, at, R.adjoint(y), adjoint=not adjoint))
+    F = x._metadata.F
+    order = x._metadata.device.launching(order_of)(F.xp, at._array, n)
+    x, y = beside(name, x, y)
+    order = F.xp.broadcast_to(order, y._metadata.shape[:-1])
+    lower, upper = _triangles(x)
+    if not adjoint:
+        return R.solve(upper, R.solve(lower, _reordered(y, order)))
+    y = R.solve(R.adjoint(lower), R.solve(R.adjoint(upper), y))
+    return _reordered(y, order.argsort(-1))
+
+
+def unpacked(LU: Any, pivots: Any, data: bool, permutation: bool) -> tuple[Any, Any, Any]:
+    """P, L and U from what `lu_factor` returns; what is not asked for is empty."""
+    name = "lu_unpack"
+    x, at = matrices(name, LU), as_tensor_operand(pivots, name, 2)
+    if at._metadata.dtype != _INT32:
+        raise RuntimeError(f"{name}: LU_pivots is expected to be a contiguous tensor of int32")
+    if at._batched or x._batched:
+        out: Any = by_parts(unpacked, x, at, data, permutation)
+        return out
+    metadata = x._metadata
+    none = leaf(name, metadata.F.xp.empty((0,), metadata.dtype), metadata.device)
+    rows = lower = upper = none
+    if permutation:
+        order = metadata.device.launching(order_of)(metadata.F.xp, at._array, metadata.shape[-2])
+        rows = _permutation(x, order)
+    if data:
+        lower, upper = [renamed(part, "LuUnpackBackward0") for part in _triangles(x)]
+    return rows, lower, upper
+
+
+@writes
+def matrix_exp(A: Any) -> Tensor:
+    """The exponentials of square matrices.
+
+    Args:
+        A: of shape (..., n, n).
+
+    Raises:
+        RuntimeError: if they are no square matrices of floating or complex numbers.
+    """
+    return R.matrix_exp(matrices("linalg.matrix_exp", A, square=True))

@@ -1,0 +1,149 @@
+"""Matrices from their diagonals, windows along an axis, and sums of a given shape."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.api.shape import diagonal
+from asyncgrad.ops.api.strided import as_strided
+from asyncgrad.ops.arguments import is_expandable, one_dim, one_int, one_shape
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.promotion import as_tensor_operand, cast, category
+from asyncgrad.ops.tensors.out import writes
+
+if TYPE_CHECKING:
+    from asyncgrad.tensor import Tensor
+
+__all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
+#: Those that are methods of tensors, and those that have a form in place.
+METHODS = (*__all__, "sum_to_size", "unfold")
+IN_PLACE = ()
+
+_INT64 = np.dtype("int64")
+
+
+@writes
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices with the lines of a tensor on their diagonals.
+
+    Args:
+        input: of shape (..., n).
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows in the result.
+        dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if the two axes are one.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "diag_embed", 1)
+    ndim = len(x._metadata.shape) + 1
+    first, second = (one_dim("diag_embed", dim, ndim) for dim in (dim1, dim2))
+    if first == second:
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}. Name two different axes."
+        )
+    shift = one_int("diag_embed", "offset", offset)
+    *lead, length = x._metadata.shape
+    length += abs(shift)
+    rest = iter(lead)
+    shape = tuple(length if axis in {first, second} else next(rest) for axis in range(ndim))
+    return R.put_diagonal(x, shape, shift, first, second)
+
+
+def diagflat(input: Any, offset: int = 0) -> Tensor:
+    """A matrix with all elements of a tensor on its diagonal.
+
+    Args:
+        input: any tensor.
+        offset: above the main diagonal if positive, below if negative.
+    """
+    x = as_tensor_operand(input, "diagflat", 1)
+    return diag_embed(R.reshape(x, (x._metadata.size,)), offset)
+
+
+@writes
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A copy of `input` with `src` on a diagonal.
+
+    Args:
+        input: the tensor.
+        src: of the shape of `diagonal(input, offset, dim1, dim2)`.
+        offset: above the main diagonal if positive, below if negative.
+        dim1: the axis of rows.
+        dim2: the axis of columns.
+
+    Raises:
+        RuntimeError: if `src` has another shape, or the two axes are one.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "diagonal_scatter", 1)
+    y = as_tensor_operand(src, "diagonal_scatter", 2)
+    out = R.clone(x)
+    part = diagonal(out, offset, dim1, dim2)
+    if part._metadata.shape != y._metadata.shape:
+        raise RuntimeError(
+            f"diagonal_scatter: expected src to have a size equal to the slice of self. src size = "
+            f"{list(y._metadata.shape)}, slice size = {list(part._metadata.shape)}"
+        )
+    part.copy_(y)
+    return out
+
+
+def sum_to_size(input: Any, *size: Any) -> Tensor:
+    """The sums over axes that are 1, or missing, in a shape that broadcasts to the tensor's.
+
+    Args:
+        input: any tensor.
+        size: the shape, as one sequence or as several numbers.
+
+    Raises:
+        RuntimeError: if the shape does not broadcast to the tensor's.
+    """
+    x = as_tensor_operand(input, "sum_to_size", 1)
+    wanted, held = one_shape("sum_to_size", size), x._metadata.shape
+    if not is_expandable(wanted, held):
+        raise RuntimeError(
+            f"sum_to_size: size {list(wanted)} is not expandable to size {list(held)}."
+        )
+    if wanted == held and held:
+        return x
+    return R.sum_to(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, wanted)
+
+
+def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
+    """A view of all windows along an axis, whose elements come last.
+
+    Args:
+        input: the tensor.
+        dimension: the axis.
+        size: how long a window is.
+        step: from the beginning of a window to that of the next.
+
+    Raises:
+        RuntimeError: if the windows are longer than the axis, or the step is not positive.
+        IndexError: if there is no such axis.
+    """
+    x = as_tensor_operand(input, "unfold", 1)
+    shape, strides = x._metadata.shape, x.stride()
+    axis = one_dim("unfold", dimension, len(shape))
+    length = shape[axis] if shape else 1
+    size, step = one_int("unfold", "size", size), one_int("unfold", "step", step)
+    if not 0 <= size <= length:
+        raise RuntimeError(
+            f"unfold: maximum size for tensor at dimension {axis} is {length} but size is {size}"
+        )
+    if step <= 0:
+        raise RuntimeError(f"unfold: step is {step} but must be > 0")
+    if not shape:
+        return R.reshape(x, (1,)) if size else R.narrow(R.reshape(x, (1,)), 0, 0, 0)
+    windows = list(shape)
+    windows[axis] = (length - size) // step + 1
+    steps = list(strides)
+    steps[axis] *= step
+    if not prod(windows) * size:
+        return R.reshape(R.narrow(R.reshape(x, (x._metadata.size,)), 0, 0, 0), (*windows, size))
+    return as_strided(x, (*windows, size), (*steps, strides[axis]))

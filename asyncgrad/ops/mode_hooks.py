@@ -1,0 +1,89 @@
+"""What modes other than the ordinary one add to the result of an operation."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.anomaly import remember
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.saved import pack
+from asyncgrad.core.streams import note_streams
+from asyncgrad.core.variable import autograd_meta, is_inference
+from asyncgrad.devices.base import bind_default
+from asyncgrad.devices.streams import bind_ambient
+from asyncgrad.ops.forward import push_tangents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from asyncgrad.core.modes import Modes
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.ops.op import Op
+
+
+class Computed:
+    """The tensors that have been computed from some others, known as long as they live."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, sources: Sequence[Variable]) -> None:
+        """Start with the others."""
+        self._known = {id(x): weakref.ref(x) for x in sources}
+
+    def __contains__(self, x: Variable) -> bool:
+        """Whether a tensor is one of them."""
+        reference = self._known.get(id(x))
+        return reference is not None and reference() is x
+
+    def note(self, inputs: tuple[Any, ...], out: Variable) -> None:
+        """An operation has computed a tensor."""
+        if any(x in self for x in inputs):
+            self._known[id(out)] = weakref.ref(out)
+
+
+_computed: ContextVar[Computed | None] = ContextVar("asyncgrad_computed", default=None)
+
+
+@contextmanager
+def tracking(sources: Sequence[Variable] | None) -> Iterator[Computed | None]:
+    """Note, while nothing is recorded, what is computed from some tensors; None notes nothing."""
+    found = _computed.get()
+    computed = None if sources is None else Computed(sources)
+    _computed.set(computed)
+    try:
+        yield computed
+    finally:
+        _computed.set(found)
+
+
+def in_modes(
+    op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
+) -> Any:
+    """Finish a result that was made while some mode is in force."""
+    if modes.check is not None:
+        modes.check()
+    if modes.inference:
+        out._edge = None
+        if not op.view or is_inference(inputs[0]):
+            autograd_meta(out).inference = True
+        return out
+    if modes.dual_level is not None and modes.forward:
+        push_tangents(op, inputs, attributes, out, modes)
+    node = out._edge
+    if node is not None:
+        if modes.streams is not None:
+            note_streams(node, modes.streams)
+        if modes.anomaly:
+            remember(node, modes)
+        if modes.saved_hooks is not None and node.rule is not None and node.rule.saves:
+            pack(node, modes.saved_hooks, out=out)
+    elif (computed := _computed.get()) is not None:
+        computed.note(inputs, out)
+    return out
+
+
+bind_ambient(lambda: current().streams, lambda scope: install(current().replace(streams=scope)))
+bind_default(lambda: current().device, lambda place: install(current().replace(device=place)))

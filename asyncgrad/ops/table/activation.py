@@ -1,0 +1,391 @@
+"""Activations."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from typing import Any
+
+from asyncgrad.ops.fused import along, elementwise, fused
+from asyncgrad.ops.op import operation, part, unary
+from asyncgrad.ops.special import special_function
+
+#: From here on NumPy is faster with two bounds than with one.
+_CLIP = 4096
+_FEW = 1024
+_HAS_SCIPY = find_spec("scipy") is not None
+_SQRT_HALF_PI = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+#: atanh(2 cdf(x) - 1) / x of the normal distribution as a polynomial in x * x, for |x| < 5.8: the
+#: least greatest error of the cdf, 3e-8.
+_CDF = (
+    1.7561627848223995e-09,
+    -1.3226304521444942e-07,
+    3.9647405647651135e-06,
+    -5.530617167846634e-05,
+    -3.259503016575673e-05,
+    0.03633308462124521,
+    0.7978849414593275,
+)
+
+
+def at_most(xp: Any, out: Any, x: Any, limit: float) -> Any:
+    """The smaller of the elements and a number."""
+    return (
+        xp.minimum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, -math.inf, limit, out=out)
+    )
+
+
+def at_least(xp: Any, out: Any, x: Any, limit: float) -> Any:
+    """The greater of the elements and a number."""
+    return xp.maximum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, limit, math.inf, out=out)
+
+
+def sigmoid(xp: Any, out: Any, x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    e = xp.negative(x, out)
+    xp.exp(e, e)
+    xp.add(e, 1, e)
+    return xp.reciprocal(e, e)
+
+
+@elementwise()
+def _leaky_relu(xp: Any, out: Any, x: Any, slope: float) -> Any:
+    if 0 < slope <= 1:
+        y = xp.multiply(x, slope, out)
+        return xp.maximum(x, y, out=y)
+    y = xp.multiply(at_most(xp, None, x, 0), slope, out)
+    return xp.add(y, at_least(xp, None, x, 0), y)
+
+
+@elementwise()
+def _leaky_slope(xp: Any, out: Any, x: Any, slope: float) -> Any:
+    """1 where the elements are positive, elsewhere the slope."""
+    positive = x > 0
+    if out is None:
+        d = positive.astype(x.dtype)
+    else:
+        d = out
+        d[...] = positive
+    if 0 <= slope <= 1:
+        return at_least(xp, d, d, slope)
+    d *= -slope
+    d += slope
+    d += positive
+    return d
+
+
+@elementwise(2)
+def _leaky_gradient(xp: Any, out: Any, g: Any, y: Any, slope: float) -> Any:
+    d = _leaky_slope(xp, y, slope)
+    return xp.multiply(d, g, out)
+
+
+@elementwise()
+def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
+    y = at_most(xp, out, x, 0)
+    xp.expm1(y, y)
+    if alpha != 1:
+        xp.multiply(y, alpha, y)
+    if 0 <= alpha <= 1:
+        return xp.maximum(x, y, out=y)
+    return xp.add(y, at_least(xp, None, x, 0), y)
+
+
+@elementwise()
+def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
+    # What is no number counts as positive, as in PyTorch.
+    d = xp.fmin(x, 0, out)
+    xp.exp(d, d)
+    if alpha != 1:
+        xp.multiply(d, alpha, d)
+        xp.copyto(d, 1, where=~(x <= 0))
+    return d
+
+
+@elementwise()
+def _silu(xp: Any, out: Any, x: Any) -> Any:
+    e = xp.negative(x, out)
+    xp.exp(e, e)
+    xp.add(e, 1, e)
+    return xp.divide(x, e, e)
+
+
+@elementwise(2)
+def _silu_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+    s = sigmoid(xp, None, x)
+    d = xp.subtract(1, s, out)
+    xp.multiply(d, x, d)
+    xp.add(d, 1, d)
+    xp.multiply(d, s, d)
+    return xp.multiply(d, g, d)
+
+
+@elementwise()
+def _softplus(xp: Any, out: Any, x: Any, beta: float, threshold: float) -> Any:
+    z = x if beta == 1 else x * beta
+    y = xp.abs(z, out)
+    xp.negative(y, y)
+    xp.exp(y, y)
+    xp.log1p(y, y)
+    xp.add(y, at_least(xp, None, z, 0), y)
+    if beta != 1:
+        xp.divide(y, beta, y)
+    xp.copyto(y, x, where=z > threshold)
+    return y
+
+
+@elementwise()
+def _softplus_slope(xp: Any, out: Any, x: Any, beta: float, threshold: float) -> Any:
+    z = x if beta == 1 else x * beta
+    d = sigmoid(xp, out, z)
+    xp.copyto(d, 1, where=z > threshold)
+    return d
+
+
+@elementwise()
+def _logsigmoid(xp: Any, out: Any, x: Any) -> Any:
+    y = xp.abs(x, out)
+    xp.negative(y, y)
+    xp.exp(y, y)
+    xp.log1p(y, y)
+    return xp.subtract(at_most(xp, None, x, 0), y, y)
+
+
+@elementwise(2)
+def _logsigmoid_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+    """The gradient over 1 + exp(x)."""
+    d = xp.exp(x, out)
+    xp.add(d, 1, d)
+    return xp.divide(g, d, d)
+
+
+def _cdf(xp: Any, out: Any, x: Any) -> Any:
+    """The normal distribution's: in single precision by a polynomial, else the table's.
+
+    On few elements one call of SciPy's is faster than the polynomial's many.
+    """
+    if x.dtype.itemsize > 4 or (x.size < _FEW and _HAS_SCIPY):
+        return special_function("ndtr")(x, out)
+    s = xp.multiply(x, x)
+    at_most(xp, s, s, 33.0)
+    p = xp.multiply(s, _CDF[0], out)
+    for coefficient in _CDF[1:-1]:
+        xp.add(p, coefficient, p)
+        xp.multiply(p, s, p)
+    xp.add(p, _CDF[-1], p)
+    xp.multiply(p, x, p)
+    xp.tanh(p, p)
+    xp.multiply(p, 0.5, p)
+    return xp.add(p, 0.5, p)
+
+
+def _pdf(xp: Any, out: Any, x: Any) -> Any:
+    p = xp.multiply(x, x, out)
+    xp.multiply(p, -0.5, p)
+    xp.exp(p, p)
+    return xp.multiply(p, 1 / math.sqrt(2 * math.pi), p)
+
+
+@elementwise()
+def _gelu(xp: Any, out: Any, x: Any) -> Any:
+    y = _cdf(xp, out, x)
+    return xp.multiply(y, x, y)
+
+
+@elementwise(2)
+def _gelu_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+    d = _pdf(xp, out, x)
+    xp.multiply(d, x, d)
+    xp.add(d, _cdf(xp, None, x), d)
+    return xp.multiply(d, g, d)
+
+
+def _tanh_of_cubic(xp: Any, out: Any, x: Any) -> Any:
+    t = xp.multiply(x, x, out)
+    xp.multiply(t, _SQRT_HALF_PI * _CUBIC, t)
+    xp.add(t, _SQRT_HALF_PI, t)
+    xp.multiply(t, x, t)
+    return xp.tanh(t, t)
+
+
+@elementwise()
+def _gelu_tanh(xp: Any, out: Any, x: Any) -> Any:
+    y = _tanh_of_cubic(xp, out, x)
+    xp.add(y, 1, y)
+    xp.multiply(y, x, y)
+    return xp.multiply(y, 0.5, y)
+
+
+@elementwise(2)
+def _gelu_tanh_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
+    # (1 + t) / 2 * (1 + (1 - t) * x * u'), where t is tanh(u).
+    t = _tanh_of_cubic(xp, None, x)
+    d = xp.multiply(x, x, out)
+    xp.multiply(d, 3 * _SQRT_HALF_PI * _CUBIC, d)
+    xp.add(d, _SQRT_HALF_PI, d)
+    xp.multiply(d, x, d)
+    xp.multiply(d, 1 - t, d)
+    xp.add(d, 1, d)
+    xp.add(t, 1, t)
+    xp.multiply(d, t, d)
+    xp.multiply(d, 0.5, d)
+    return xp.multiply(d, g, d)
+
+
+def _gelu_tanh_slope(F: Any, x: Any) -> Any:
+    t = F.tanh(x * (x * x * (_SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI))
+    inner = x * (x * x * (3 * _SQRT_HALF_PI * _CUBIC) + _SQRT_HALF_PI)
+    return (t + 1) * (inner * (1 - t) + 1) * 0.5
+
+
+@elementwise()
+def _hardswish(xp: Any, out: Any, x: Any) -> Any:
+    y = xp.add(x, 3, out)
+    at_least(xp, y, at_most(xp, y, y, 6), 0)
+    xp.multiply(y, x, y)
+    return xp.divide(y, 6, y)
+
+
+def _hardswish_pull(F: Any, g: Any, x: Any) -> Any:
+    slope = F.mask(x, (x > -3) & (x < 3)) / 3 + 0.5
+    return F.mask(F.where(x < 3, g * slope, g), ~(x <= -3))
+
+
+def line_total(xp: Any, x: Any, dim: int) -> Any:
+    """The sums along an axis, which is kept; BLAS adds up the rows of a large matrix."""
+    if x.ndim == 2 and dim == 1 and x.size >= _CLIP:
+        return xp.dot(x, xp.ones(x.shape[1], x.dtype))[:, None]
+    return xp.add.reduce(x, dim, None, None, True)
+
+
+@along()
+def _softmax(xp: Any, out: Any, x: Any, dim: int) -> Any:
+    e = xp.subtract(x, x.max(axis=dim, keepdims=True), out)
+    xp.exp(e, e)
+    return xp.divide(e, line_total(xp, e, dim), e)
+
+
+@along(2)
+def _softmax_gradient(xp: Any, out: Any, g: Any, y: Any, dim: int) -> Any:
+    d = xp.multiply(g, y, out)
+    total = line_total(xp, d, dim)
+    return xp.subtract(d, y * total, d)
+
+
+def _softmax_pull(F: Any, g: Any, out: Any, dim: Any) -> Any:
+    weighted = g * out
+    return weighted - out * F.sum(weighted, (dim,), True)
+
+
+@along()
+def _log_softmax(xp: Any, out: Any, x: Any, dim: int) -> Any:
+    y = xp.subtract(x, x.max(axis=dim, keepdims=True), out)
+    return xp.subtract(y, xp.log(line_total(xp, xp.exp(y), dim)), y)
+
+
+@along(2)
+def _log_softmax_gradient(xp: Any, out: Any, g: Any, y: Any, dim: int) -> Any:
+    e = xp.exp(y, out)
+    xp.multiply(e, line_total(xp, g, dim), e)
+    return xp.subtract(g, e, e)
+
+
+def _log_softmax_pull(F: Any, g: Any, out: Any, dim: Any) -> Any:
+    return g - F.exp(out) * F.sum(g, (dim,), True)
+
+
+def _lines_cost(x: Any, dim: int) -> int:
+    return 5_000 + 2 * int(x._metadata.cost)
+
+
+OPS = (
+    unary(
+        "leaky_relu",
+        lambda F, x, slope: F.leaky_slope(x, slope),
+        _leaky_relu,
+        attributes=("slope",),
+        kernel=lambda xp, g, saved: _leaky_gradient(xp, g, *saved),
+    ),
+    unary(
+        "leaky_slope",
+        forward=_leaky_slope,
+        attributes=("slope",),
+        pulls={"x": part(lambda F, g: F.zero(g))},
+        pushes={"x": part(lambda F, t: F.zero(t))},
+    ),
+    unary(
+        "elu",
+        lambda F, x, alpha: F.elu_slope(x, alpha),
+        _elu,
+        attributes=("alpha",),
+    ),
+    unary(
+        "elu_slope",
+        lambda F, x, out: F.leaky_slope(-x, 0) * out,
+        _elu_slope,
+        attributes=("alpha",),
+        node="EluBackwardBackward0",
+    ),
+    unary(
+        "silu",
+        lambda F, x: F.sigmoid(x) * (1 + x * (1 - F.sigmoid(x))),
+        _silu,
+        kernel=_silu_gradient,
+    ),
+    unary(
+        "softplus",
+        lambda F, x, beta, threshold: F.softplus_slope(x, beta, threshold),
+        _softplus,
+        attributes=("beta", "threshold"),
+    ),
+    unary(
+        "softplus_slope",
+        lambda F, out, beta: out * (1 - out) * beta,
+        _softplus_slope,
+        attributes=("beta", "threshold"),
+        node="SoftplusBackwardBackward0",
+    ),
+    unary(
+        "logsigmoid",
+        lambda F, x: F.sigmoid(-x),
+        _logsigmoid,
+        kernel=_logsigmoid_gradient,
+        node="LogSigmoidBackward0",
+    ),
+    unary("normal_cdf", lambda F, x: F.normal_pdf(x), elementwise()(_cdf)),
+    unary("normal_pdf", lambda F, x, out: -x * out, elementwise()(_pdf)),
+    unary(
+        "gelu",
+        lambda F, x: F.normal_cdf(x) + x * F.normal_pdf(x),
+        _gelu,
+        kernel=_gelu_gradient,
+    ),
+    unary(
+        "gelu_tanh", _gelu_tanh_slope, _gelu_tanh, kernel=_gelu_tanh_gradient, node="GeluBackward0"
+    ),
+    unary(
+        "hardswish",
+        forward=_hardswish,
+        pulls={"x": part(_hardswish_pull)},
+        pushes={"x": part(_hardswish_pull)},
+    ),
+    operation(
+        "softmax",
+        _softmax,
+        "x",
+        "dim",
+        pulls={"x": fused(_softmax_gradient, _softmax_pull)},
+        pushes={"x": _softmax_pull},
+        cost=_lines_cost,
+    ),
+    operation(
+        "log_softmax",
+        _log_softmax,
+        "x",
+        "dim",
+        pulls={"x": fused(_log_softmax_gradient, _log_softmax_pull)},
+        pushes={"x": lambda F, t, out, dim: t - F.sum(F.exp(out) * t, (dim,), True)},
+        cost=_lines_cost,
+    ),
+)

@@ -1,0 +1,265 @@
+"""Attention, in tiles.
+
+The scores of some queries with all keys are made, used and forgotten; of all that the forward pass
+finds only the logarithms of the sums of exponentials are kept, in the list `kept`, and the gradient
+makes the scores again.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.fused import silent, widening
+from asyncgrad.ops.op import operation
+from asyncgrad.ops.table.linalg import product_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Scores that are held at a time, and the fewest queries of a tile.
+_TILE = 1 << 16
+_FEWEST = 32
+
+
+def _flat(x: Any) -> Any:
+    """The array as a batch of matrices."""
+    return x if x.ndim == 3 else x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _tiles(batch: int, queries: int, keys: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of the batch and of the queries: many small matrices, or a part of a large one."""
+    size = max(1, queries * keys)
+    if size <= _TILE:
+        step = max(1, _TILE // size)
+        for start in range(0, batch, step):
+            yield slice(start, min(start + step, batch)), slice(0, queries)
+        return
+    step = max(_FEWEST, _TILE // keys)
+    for place in range(batch):
+        for start in range(0, queries, step):
+            yield slice(place, place + 1), slice(start, min(start + step, queries))
+
+
+class _Mask:
+    """Which scores count, or what is added to them."""
+
+    def __init__(self, mask: Any, causal: bool, batch: tuple[int, ...]) -> None:
+        """Broadcast the mask over the batch without a copy."""
+        self.causal = causal
+        self.batch = batch
+        self.array = None
+        if mask is not None:
+            mask = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
+            self.alike = prod(mask.shape[:-2]) == 1
+            if self.alike:
+                self.array = mask.reshape(mask.shape[-2:])
+            else:
+                self.array = np.broadcast_to(mask, (*batch, *mask.shape[-2:]))
+
+    def apply(self, xp: Any, scores: Any, some: slice, rows: slice) -> None:
+        """Change the scores of a tile."""
+        if self.array is not None:
+            if self.alike:
+                part = self._cut(self.array, rows, scores.shape[-1])
+            else:
+                places = [np.unravel_index(i, self.batch) for i in range(some.start, some.stop)]
+                cut = [self._cut(self.array[p], rows, scores.shape[-1]) for p in places]
+                part = xp.stack(cut)
+            if part.dtype == bool:
+                xp.copyto(scores, -xp.inf, where=~part)
+            else:
+                scores += part
+        if self.causal:
+            count = scores.shape[-1]
+            later = xp.arange(rows.start, rows.stop)[:, None] < xp.arange(rows.start, count)
+            xp.copyto(scores[..., rows.start :], -xp.inf, where=later)
+
+    @staticmethod
+    def _cut(mask: Any, rows: slice, keys: int) -> Any:
+        """The part of a mask for some queries and the first keys."""
+        return mask[rows if mask.shape[0] > 1 else slice(None), :keys]
+
+    def seen(self, keys: int, rows: slice) -> int:
+        """How many keys the queries of a tile can see."""
+        return min(keys, rows.stop) if self.causal else keys
+
+
+def _sums(xp: Any, scores: Any) -> Any:
+    """Turn scores into exponentials; the logarithms of their sums, infinite for an empty row."""
+    top = scores.max(axis=-1, keepdims=True, initial=-xp.inf)
+    top[top == -xp.inf] = 0
+    xp.subtract(scores, top, scores)
+    xp.exp(scores, scores)
+    total = scores.sum(axis=-1, keepdims=True)
+    empty = total == 0
+    total[empty] = 1
+    xp.divide(scores, total, scores)
+    top += xp.log(total)
+    top[empty] = xp.inf
+    return top
+
+
+@silent
+@widening
+def _attention(
+    xp: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, kept: Any
+) -> Any:
+    batch, queries = q.shape[:-2], q.shape[-2]
+    q, k, v = _flat(q), _flat(k), _flat(v)
+    out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
+    sums = xp.empty((len(q), queries, 1), q.dtype)
+    masks = _Mask(mask, causal, batch)
+    for some, rows in _tiles(len(q), queries, k.shape[1]):
+        seen = masks.seen(k.shape[1], rows)
+        scores = q[some, rows] @ k[some, :seen].swapaxes(1, 2)
+        scores *= scale
+        masks.apply(xp, scores, some, rows)
+        sums[some, rows] = _sums(xp, scores)
+        out[some, rows] = scores @ v[some, :seen]
+    if not kept:
+        kept.append(sums)
+    return out.reshape(*batch, queries, v.shape[2])
+
+
+@silent
+def _gradients(
+    xp: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    mask: Any,
+    causal: bool,
+    scale: float,
+    kept: Any,
+) -> Any:
+    """The gradients by some of the inputs: the scores are made once for all of them."""
+    shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
+    half = q.dtype if q.dtype.itemsize == 2 else None
+    masks = _Mask(mask, causal, q.shape[:-2])
+    g, q, k, v, out = (_flat(x) for x in (g, q, k, v, out))
+    if half is not None:
+        g, q, k, v, out = (x.astype(np.float32) for x in (g, q, k, v, out))
+    (sums,) = kept
+    made = {key: xp.zeros(_flat(x).shape, x.dtype) for key, x in (("q", q), ("k", k), ("v", v))}
+    for some, rows in _tiles(len(q), q.shape[1], k.shape[1]):
+        seen = masks.seen(k.shape[1], rows)
+        part, keys = q[some, rows], k[some, :seen]
+        weights = part @ keys.swapaxes(1, 2)
+        weights *= scale
+        masks.apply(xp, weights, some, rows)
+        xp.subtract(weights, sums[some, rows], weights)
+        xp.exp(weights, weights)
+        upper = g[some, rows]
+        if "v" in wanted:
+            made["v"][some, :seen] += weights.swapaxes(1, 2) @ upper
+        if wanted == ("v",):
+            continue
+        slopes = upper @ v[some, :seen].swapaxes(1, 2)
+        slopes -= (upper * out[some, rows]).sum(axis=-1, keepdims=True)
+        slopes *= weights
+        slopes *= scale
+        if "q" in wanted:
+            made["q"][some, rows] = slopes @ keys
+        if "k" in wanted:
+            made["k"][some, :seen] += slopes.swapaxes(1, 2) @ part
+    results = [made[key].reshape(shapes[key]) for key in wanted]
+    if half is not None:
+        results = [result.astype(half) for result in results]
+    return tuple(results)
+
+
+def _weights(F: Any, q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
+    return F.attention_weights(F.bmm(q, F.adjoint(k)) * scale, mask, causal)
+
+
+def _through_weights(F: Any, g: Any, weights: Any) -> Any:
+    """The gradient of the scores, and also their tangent."""
+    part = g * weights
+    return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
+
+
+def _together(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    mask: Any,
+    causal: bool,
+    scale: float,
+    kept: Any,
+) -> Any:
+    if F.fused:
+        return _gradients(F.xp, g, wanted, q, k, v, out, mask, causal, scale, kept)
+    weights = _weights(F, q, k, mask, causal, scale)
+    slopes = None
+    if wanted != ("v",):
+        slopes = _through_weights(F, F.bmm(g, F.adjoint(v)), weights)
+    made: dict[str, Callable[[], Any]] = {
+        "q": lambda: F.bmm(slopes, k) * scale,
+        "k": lambda: F.bmm(F.adjoint(slopes), q) * scale,
+        "v": lambda: F.bmm(F.adjoint(weights), g),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+@silent
+def _attention_weights(xp: Any, x: Any, mask: Any, causal: bool) -> Any:
+    """The softmax along the last axis of what the mask leaves; zeros where it leaves nothing."""
+    scores = _flat(x).copy()
+    whole = slice(0, len(scores)), slice(0, scores.shape[1])
+    _Mask(mask, causal, x.shape[:-2]).apply(xp, scores, *whole)
+    _sums(xp, scores)
+    return scores.reshape(x.shape)
+
+
+def _cost(q: Any, k: Any, *rest: Any) -> int:
+    return 30_000 + 3 * product_cost(q._metadata.size * k._metadata.shape[-2])
+
+
+OPS = (
+    operation(
+        "attention",
+        _attention,
+        "q k v",
+        "mask causal scale kept",
+        pushes={
+            "q": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
+                _through_weights(
+                    F, F.bmm(t, F.adjoint(k)) * scale, _weights(F, q, k, mask, causal, scale)
+                ),
+                v,
+            ),
+            "k": lambda F, t, q, k, v, mask, causal, scale: F.bmm(
+                _through_weights(
+                    F, F.bmm(q, F.adjoint(t)) * scale, _weights(F, q, k, mask, causal, scale)
+                ),
+                v,
+            ),
+            "v": lambda F, t, q, k, mask, causal, scale: F.bmm(
+                _weights(F, q, k, mask, causal, scale), t
+            ),
+        },
+        together=_together,
+        node="ScaledDotProductFlashAttentionForCpuBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "attention_weights",
+        _attention_weights,
+        "x",
+        "mask causal",
+        pulls={"x": lambda F, g, out: _through_weights(F, g, out)},
+        pushes={"x": lambda F, t, out: _through_weights(F, t, out)},
+        node="SafeSoftmaxBackward0",
+        cost=lambda x, *rest: 5_000 + 4 * int(x._metadata.cost),
+    ),
+)

@@ -1,0 +1,412 @@
+"""Convolutions, as products of matrices.
+
+The windows that the kernel sees are laid out as the columns of a matrix, a few images or rows of
+an image at a time, so that they stay in the cache. Of `convolution`, the gradient by its input and
+that by its weight, each is made of the other two: double backward closes.
+"""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.fused import fused
+from asyncgrad.ops.op import operation
+from asyncgrad.ops.table.linalg import conjugate, product_cost
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Elements of the columns that are made at a time.
+_COLUMNS = 1 << 18
+#: Rows of fewer elements are short; so many images are worth being put side by side.
+_SHORT, _SIDE_BY_SIDE = 32, 8
+#: Gradients of so many elements, zeros between them included, are spread out.
+_SMALL = 4096
+#: Arrangements of small numbers that are remembered.
+_REMEMBERED = 1024
+
+
+class Geometry(NamedTuple):
+    """How a kernel moves over an image, for each axis of the image."""
+
+    stride: tuple[int, ...]
+    #: What is added before and after.
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def out_shape(self, image: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the image that comes out."""
+        return _out_shape(image, kernel, self)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _out_shape(
+    image: tuple[int, ...], kernel: tuple[int, ...], geometry: Geometry
+) -> tuple[int, ...]:
+    stride, padding, dilation, _ = geometry
+    return tuple(
+        (n + before + after - d * (k - 1) - 1) // s + 1
+        for n, k, s, (before, after), d in zip(
+            image, kernel, stride, padding, dilation, strict=True
+        )
+    )
+
+
+def padded(xp: Any, x: Any, padding: tuple[tuple[int, int], ...], value: Any = 0) -> Any:
+    """The last axes with `value` before and after; a negative padding cuts off."""
+    if not any(map(any, padding)):
+        return x
+    shape, kept, inner = _frame(x.shape, padding)
+    out = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
+    out[inner] = x[kept]
+    return out
+
+
+@functools.lru_cache(_REMEMBERED)
+def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tuple[Any, Any, Any]:
+    """The shape with a padding, what is kept of the array, and where that goes."""
+    lead = len(shape) - len(padding)
+    full, kept, inner = list(shape[:lead]), [], []
+    for n, (before, after) in zip(shape[lead:], padding, strict=True):
+        part = slice(max(0, -before), n - max(0, -after))
+        start = max(0, before)
+        stop = start + len(range(n)[part])
+        kept.append(part)
+        inner.append(slice(start, stop))
+        full.append(stop + max(0, after))
+    return tuple(full), (..., *kept), (..., *inner)
+
+
+def _windows(xp: Any, x: Any, kernel: Any, out: Any, geometry: Geometry) -> Any:
+    """A view (batch, groups, channels, *kernel, *out) of a padded image."""
+    x = xp.ascontiguousarray(x)
+    shape, strides = _layout(x.shape, x.strides, kernel, out, geometry)
+    if isinstance(x, np.ndarray):
+        # A tenth of what `as_strided` takes.
+        return np.ndarray(shape, x.dtype, x, 0, strides)
+    return xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], kernel: Any, out: Any, geometry: Geometry
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape and the strides of the windows of an array."""
+    groups = geometry.groups
+    batch, channel, *steps = strides
+    own = shape[1] // groups
+    return (shape[0], groups, own, *kernel, *out), (
+        batch,
+        own * channel,
+        channel,
+        *(d * step for d, step in zip(geometry.dilation, steps, strict=True)),
+        *(s * step for s, step in zip(geometry.stride, steps, strict=True)),
+    )
+
+
+def _pieces(windows: Any, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
+    """The windows as matrices of columns, some images or some rows of an image at a time.
+
+    Yields:
+        The images, the rows, and (groups, channels * kernel, images * places).
+    """
+    shape = windows.shape
+    batch, groups = shape[:2]
+    rows, width = shape[-ndim], prod(shape[len(shape) - ndim + 1 :])
+    length = prod(shape[2 : len(shape) - ndim])
+    image = groups * length * rows * width
+    if batch == 0 or image == 0:
+        return
+    order = (*range(1, 3 + ndim), 0, *range(3 + ndim, 3 + 2 * ndim))
+    if image <= _COLUMNS // 2:
+        step = max(1, _COLUMNS // image)
+        for start in range(0, batch, step):
+            part = windows[start : start + step]
+            columns = part.transpose(order).reshape(groups, length, len(part) * rows * width)
+            yield slice(start, start + step), slice(None), columns
+        return
+    step = max(1, _COLUMNS * rows // image)
+    for place in range(batch):
+        for start in range(0, rows, step):
+            cut = slice(start, start + step)
+            part = windows[(place, ..., cut, *(slice(None),) * (ndim - 1))]
+            yield slice(place, place + 1), cut, part.reshape(groups, length, -1)
+
+
+def _has_short_rows(x: Any, kernel: Any, image: Any, geometry: Geometry) -> bool:
+    """Whether batches of images are better taken with the images side by side.
+
+    NumPy copies rows one after the other: long ones as quickly as memory goes, while each short
+    one costs a step of its own.
+    """
+    columns = x.shape[1] * prod(kernel) * prod(image)
+    return (
+        image[-1] < _SHORT
+        and len(x) >= _SIDE_BY_SIDE
+        and 0 < columns * _SIDE_BY_SIDE <= _COLUMNS
+        and x.__class__ is np.ndarray
+    )
+
+
+def _side_by_side(
+    x: Any, kernel: Any, image: Any, geometry: Geometry
+) -> Iterator[tuple[slice, Any]]:
+    """The windows as matrices of columns, some images at a time, these along the last axis.
+
+    Yields:
+        The images, and (groups, channels * kernel, places * images).
+    """
+    ndim, groups = len(kernel), geometry.groups
+    length = x.shape[1] // groups * prod(kernel)
+    step = _COLUMNS // (x.shape[1] * prod(kernel) * prod(image))
+    for start in range(0, len(x), step):
+        images = slice(start, start + step)
+        part = x[images].transpose((*range(1, ndim + 2), 0))
+        part = np.ascontiguousarray(padded(np, part, (*geometry.padding, (0, 0))))
+        # The layout of one image whose elements are vectors.
+        shape, strides = _layout(
+            (1, *part.shape[:-1]), (0, *part.strides[:-1]), kernel, image, geometry
+        )
+        windows = np.ndarray(
+            (*shape[1:], part.shape[-1]), part.dtype, part, 0, (*strides[1:], part.itemsize)
+        )
+        yield images, windows.reshape(groups, length, -1)
+
+
+def _is_pointwise(kernel: Any, geometry: Geometry) -> bool:
+    """Whether the kernel sees one place at a time, and every place once."""
+    return (
+        all(k == 1 for k in kernel)
+        and all(s == 1 for s in geometry.stride)
+        and not any(before or after for before, after in geometry.padding)
+    )
+
+
+def _of_groups(xp: Any, a: Any, b: Any) -> Any:
+    """The products of the matrices of each group, or of each image and group."""
+    out = xp.dot(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else a @ b
+    # Products of bfloat16 come out in float32.
+    return out if out.dtype == a.dtype else out.astype(a.dtype)
+
+
+def _convolution(xp: Any, x: Any, weight: Any, geometry: Geometry) -> Any:
+    kernel = weight.shape[2:]
+    groups, ndim = geometry.groups, len(kernel)
+    batch, outs = x.shape[0], weight.shape[0]
+    matrix = weight.reshape(groups, outs // groups, prod(weight.shape[1:]))
+    if _is_pointwise(kernel, geometry):
+        columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:]))
+        return _of_groups(xp, matrix, columns).reshape(batch, outs, *x.shape[2:])
+    image = geometry.out_shape(x.shape[2:], kernel)
+    if _has_short_rows(x, kernel, image, geometry):
+        out = xp.empty((batch, outs, *image), x.dtype)
+        for images, columns in _side_by_side(x, kernel, image, geometry):
+            made = _of_groups(xp, matrix, columns).reshape(outs, *image, -1)
+            out[images] = made.transpose((ndim + 1, *range(ndim + 1)))
+        return out
+    windows = _windows(xp, padded(xp, x, geometry.padding), kernel, image, geometry)
+    if batch == 1 and 0 < windows.size <= _COLUMNS:
+        columns = windows.reshape(groups, matrix.shape[2], prod(image))
+        return _of_groups(xp, matrix, columns).reshape(1, outs, *image)
+    out = xp.empty((batch, groups, outs // groups, *image), x.dtype)
+    if not windows.size:
+        out[...] = 0
+    for images, rows, columns in _pieces(windows, ndim):
+        target = out[images, :, :, rows]
+        made = _of_groups(xp, matrix, columns)
+        made = made.reshape((*made.shape[:2], len(target), *target.shape[3:]))
+        target[...] = made.transpose((2, 0, 1, *range(3, made.ndim)))
+    return out.reshape(batch, outs, *image)
+
+
+def _convolution_with_bias(xp: Any, x: Any, weight: Any, bias: Any, geometry: Geometry) -> Any:
+    out = _convolution(xp, x, weight, geometry)
+    out += bias.reshape((-1,) + (1,) * len(geometry.stride))
+    return out
+
+
+def _convolution_weight(xp: Any, y: Any, x: Any, shape: tuple[int, ...], geometry: Geometry) -> Any:
+    """The gradient by the weight, of that shape: `y` is the gradient of the output."""
+    kernel = shape[2:]
+    groups, ndim = geometry.groups, len(kernel)
+    outs, length = shape[0] // groups, prod(shape[1:])
+    if _has_short_rows(x, kernel, y.shape[2:], geometry):
+        total = xp.zeros((groups, outs, length), y.dtype)
+        for images, columns in _side_by_side(x, kernel, y.shape[2:], geometry):
+            part = y[images].transpose((*range(1, ndim + 2), 0)).reshape(groups, outs, -1)
+            total += _of_groups(xp, part, columns.swapaxes(1, 2))
+        return total.reshape(shape)
+    windows = _windows(xp, padded(xp, x, geometry.padding), kernel, y.shape[2:], geometry)
+    if len(y) == 1 and 0 < windows.size <= _COLUMNS:
+        columns = windows.reshape(groups, length, -1)
+        return _of_groups(xp, y.reshape(groups, outs, -1), columns.swapaxes(1, 2)).reshape(shape)
+    y = y.reshape(y.shape[0], groups, outs, *y.shape[2:])
+    total = xp.zeros((groups, outs, length), y.dtype)
+    for images, rows, columns in _pieces(windows, ndim):
+        part = y[images, :, :, rows]
+        if len(part) > 1:
+            part = part.transpose((1, 2, 0, *range(3, part.ndim)))
+        part = part.reshape(groups, outs, columns.shape[2])
+        total += _of_groups(xp, part, columns.swapaxes(1, 2))
+    return total.reshape(shape)
+
+
+def _apart(xp: Any, y: Any, stride: tuple[int, ...]) -> Any:
+    """The array with zeros between its elements, so that they are as far apart as the strides."""
+    if all(s == 1 for s in stride):
+        return y
+    lead = y.ndim - len(stride)
+    places = tuple([slice(None, None, s) for s in stride])
+    lengths = [(n - 1) * s + 1 for n, s in zip(y.shape[lead:], stride, strict=True)]
+    out = xp.zeros((*y.shape[:lead], *lengths), y.dtype)
+    out[(..., *places)] = y
+    return out
+
+
+def _convolution_input(
+    xp: Any, y: Any, weight: Any, shape: tuple[int, ...], geometry: Geometry
+) -> Any:
+    """The gradient by the input, of that shape: `y` is the gradient of the output."""
+    kernel = weight.shape[2:]
+    groups, ndim = geometry.groups, len(kernel)
+    weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    small = y.size * prod(geometry.stride) <= _SMALL
+    if small or all(s == 1 for s in geometry.stride):
+        # A convolution with the kernel turned round, over gradients as far apart as the strides.
+        y = _apart(xp, y, geometry.stride)
+        turned = weight.swapaxes(1, 2)[(..., *(slice(None, None, -1),) * ndim)]
+        turned = turned.reshape(shape[1], weight.shape[1], *kernel)
+        reach = [d * (k - 1) for d, k in zip(geometry.dilation, kernel, strict=True)]
+        padding = tuple(
+            (r - before, n - m + before)
+            for r, n, m, (before, _) in zip(
+                reach, shape[2:], y.shape[2:], geometry.padding, strict=True
+            )
+        )
+        near = geometry._replace(stride=(1,) * ndim, padding=padding)
+        return _convolution(xp, y, turned, near)
+    spread = [
+        n + before + max(0, after)
+        for n, (before, after) in zip(shape[2:], geometry.padding, strict=True)
+    ]
+    out = xp.zeros((shape[0], groups, shape[1] // groups, *spread), y.dtype)
+    matrix = weight.reshape(groups, weight.shape[1], -1).swapaxes(1, 2)
+    image = y.shape[2:]
+    y = y.reshape(y.shape[0], groups, y.shape[1] // groups, prod(image))
+    step = max(1, _COLUMNS // max(1, matrix.shape[1] * groups * prod(image)))
+    for start in range(0, len(y), step):
+        part = matrix @ y[start : start + step]
+        part = part.reshape(len(part), groups, shape[1] // groups, *kernel, *image)
+        for offset in np.ndindex(*kernel):
+            axes = zip(offset, image, geometry.stride, geometry.dilation, strict=True)
+            places = tuple(slice(i * d, i * d + (n - 1) * s + 1, s) for i, n, s, d in axes)
+            out[(slice(start, start + step), slice(None), slice(None), *places)] += part[
+                (slice(None), slice(None), slice(None), *offset)
+            ]
+    padding = geometry.padding
+    out = out.reshape(shape[0], shape[1], *spread)
+    inner = (slice(b, b + n) for n, (b, _) in zip(shape[2:], padding, strict=True))
+    return out[(..., *inner)] if any(map(any, padding)) else out
+
+
+def _bias_gradient(xp: Any, g: Any) -> Any:
+    return g.reshape(*g.shape[:2], prod(g.shape[2:])).sum(axis=2).sum(axis=0)
+
+
+def _bias_rule(F: Any, g: Any) -> Any:
+    return F.sum(g, (0, *range(2, len(g.shape))), False)
+
+
+def _cost(x: Any, weight: Any, *rest: Any) -> int:
+    stride = prod(rest[-1].stride)
+    places = x._metadata.size // max(1, x._metadata.shape[1]) // stride
+    return 10_000 + product_cost(places * weight._metadata.size)
+
+
+def _products_cost(y: Any, other: Any, shape: Any, geometry: Geometry) -> int:
+    return 10_000 + product_cost(y._metadata.size * prod(shape[1:]))
+
+
+_BY_INPUT_AND_WEIGHT = {
+    "x": lambda F, g, weight, x_shape, geometry: F.convolution_input(
+        g, conjugate(F, weight), x_shape, geometry
+    ),
+    "weight": lambda F, g, x, weight_shape, geometry: F.convolution_weight(
+        g, conjugate(F, x), weight_shape, geometry
+    ),
+}
+_PUSHES = {
+    "x": lambda F, t, weight, geometry: F.convolution(t, weight, geometry),
+    "weight": lambda F, t, x, geometry: F.convolution(x, t, geometry),
+}
+
+OPS = (
+    operation(
+        "convolution",
+        _convolution,
+        "x weight",
+        "geometry",
+        pulls=_BY_INPUT_AND_WEIGHT,
+        pushes=_PUSHES,
+        cost=_cost,
+    ),
+    operation(
+        "convolution_with_bias",
+        _convolution_with_bias,
+        "x weight bias",
+        "geometry",
+        pulls={**_BY_INPUT_AND_WEIGHT, "bias": fused(_bias_gradient, _bias_rule)},
+        pushes={
+            **_PUSHES,
+            "bias": lambda F, t, out_shape: F.expand(
+                F.reshape(t, (-1,) + (1,) * (len(out_shape) - 2)), out_shape
+            ),
+        },
+        node="ConvolutionBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "convolution_input",
+        _convolution_input,
+        "y weight",
+        "shape geometry",
+        pulls={
+            "y": lambda F, g, weight, geometry: F.convolution(g, conjugate(F, weight), geometry),
+            "weight": lambda F, g, y, weight_shape, geometry: F.convolution_weight(
+                conjugate(F, y), g, weight_shape, geometry
+            ),
+        },
+        pushes={
+            "y": lambda F, t, weight, shape, geometry: F.convolution_input(
+                t, weight, shape, geometry
+            ),
+            "weight": lambda F, t, y, shape, geometry: F.convolution_input(y, t, shape, geometry),
+        },
+        node="ConvolutionBackwardBackward0",
+        cost=_products_cost,
+    ),
+    operation(
+        "convolution_weight",
+        _convolution_weight,
+        "y x",
+        "shape geometry",
+        pulls={
+            "y": lambda F, g, x, geometry: F.convolution(conjugate(F, x), g, geometry),
+            "x": lambda F, g, y, x_shape, geometry: F.convolution_input(
+                conjugate(F, y), g, x_shape, geometry
+            ),
+        },
+        pushes={
+            "y": lambda F, t, x, shape, geometry: F.convolution_weight(t, x, shape, geometry),
+            "x": lambda F, t, y, shape, geometry: F.convolution_weight(y, t, shape, geometry),
+        },
+        node="ConvolutionBackwardBackward0",
+        cost=_products_cost,
+    ),
+)

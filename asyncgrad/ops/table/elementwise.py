@@ -1,0 +1,767 @@
+"""Elementwise functions: the local derivative, and nothing else.
+
+Functions that are constant wherever they have a derivative give zeros, as PyTorch's do; those of
+booleans and comparisons have none and are listed at the end.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops.fused import elementwise, masked
+from asyncgrad.ops.namespace import IgnoringFpErrors
+from asyncgrad.ops.op import (
+    Op,
+    binary,
+    factor,
+    linear,
+    operation,
+    part,
+    tangent,
+    unary,
+)
+from asyncgrad.ops.special import erf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LN2 = math.log(2)
+_LN10 = math.log(10)
+_TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+
+
+def refuse(name: str, dtype: Any) -> None:
+    """Raise for a dtype that a function is not made for.
+
+    Raises:
+        NotImplementedError: always; PyTorch's class.
+    """
+    raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
+
+
+def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
+    """A library's function, silent, that refuses all dtypes but those of some kinds.
+
+    `trusting` is the library's name of it: whoever knows that a dtype is of these kinds calls that.
+    """
+    function = function or name
+    # The kind of bfloat16, which is no less floating than the others.
+    kinds = f"{kinds}V" if "f" in kinds else kinds
+
+    def call(xp: Any, x: Any, *others: Any) -> Any:
+        if x.dtype.kind not in kinds:
+            refuse(name, x.dtype)
+        for token in fp_errors_ignored:
+            try:
+                out = getattr(xp, function)(x, *others)
+            finally:
+                restore_fp_errors(token)
+            break
+        return out
+
+    call.trusting = function  # type: ignore[attr-defined]
+    return call
+
+
+def _has_zero(y: Any) -> bool:
+    """Whether a divisor is 0 anywhere; who would have to wait for a device does not ask."""
+    if isinstance(y, (np.ndarray, np.generic)):
+        return bool(np.any(np.equal(y, 0)))
+    return not hasattr(y, "dtype") and bool(y == 0)
+
+
+def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A division that raises where integers are divided by zero, as PyTorch does."""
+
+    def call(xp: Any, x: Any, y: Any) -> Any:
+        kind = x.dtype.kind
+        if kind in "bc":
+            refuse(name, x.dtype)
+        if kind in "iu" and _has_zero(y):
+            raise RuntimeError(
+                f"ZeroDivisionError: {name} of integers by zero. Convert them to a floating dtype "
+                f"for infinities."
+            )
+        for token in fp_errors_ignored:
+            try:
+                out = function(xp, x, y)
+            finally:
+                restore_fp_errors(token)
+            break
+        return out
+
+    return call
+
+
+def _truncated(xp: Any, x: Any, y: Any) -> Any:
+    """The quotient rounded towards zero, exactly for integers."""
+    if x.dtype.kind not in "iu":
+        return xp.trunc(xp.divide(x, y))
+    floored = xp.floor_divide(x, y)
+    return floored + ((floored < 0) & (xp.remainder(x, y) != 0)).astype(x.dtype)
+
+
+@elementwise()
+def _sigmoid(xp: Any, out: Any, x: Any) -> Any:
+    e = xp.negative(x, out) if x.ndim else xp.asarray(-x)
+    xp.exp(e, e)
+    xp.add(e, 1, e)
+    return xp.reciprocal(e, e)
+
+
+def signs_of(xp: Any, out: Any, x: Any) -> Any:
+    """NumPy's sign, but 0 for real numbers that are NaN."""
+    if x.__class__ is np.ndarray and x.dtype.kind == "f":
+        # Without branches: a third of the time of NumPy's own where signs have no pattern.
+        out = np.empty_like(x) if out is None else out
+        return np.subtract((x > 0).view(np.int8), (x < 0).view(np.int8), out)
+    signs = xp.asarray(xp.sign(x, out=out))
+    if x.dtype.kind == "c":
+        return signs
+    # Nobody looks at what is on a device: that would be to wait for it.
+    if signs.__class__ is not np.ndarray or np.isnan(np.add.reduce(signs, None)):
+        xp.copyto(signs, 0, where=xp.isnan(signs))
+    return signs
+
+
+sgn = elementwise()(signs_of)
+
+
+def _sgn(xp: Any, x: Any) -> Any:
+    return x.copy() if x.dtype.kind == "b" else sgn(xp, x)
+
+
+def _sign(xp: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        refuse("sign", x.dtype)
+    return _sgn(xp, x)
+
+
+def _rsqrt(xp: Any, x: Any) -> Any:
+    for token in fp_errors_ignored:
+        try:
+            out = xp.reciprocal(xp.sqrt(x))
+        finally:
+            restore_fp_errors(token)
+        break
+    return out
+
+
+def _round(xp: Any, x: Any, decimals: int) -> Any:
+    if x.dtype.kind not in "fV":
+        refuse("round", x.dtype)
+    return xp.round(x, decimals)
+
+
+def _tanh_gradient(xp: Any, g: Any, out: Any) -> Any:
+    if not out.ndim:
+        return g * (1 - out * out)
+    d = xp.multiply(out, out)
+    xp.subtract(1, d, d)
+    return xp.multiply(g, d, d)
+
+
+@elementwise(2)
+def _sigmoid_gradient(xp: Any, out: Any, g: Any, y: Any) -> Any:
+    if not y.ndim:
+        return g * (y - y * y)
+    d = xp.multiply(y, y, out)
+    xp.subtract(y, d, d)
+    return xp.multiply(g, d, d)
+
+
+def _rectified(xp: Any, g: Any, out: Any) -> Any:
+    """The gradient of relu, whose result is not 0 where the input is positive or NaN."""
+    return masked(xp, g, out != 0)
+
+
+def _conjugate(scalar: Any) -> Any:
+    return scalar.conjugate()
+
+
+def _real_part(F: Any, x: Any) -> Any:
+    return F.real(x) if x.dtype.kind == "c" else x
+
+
+def _sgn_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
+    """What turns x / |x| is the part of the gradient at a right angle to it."""
+    if x.dtype.kind != "c":
+        return F.zero(g)
+    along = F.real(g * F.conj(out))
+    return F.mask(F.div(g - out * along, F.abs(x)), x != 0)
+
+
+def _signed(F: Any, t: Any, x: Any) -> Any:
+    """The push of the absolute value."""
+    if x.dtype.kind != "c":
+        return t * F.sgn(x)
+    return F.real(t * F.conj(F.sgn(x)))
+
+
+# -- powers ---------------------------------------------------------------------------------------
+
+
+def _pow(xp: Any, x: Any, y: Any) -> Any:
+    kind = x.dtype.kind
+    if kind in "biu":
+        if kind == "b":
+            refuse("pow", x.dtype)
+        return _integer_power(xp, x, y)
+    for token in fp_errors_ignored:
+        try:
+            out = xp.power(x, y)
+        finally:
+            restore_fp_errors(token)
+        break
+    return out
+
+
+def _integer_power(xp: Any, x: Any, y: Any) -> Any:
+    """Integers to negative powers are truncated reciprocals: 0, unless the base is 1 or -1."""
+    if xp.any(xp.less(y, 0)):
+        parity = xp.where(xp.remainder(y, 2) == 0, xp.ones_like(x), x)
+        inverse = xp.where(xp.abs(x) == 1, parity, 0).astype(x.dtype)
+        return xp.where(xp.less(y, 0), inverse, xp.power(x, xp.maximum(y, 0)))
+    return xp.power(x, y)
+
+
+def _pow_scalar(xp: Any, x: Any, scalar: Any) -> Any:
+    if scalar == 2:
+        return xp.square(x)
+    if scalar == 1:
+        return x.copy()
+    kind = x.dtype.kind
+    if kind in "biu":
+        if kind == "b":
+            return xp.ones_like(x)
+        if scalar < 0:
+            raise RuntimeError(
+                "Integers to negative integer powers are not allowed. Convert the tensor to a "
+                "floating dtype."
+            )
+    for token in fp_errors_ignored:
+        try:
+            if scalar == 3:
+                return xp.square(x) * x
+            if scalar == 0.5:
+                return xp.sqrt(x)
+            if scalar == -1:
+                return xp.reciprocal(x)
+            if scalar == -0.5:
+                return xp.reciprocal(xp.sqrt(x))
+            out = xp.power(x, scalar)
+        finally:
+            restore_fp_errors(token)
+        break
+    return out
+
+
+def _power_derivative(F: Any, x: Any, scalar: Any) -> Any:
+    return 2 * x if scalar == 2 else scalar * F.pow_scalar(x, scalar - 1)
+
+
+def _power_pull(F: Any, g: Any, x: Any, scalar: Any) -> Any:
+    """0 where the exponent is 0, whatever the gradient is."""
+    return F.chain(g, _power_derivative(F, x, scalar)) if scalar else F.zero(x)
+
+
+def _power_push(F: Any, t: Any, x: Any, scalar: Any) -> Any:
+    return t * _power_derivative(F, x, scalar) if scalar else F.zero(x)
+
+
+def _by_base(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mask(F.chain(g, y * F.pow(x, y - 1)), y != 0)
+
+
+def _base_push(F: Any, t: Any, x: Any, y: Any) -> Any:
+    return F.mask(t * (y * F.pow(x, y - 1)), y != 0)
+
+
+def _exponent_derivative(F: Any, x: Any, y: Any, out: Any) -> Any:
+    """0 at x = 0 with y >= 0, as the limit is."""
+    return F.mask(out * F.log(x), ~((x == 0) & (_real_part(F, y) >= 0)))
+
+
+def _number_power_derivative(F: Any, x: Any, out: Any, scalar: Any) -> Any:
+    if scalar == 0:
+        return F.mask(out * -math.inf, ~(_real_part(F, x) >= 0))
+    if x.dtype.kind == "c" or isinstance(scalar, complex):
+        return out * cmath.log(scalar)
+    return out * (math.log(scalar) if scalar > 0 else math.nan)
+
+
+def _number_power(xp: Any, x: Any, scalar: Any) -> Any:
+    return (
+        _pow(xp, x.dtype.type(scalar), x)
+        if x.dtype.kind in "fc"
+        else _pow(xp, xp.asarray(scalar, dtype=x.dtype), x)
+    )
+
+
+# -- choices --------------------------------------------------------------------------------------
+
+
+def _clamp(xp: Any, x: Any, low: Any, high: Any) -> Any:
+    if x.dtype.kind == "c":
+        refuse("clamp", x.dtype)
+    if low is not None:
+        x = xp.maximum(x, low)
+    return x if high is None else xp.minimum(x, high)
+
+
+def _clamp_pull(F: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+    """The bounds count as inside."""
+    if low is None:
+        return F.mask(g, x <= high)
+    inside = x >= low
+    return F.mask(g, inside if high is None else inside & (x <= high))
+
+
+def _shared(xp: Any, g: Any, worse: Any, tie: Any) -> Any:
+    """The gradient of the one of two operands that was chosen; a tie is split in halves."""
+    # Not `copy()`: where there are no axes it may be a scalar of NumPy's.
+    out = xp.array(g)
+    # CuPy's multiply has no `where`.
+    xp.copyto(out, xp.multiply(out, 0.5), where=tie)
+    xp.copyto(out, 0, where=worse)
+    return out
+
+
+def _inverse_square(F: Any, x: Any, y: Any) -> Any:
+    """1 / (x*x + y*y), and 0 at the origin."""
+    square = x * x + y * y
+    return F.mask(F.reciprocal(square), square != 0)
+
+
+def _constant(name: str, forward: Callable[..., Any]) -> Op:
+    """A function whose derivative is 0 wherever there is one."""
+    return unary(
+        name,
+        forward=forward,
+        pulls={"x": part(lambda F, g: F.zero(g))},
+        pushes={"x": part(lambda F, t: F.zero(t))},
+    )
+
+
+def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
+    """A rounded quotient: the derivative is 0 wherever there is one."""
+    zero = {key: part(lambda F, g: F.zero(g)) for key in ("x", "y")}
+    return binary(
+        name,
+        forward=_integer_division(name, function),
+        pulls=zero,
+        pushes=zero,
+        node="DivBackward2",
+        frees=("x", "y"),
+    )
+
+
+def _of_parts(xp: Any, x: Any, y: Any) -> Any:
+    """Complex numbers of their real and imaginary parts."""
+    dtype = xp.result_type(x.dtype, xp.complex64)
+    shape = x.shape if x.shape == y.shape else xp.broadcast_shapes(x.shape, y.shape)
+    out = xp.empty(shape, dtype)
+    out.real = x
+    out.imag = y
+    return out
+
+
+OPS = (
+    # With a number.
+    linear(
+        "mul_scalar",
+        "multiply",
+        lambda F, g, scalar: F.mul_scalar(g, _conjugate(scalar)),
+        attributes=("scalar",),
+        node="MulBackward0",
+        arity=2,
+        keepable=("x",),
+        frees=("scalar",),
+    ),
+    linear(
+        "div_scalar",
+        IgnoringFpErrors("divide"),
+        lambda F, g, scalar: F.div_scalar(g, _conjugate(scalar)),
+        attributes=("scalar",),
+        node="DivBackward0",
+        arity=2,
+        keepable=("x",),
+        frees=("scalar",),
+    ),
+    operation(
+        "add_scalar",
+        "add",
+        "x",
+        "scalar",
+        pulls={"x": lambda F, g: g},
+        pushes={"x": lambda F, t: t},
+        fresh=False,
+        passes=True,
+        node="AddBackward0",
+        arity=2,
+    ),
+    operation(
+        "sub_scalar",
+        "subtract",
+        "x",
+        "scalar",
+        pulls={"x": lambda F, g: g},
+        pushes={"x": lambda F, t: t},
+        fresh=False,
+        passes=True,
+        node="SubBackward0",
+        arity=2,
+    ),
+    operation(
+        "rsub_scalar",
+        lambda xp, x, scalar: xp.subtract(scalar, x),
+        "x",
+        "scalar",
+        pulls={"x": lambda F, g: F.neg(g)},
+        pushes={"x": lambda F, t: F.neg(t)},
+        node="RsubBackward1",
+    ),
+    operation(
+        "pow_scalar",
+        _pow_scalar,
+        "x",
+        "scalar",
+        pulls={"x": _power_pull},
+        pushes={"x": _power_push},
+        node="PowBackward0",
+    ),
+    operation(
+        "rpow_scalar",
+        _number_power,
+        "x",
+        "scalar",
+        pulls={
+            "x": lambda F, g, x, out, scalar: F.chain(
+                g, _number_power_derivative(F, x, out, scalar)
+            )
+        },
+        pushes={"x": lambda F, t, x, out, scalar: t * _number_power_derivative(F, x, out, scalar)},
+        node="PowBackward2",
+    ),
+    operation(
+        "fmod_scalar",
+        _integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),
+        "x",
+        "scalar",
+        pulls={"x": lambda F, g: g},
+        pushes={"x": lambda F, t: t},
+        fresh=False,
+        passes=True,
+        node="FmodBackward0",
+    ),
+    operation(
+        "remainder_scalar",
+        _integer_division("remainder", lambda xp, x, y: xp.remainder(x, y)),
+        "x",
+        "scalar",
+        pulls={"x": lambda F, g: g},
+        pushes={"x": lambda F, t: t},
+        fresh=False,
+        passes=True,
+        node="RemainderBackward0",
+    ),
+    # Of one tensor.
+    linear("conj", "conj", lambda F, g: F.conj(g)),
+    linear("real", lambda xp, x: x.real.copy(), lambda F, g, x_dtype: F.to(g, x_dtype)),
+    linear(
+        "imag",
+        lambda xp, x: x.imag.copy(),
+        lambda F, g, x_dtype: F.mul_scalar(F.to(g, x_dtype), 1j),
+    ),
+    operation(
+        "complex",
+        _of_parts,
+        "x y",
+        pulls={
+            "x": lambda F, g: F.real(g),
+            "y": lambda F, g: F.real(F.mul_scalar(g, -1j)),
+        },
+        pushes={
+            "x": lambda F, t: F.complex(t, F.zeros_of(t)),
+            "y": lambda F, t: F.complex(F.zeros_of(t), t),
+        },
+        broadcasts=True,
+        frees=("x", "y"),
+    ),
+    linear("neg", "negative", lambda F, g: F.neg(g)),
+    operation(
+        "abs",
+        _only("iufc", "abs"),
+        "x",
+        pulls={"x": lambda F, g, x: g * F.sgn(x)},
+        pushes={"x": _signed},
+    ),
+    operation("sgn", _sgn, "x", pulls={"x": _sgn_pull}, pushes={"x": _sgn_pull}),
+    unary("reciprocal", lambda F, out: -(out * out), IgnoringFpErrors("reciprocal")),
+    unary("square", lambda F, x: 2 * x, IgnoringFpErrors("square"), node="PowBackward0"),
+    unary("sqrt", lambda F, out: F.div(0.5, out), IgnoringFpErrors("sqrt")),
+    unary("rsqrt", lambda F, out: -0.5 * (out * out * out), _rsqrt),
+    unary("exp", lambda F, out: out, IgnoringFpErrors("exp")),
+    unary("exp2", lambda F, out: out * _LN2, IgnoringFpErrors("exp2")),
+    unary("expm1", lambda F, out: out + 1, IgnoringFpErrors("expm1")),
+    unary("log", lambda F, x: F.reciprocal(x), IgnoringFpErrors("log")),
+    unary("log2", lambda F, x: F.reciprocal(x * _LN2), IgnoringFpErrors("log2")),
+    unary("log10", lambda F, x: F.reciprocal(x * _LN10), IgnoringFpErrors("log10")),
+    unary(
+        "log1p", lambda F, x: F.reciprocal(x + 1), IgnoringFpErrors("log1p"), node="Log1PBackward0"
+    ),
+    unary("sin", lambda F, x: F.cos(x), IgnoringFpErrors("sin")),
+    unary("cos", lambda F, x: -F.sin(x), IgnoringFpErrors("cos")),
+    unary("tan", lambda F, out: out * out + 1, IgnoringFpErrors("tan")),
+    unary("asin", lambda F, x: F.rsqrt(1 - x * x), IgnoringFpErrors("arcsin")),
+    unary("acos", lambda F, x: -F.rsqrt(1 - x * x), IgnoringFpErrors("arccos")),
+    unary("atan", lambda F, x: F.reciprocal(x * x + 1), IgnoringFpErrors("arctan")),
+    unary("sinh", lambda F, x: F.cosh(x), IgnoringFpErrors("sinh")),
+    unary("cosh", lambda F, x: F.sinh(x), IgnoringFpErrors("cosh")),
+    unary("tanh", lambda F, out: 1 - out * out, kernel=_tanh_gradient),
+    unary("sigmoid", lambda F, out: out * (1 - out), _sigmoid, kernel=_sigmoid_gradient),
+    unary("erf", lambda F, x: F.exp(-(x * x)) * _TWO_OVER_ROOT_PI, erf),
+    unary(
+        "relu",
+        forward=lambda xp, x: xp.maximum(x, 0),
+        pulls={"x": part(lambda F, g, out: F.rectified(g, out))},
+        pushes={"x": part(lambda F, t, out: F.rectified(t, out))},
+        kernel=_rectified,
+    ),
+    _constant("sign", _sign),
+    _constant("floor", _only("iuf", "floor")),
+    _constant("ceil", _only("iuf", "ceil")),
+    _constant("trunc", _only("iuf", "trunc")),
+    _constant("round", _only("iuf", "round")),
+    operation(
+        "round_decimals",
+        _round,
+        "x",
+        "decimals",
+        pulls={"x": lambda F, g: F.zero(g)},
+        pushes={"x": lambda F, t: F.zero(t)},
+        node="RoundBackward1",
+    ),
+    operation(
+        "clamp",
+        _clamp,
+        "x",
+        "low high",
+        pulls={"x": _clamp_pull},
+        pushes={"x": _clamp_pull},
+        node="ClampBackward1",
+    ),
+    # Of two tensors.
+    binary(
+        "add",
+        pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: g)},
+        pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: t)},
+        fresh=False,
+    ),
+    binary(
+        "sub",
+        forward="subtract",
+        pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: F.neg(g))},
+        pushes={"x": part(lambda F, t: t), "y": part(lambda F, t: F.neg(t))},
+        fresh=False,
+    ),
+    binary("mul", lambda F, y: y, lambda F, x: x, "multiply"),
+    # Not of `out`, which may change in place in PyTorch.
+    binary(
+        "div",
+        lambda F, y: F.reciprocal(y),
+        lambda F, x, y: F.div(F.div(-x, y), y),
+        IgnoringFpErrors("divide"),
+    ),
+    binary(
+        "pow",
+        forward=_pow,
+        pulls={"x": part(_by_base), "y": factor(_exponent_derivative)},
+        pushes={"x": part(_base_push), "y": tangent(_exponent_derivative)},
+        node="PowBackward1",
+    ),
+    _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
+    _constant_quotient("div_trunc", _truncated),
+    binary(
+        "fmod",
+        forward=_integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),
+        pulls={
+            "x": part(lambda F, g: g),
+            "y": part(lambda F, g, x, y: F.neg(g * F.div_trunc(x, y))),
+        },
+        pushes={
+            "x": part(lambda F, t: t),
+            "y": part(lambda F, t, x, y: F.neg(t * F.div_trunc(x, y))),
+        },
+        fresh=False,
+        node="FmodBackward1",
+    ),
+    binary(
+        "remainder",
+        forward=_integer_division("remainder", lambda xp, x, y: xp.remainder(x, y)),
+        pulls={
+            "x": part(lambda F, g: g),
+            "y": part(lambda F, g, x, y: F.neg(g * F.div_floor(x, y))),
+        },
+        pushes={
+            "x": part(lambda F, t: t),
+            "y": part(lambda F, t, x, y: F.neg(t * F.div_floor(x, y))),
+        },
+        fresh=False,
+        node="RemainderBackward1",
+    ),
+    binary(
+        "atan2",
+        lambda F, x, y: y * _inverse_square(F, x, y),
+        lambda F, x, y: -x * _inverse_square(F, x, y),
+        _only("f", "atan2", "arctan2"),
+    ),
+    binary(
+        "maximum",
+        forward=_only("biuf", "maximum"),
+        pulls={
+            "x": part(lambda F, g, x, y: F.shared(g, x < y, x == y)),
+            "y": part(lambda F, g, x, y: F.shared(g, y < x, x == y)),
+        },
+        pushes={
+            "x": part(lambda F, t, x, y: F.shared(t, x < y, x == y)),
+            "y": part(lambda F, t, x, y: F.shared(t, y < x, x == y)),
+        },
+    ),
+    binary(
+        "minimum",
+        forward=_only("biuf", "minimum"),
+        pulls={
+            "x": part(lambda F, g, x, y: F.shared(g, x > y, x == y)),
+            "y": part(lambda F, g, x, y: F.shared(g, y > x, x == y)),
+        },
+        pushes={
+            "x": part(lambda F, t, x, y: F.shared(t, x > y, x == y)),
+            "y": part(lambda F, t, x, y: F.shared(t, y > x, x == y)),
+        },
+    ),
+    binary(
+        "clamp_low",
+        forward=_only("biuf", "clamp", "maximum"),
+        pulls={
+            "x": part(lambda F, g, x, y: F.mask(g, x >= y)),
+            "y": part(lambda F, g, x, y: F.mask(g, x < y)),
+        },
+        pushes={
+            "x": part(lambda F, t, x, y: F.mask(t, x >= y)),
+            "y": part(lambda F, t, x, y: F.mask(t, x < y)),
+        },
+        node="ClampMinBackward1",
+    ),
+    binary(
+        "clamp_high",
+        forward=_only("biuf", "clamp", "minimum"),
+        pulls={
+            "x": part(lambda F, g, x, y: F.mask(g, x <= y)),
+            "y": part(lambda F, g, x, y: F.mask(g, x > y)),
+        },
+        pushes={
+            "x": part(lambda F, t, x, y: F.mask(t, x <= y)),
+            "y": part(lambda F, t, x, y: F.mask(t, x > y)),
+        },
+        node="ClampMaxBackward1",
+    ),
+    # Of three.
+    operation(
+        "clamp_between",
+        _clamp,
+        "x low high",
+        pulls={
+            "x": lambda F, g, x, low, high: F.mask(g, (x >= low) & (x <= high)),
+            "low": lambda F, g, x, low, high: F.mask(g, (x < low) & (low < high)),
+            "high": lambda F, g, x, low, high: F.mask(g, (x > high) | (high < low)),
+        },
+        pushes={
+            "x": lambda F, t, x, low, high: F.mask(t, (x >= low) & (x <= high)),
+            "low": lambda F, t, x, low, high: F.mask(t, (x < low) & (low < high)),
+            "high": lambda F, t, x, low, high: F.mask(t, (x > high) | (high < low)),
+        },
+        broadcasts=True,
+        node="ClampBackward0",
+    ),
+    operation(
+        "where",
+        lambda xp, condition, x, y: xp.where(condition, x, y),
+        "condition x y",
+        pulls={
+            "x": lambda F, g, condition: F.mask(g, condition),
+            "y": lambda F, g, condition: F.mask(g, ~condition),
+        },
+        pushes={
+            "x": lambda F, t, condition: F.mask(t, condition),
+            "y": lambda F, t, condition: F.mask(t, ~condition),
+        },
+        broadcasts=True,
+    ),
+    operation(
+        "masked_fill",
+        lambda xp, x, mask, value: xp.where(mask, value, x),
+        "x mask",
+        "value",
+        pulls={"x": lambda F, g, mask: F.mask(g, ~mask)},
+        pushes={"x": lambda F, t, mask: F.mask(t, ~mask)},
+        broadcasts=True,
+    ),
+    # What rules need beside these.
+    operation(
+        "mask",
+        masked,
+        "x condition",
+        pulls={"x": lambda F, g, condition: F.mask(g, condition)},
+        pushes={"x": lambda F, t, condition: F.mask(t, condition)},
+    ),
+    operation(
+        "shared",
+        _shared,
+        "x worse tie",
+        pulls={"x": lambda F, g, worse, tie: F.shared(g, worse, tie)},
+        pushes={"x": lambda F, t, worse, tie: F.shared(t, worse, tie)},
+    ),
+    operation(
+        "rectified",
+        _rectified,
+        "x out",
+        pulls={
+            "x": lambda F, g, out: F.rectified(g, out),
+            "out": lambda F, g: F.zero(g),
+        },
+        pushes={
+            "x": lambda F, t, out: F.rectified(t, out),
+            "out": lambda F, t: F.zero(t),
+        },
+        node="ThresholdBackwardBackward0",
+    ),
+    # Without a derivative.
+    unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
+    unary("isnan", forward="isnan"),
+    unary("isinf", forward="isinf"),
+    unary("isfinite", forward="isfinite"),
+    unary("logical_not", forward="logical_not"),
+    unary("bitwise_not", forward=_only("biu", "bitwise_not", "invert")),
+    binary("eq", forward="equal"),
+    binary("ne", forward="not_equal"),
+    binary("lt", forward=_only("biuf", "lt", "less")),
+    binary("le", forward=_only("biuf", "le", "less_equal")),
+    binary("gt", forward=_only("biuf", "gt", "greater")),
+    binary("ge", forward=_only("biuf", "ge", "greater_equal")),
+    binary("logical_and", forward="logical_and"),
+    binary("logical_or", forward="logical_or"),
+    binary("logical_xor", forward="logical_xor"),
+    binary("bitwise_and", forward=_only("biu", "bitwise_and")),
+    binary("bitwise_or", forward=_only("biu", "bitwise_or")),
+    binary("bitwise_xor", forward=_only("biu", "bitwise_xor")),
+    binary("bitwise_left_shift", forward=_only("iu", "bitwise_left_shift", "left_shift")),
+    binary("bitwise_right_shift", forward=_only("iu", "bitwise_right_shift", "right_shift")),
+    binary("gcd", forward=_only("iu", "gcd")),
+    binary("lcm", forward=_only("iu", "lcm")),
+)

@@ -1,0 +1,82 @@
+"""Fourier transforms, none of them normalised but by the factor that is given.
+
+The adjoint of a transform is the transform with the other sign.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.ops.op import linear
+
+
+def _complex(xp: Any, x: Any, dims: tuple[int, ...], forward: bool, scale: float) -> Any:
+    function, norm = (xp.fft.fftn, "backward") if forward else (xp.fft.ifftn, "forward")
+    out = function(x, axes=dims, norm=norm)
+    if scale != 1:
+        out *= scale
+    return out.astype(x.dtype, copy=False)
+
+
+def _halved(xp: Any, x: Any, dim: int, scale: float) -> Any:
+    """The transform of real numbers, without the half that is conjugate to the other."""
+    out = xp.fft.rfft(x, axis=dim)
+    if scale != 1:
+        out *= scale
+    return out.astype(xp.result_type(x.dtype, xp.complex64), copy=False)
+
+
+def _halved_back(F: Any, g: Any, x_shape: tuple[int, ...], dim: int, scale: float) -> Any:
+    return F.real(F.fft_complex(F.pad_zeros(g, x_shape, dim, 0), (dim,), False, scale))
+
+
+def _joined(xp: Any, x: Any, dim: int, length: int, scale: float) -> Any:
+    """The inverse of `_halved`, of a length that says whether there is a middle."""
+    out = xp.fft.irfft(x, length, axis=dim, norm="forward")
+    if scale != 1:
+        out *= scale
+    return out.astype(x.real.dtype, copy=False)
+
+
+def _joined_back(
+    F: Any, g: Any, x_shape: tuple[int, ...], dim: int, length: int, scale: float
+) -> Any:
+    half = F.fft_halved(g, dim, scale)
+    # All but the first, and the middle if there is one, stand for two.
+    twice = length - x_shape[dim]
+    if twice <= 0:
+        return half
+    return F.add(half, F.pad_zeros(F.narrow(half, dim, 1, twice), x_shape, dim, 1))
+
+
+def _cost(x: Any, *attributes: Any) -> int:
+    """Some 5 n log n operations for each line; no line is longer than a million."""
+    return 10_000 + 100 * int(x._metadata.size)
+
+
+OPS = (
+    linear(
+        "fft_complex",
+        _complex,
+        lambda F, g, dims, forward, scale: F.fft_complex(g, dims, not forward, scale),
+        attributes=("dims", "forward", "scale"),
+        node="FftC2CBackward0",
+        cost=_cost,
+    ),
+    linear(
+        "fft_halved",
+        _halved,
+        _halved_back,
+        attributes=("dim", "scale"),
+        node="FftR2CBackward0",
+        cost=_cost,
+    ),
+    linear(
+        "fft_joined",
+        _joined,
+        _joined_back,
+        attributes=("dim", "length", "scale"),
+        node="FftC2RBackward0",
+        cost=_cost,
+    ),
+)

@@ -1,0 +1,125 @@
+"""What a change in place of a tensor, or of a view of it, does to gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asyncgrad.ops.memory import unlocked
+from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops.table.strided import Strides, in_memory, strides_of
+
+
+class Route:
+    """How to get from a base to one of its views, for arrays like the base's."""
+
+    __slots__ = ("_dtype", "_kernels", "_order", "_steps", "_strides")
+
+    def __init__(self, path: Any, base: Any) -> None:
+        """Read a view's path.
+
+        Args:
+            path: (path, function, attributes), the last step first.
+            base: the base.
+        """
+        steps = []
+        while path is not None:
+            path, name, attributes = path
+            steps.append((name, attributes))
+        self._steps = tuple(reversed(steps))
+        metadata, array = base._metadata, base._array
+        self._kernels = metadata.kernels
+        self._dtype = metadata.dtype
+        #: The axes from the slowest to the fastest: in another layout a step might have to copy.
+        self._order: tuple[int, ...] | None = None
+        if not array.flags.c_contiguous:
+            strides = array.strides
+            self._order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(strides[axis])))
+        #: Where memory between the elements counts, too: how the base lies, its lowest place at 0.
+        self._strides: Strides | None = None
+        if any(name == "as_strided" for name, _ in steps):
+            lies = Strides(array.shape, strides_of(array))
+            self._strides = lies._replace(start=-lies.reach[0])
+
+    def of(self, array: Any) -> Any:
+        """The view of an array."""
+        for name, attributes in self._steps:
+            array = self._kernels[name](array, *attributes)
+        return array
+
+    def zeros(self, xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Zeros that are laid out like the base."""
+        if self._dtype.kind == "c" and dtype.kind != "c":
+            dtype = self._dtype
+        if self._strides is not None:
+            memory = xp.zeros(self._strides.reach[1], dtype=dtype)
+            return in_memory(memory, self._strides, (1,))
+        order = self._order
+        if order is None:
+            return xp.zeros(shape, dtype=dtype)
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return xp.zeros([shape[axis] for axis in order], dtype=dtype).transpose(back)
+
+
+def _put_view(xp: Any, x: Any, shape: tuple[int, ...], route: Route) -> Any:
+    """Zeros with `x` in the place of the view."""
+    out = route.zeros(xp, shape, x.dtype)
+    unlocked(route.of(out))[...] = x
+    return out
+
+
+def _zero_view(xp: Any, x: Any, route: Route) -> Any:
+    """A copy with zeros in the place of the view."""
+    out = route.zeros(xp, x.shape, x.dtype)
+    out[...] = x
+    unlocked(route.of(out))[...] = 0
+    return out
+
+
+OPS = (
+    # Constants: they lead nowhere.
+    operation("zeros_of", lambda xp, x: xp.zeros_like(x), "x"),
+    linear(
+        "take_view",
+        lambda xp, x, route: route.of(x),
+        lambda F, g, x_shape, route: F.put_view(g, x_shape, route),
+        attributes=("route",),
+        fresh=False,
+    ),
+    linear(
+        "put_view",
+        _put_view,
+        lambda F, g, route: F.take_view(g, route),
+        attributes=("shape", "route"),
+        fresh=False,
+    ),
+    linear("zero_view", _zero_view, lambda F, g, route: F.zero_view(g, route),
+           attributes=("route",)),
+    # The base after a change of a view: from the base before, and from the view's new values.
+    operation(
+        "copy_slices",
+        lambda xp, x, y, route: _zero_view(xp, x, route) + _put_view(xp, y, x.shape, route),
+        "x y",
+        "route",
+        pulls={
+            "x": lambda F, g, route: F.zero_view(g, route),
+            "y": lambda F, g, route: F.take_view(g, route),
+        },
+        pushes={
+            "x": lambda F, t, route: F.zero_view(t, route),
+            "y": lambda F, t, x_shape, route: F.put_view(t, x_shape, route),
+        },
+        fresh=False,
+        node="CopySlices",
+        frees=("route",),
+    ),
+    # A tensor after all of it was overwritten.
+    operation(
+        "overwrite",
+        lambda xp, x, y: y,
+        "x y",
+        pulls={"x": lambda F, g: F.zeros_of(g), "y": lambda F, g: g},
+        pushes={"x": lambda F, t: F.zeros_of(t), "y": lambda F, t: t},
+        fresh=False,
+        node="CopyBackwards",
+    ),
+)  # fmt: skip

@@ -1,0 +1,327 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops.fused import fused
+from asyncgrad.ops.op import linear, operation
+
+#: Floating-point operations that a core does in a nanosecond, cautiously.
+_FLOPS_PER_NS = 60
+
+
+def product_cost(multiplications: int) -> int:
+    """Both gradients of a product of so many multiplications, each followed by an addition."""
+    return 3_000 + int(4 * multiplications / _FLOPS_PER_NS)
+
+
+def _cost(x: Any, y: Any) -> int:
+    """Both gradients of a product: twice the forward's 2 m n k."""
+    return 3_000 + int(4 * x._metadata.size * y._metadata.shape[-1] / _FLOPS_PER_NS)
+
+
+def _adjoint(xp: Any, x: Any) -> Any:
+    """The conjugate transpose of the last two axes."""
+    out = x.swapaxes(-1, -2)
+    return out.conj() if out.dtype.kind == "c" else out
+
+
+def conjugate(F: Any, x: Any) -> Any:
+    """The conjugate, and x itself if it is real."""
+    return F.conj(x) if x.dtype.kind == "c" else x
+
+
+# -- linear layers --------------------------------------------------------------------------------
+
+
+def _linear(xp: Any, x: Any, weight: Any) -> Any:
+    if x.ndim == 2:
+        return xp.dot(x, weight.T)
+    shape = x.shape
+    rows = x.reshape(prod(shape[:-1]), shape[-1])
+    return xp.dot(rows, weight.T).reshape((*shape[:-1], weight.shape[0]))
+
+
+def _linear_with_bias(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
+    out = _linear(xp, x, weight)
+    out += bias
+    return out
+
+
+def _rows(F: Any, x: Any) -> Any:
+    """The array as a matrix of its last axis."""
+    shape = x.shape
+    return x if len(shape) == 2 else F.reshape(x, (prod(shape[:-1]), shape[-1]))
+
+
+def _linear_by_input(F: Any, g: Any, weight: Any, x_shape: Any) -> Any:
+    out = F.mm(_rows(F, g), conjugate(F, weight))
+    return out if len(x_shape) == 2 else F.reshape(out, x_shape)
+
+
+def _linear_by_weight(F: Any, g: Any, x: Any) -> Any:
+    return F.mm(F.permute(_rows(F, g), (1, 0)), conjugate(F, _rows(F, x)))
+
+
+def _linear_cost(x: Any, weight: Any, bias: Any = None) -> int:
+    return 4_000 + int(4 * x._metadata.size * weight._metadata.shape[0] / _FLOPS_PER_NS)
+
+
+def _addmm(xp: Any, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
+    out = xp.dot(x, y)
+    if alpha != 1:
+        out *= alpha
+    out += bias if beta == 1 else bias * beta
+    return out
+
+
+def _addmm_by_bias(F: Any, g: Any, bias_shape: Any, beta: Any) -> Any:
+    if beta != 1:
+        g = F.mul_scalar(g, beta.conjugate())
+    elif g.shape == bias_shape:
+        return F.clone(g)
+    return F.sum_to(g, bias_shape)
+
+
+def _scaled(F: Any, x: Any, alpha: Any) -> Any:
+    return x if alpha == 1 else F.mul_scalar(x, alpha.conjugate())
+
+
+# -- contractions ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _contraction(
+    x: tuple[int, ...], y: tuple[int, ...], out: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, int, int]]:
+    """How to contract by one product of matrices.
+
+    Returns:
+        The orders of the axes: of x as (batch, own, summed), of y as (batch, summed, own) and of
+        the result, which comes as (batch, x's own, y's own); and how many axes are batch, x's own
+        and summed.
+    """
+    batch = [label for label in out if label in x and label in y]
+    left = [label for label in out if label in x and label not in y]
+    right = [label for label in out if label in y and label not in x]
+    summed = [label for label in x if label in y and label not in out]
+    made = [*batch, *left, *right]
+    return (
+        tuple(x.index(label) for label in (*batch, *left, *summed)),
+        tuple(y.index(label) for label in (*batch, *summed, *right)),
+        tuple(made.index(label) for label in out),
+        (len(batch), len(left), len(summed)),
+    )
+
+
+def _contract(xp: Any, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
+    """The sums of products over the labels that are not the result's."""
+    x_order, y_order, order, (batch, left, summed) = _contraction(x_labels, y_labels, out_labels)
+    x, y = x.transpose(x_order), y.transpose(y_order)
+    batches, rows, columns = (
+        x.shape[:batch],
+        x.shape[batch : batch + left],
+        y.shape[batch + summed :],
+    )
+    made = (*batches, *rows, *columns)
+    if not summed:
+        x = x.reshape((*batches, *rows, *(1,) * len(columns)))
+        y = y.reshape((*batches, *(1,) * len(rows), *columns))
+        out = x * y
+    else:
+        length = prod(x.shape[batch + left :])
+        x = x.reshape((prod(batches), prod(rows), length)[not batch :])
+        y = y.reshape((prod(batches), length, prod(columns))[not batch :])
+        out = (x @ y if batch else xp.dot(x, y)).reshape(made)
+    return out if order == tuple(range(len(order))) else out.transpose(order)
+
+
+def _contract_cost(x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> int:
+    own = prod(
+        n for n, label in zip(y._metadata.shape, y_labels, strict=True) if label not in x_labels
+    )
+    return product_cost(x._metadata.size * own)
+
+
+def _products(xp: Any, x: Any, y: Any) -> Any:
+    out = x @ y
+    # NumPy answers products of bfloat16 in float32.
+    return out if out.dtype == x.dtype else out.astype(x.dtype)
+
+
+# -- distances ------------------------------------------------------------------------------------
+
+
+def _euclidean_distances(xp: Any, x: Any, y: Any) -> Any:
+    """Of all rows of one matrix from all rows of another."""
+    sizes = xp.sum(x * x, -1)[..., None] + xp.sum(y * y, -1)[..., None, :]
+    return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, _adjoint(xp, y)), 0))
+
+
+def _over_distance(F: Any, g: Any, out: Any) -> Any:
+    """Divided by the distance, and 0 where there is none."""
+    nothing = F.zeros_of(out)
+    none = F.eq(out, nothing)
+    return F.where(none, nothing, F.div(g, F.where(none, F.add_scalar(nothing, 1), out)))
+
+
+def _apart(F: Any, shares: Any, x: Any, y: Any) -> Any:
+    """How the rows of `x` are drawn from those of `y`, each by its share."""
+    last = len(shares.shape) - 1
+    return F.sub(F.mul(x, F.sum(shares, (last,), True)), F.bmm(shares, y))
+
+
+def _lengthened(F: Any, t: Any, x: Any, y: Any) -> Any:
+    """For all pairs of rows the product of a row's tangent and what lies between the two."""
+    last = len(t.shape) - 1
+    return F.sub(F.sum(F.mul(t, x), (last,), True), F.bmm(t, F.adjoint(y)))
+
+
+OPS = (
+    linear("adjoint", _adjoint, lambda F, g: F.adjoint(g), fresh=False, passes=True, view=True),
+    operation(
+        "mm",
+        "dot",
+        "x y",
+        pulls={
+            "x": lambda F, g, y: F.mm(g, F.mh(y)),
+            "y": lambda F, g, x: F.mm(F.mh(x), g),
+        },
+        pushes={"x": lambda F, t, y: F.mm(t, y), "y": lambda F, t, x: F.mm(x, t)},
+        cost=_cost,
+    ),
+    operation(
+        "bmm",
+        _products,
+        "x y",
+        pulls={
+            "x": lambda F, g, y: F.bmm(g, F.adjoint(y)),
+            "y": lambda F, g, x: F.bmm(F.adjoint(x), g),
+        },
+        pushes={"x": lambda F, t, y: F.bmm(t, y), "y": lambda F, t, x: F.bmm(x, t)},
+        cost=_cost,
+    ),
+    operation(
+        "mv",
+        "dot",
+        "x y",
+        pulls={
+            "x": lambda F, g, y: F.outer(g, conjugate(F, y)),
+            "y": lambda F, g, x: F.mv(F.adjoint(x), g),
+        },
+        pushes={"x": lambda F, t, y: F.mv(t, y), "y": lambda F, t, x: F.mv(x, t)},
+        cost=lambda x, y: product_cost(x._metadata.size),
+    ),
+    operation(
+        "dot",
+        "dot",
+        "x y",
+        pulls={"x": lambda F, g, y: F.chain(g, y), "y": lambda F, g, x: F.chain(g, x)},
+        pushes={"x": lambda F, t, y: F.dot(t, y), "y": lambda F, t, x: F.dot(x, t)},
+        cost=lambda x, y: 2_000 + 2 * int(x._metadata.cost),
+    ),
+    operation(
+        "outer",
+        lambda xp, x, y: xp.multiply(x[:, None], y),
+        "x y",
+        pulls={
+            "x": lambda F, g, y: F.mv(g, conjugate(F, y)),
+            "y": lambda F, g, x: F.mv(F.permute(g, (1, 0)), conjugate(F, x)),
+        },
+        pushes={"x": lambda F, t, y: F.outer(t, y), "y": lambda F, t, x: F.outer(x, t)},
+        node="MulBackward0",
+        cost=lambda x, y: product_cost(x._metadata.size * y._metadata.size),
+    ),
+    operation(
+        "linear",
+        _linear,
+        "x weight",
+        pulls={"x": _linear_by_input, "weight": _linear_by_weight},
+        pushes={
+            "x": lambda F, t, weight: F.linear(t, weight),
+            "weight": lambda F, t, x: F.linear(x, t),
+        },
+        node="MmBackward0",
+        cost=_linear_cost,
+    ),
+    operation(
+        "linear_with_bias",
+        _linear_with_bias,
+        "x weight bias",
+        pulls={
+            "x": _linear_by_input,
+            "weight": _linear_by_weight,
+            "bias": fused(
+                lambda xp, g: g.reshape(prod(g.shape[:-1]), g.shape[-1]).sum(axis=0),
+                lambda F, g: F.sum(g, tuple(range(len(g.shape) - 1)), False),
+            ),
+        },
+        pushes={
+            "x": lambda F, t, weight: F.linear(t, weight),
+            "weight": lambda F, t, x: F.linear(x, t),
+            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
+        },
+        node="AddmmBackward0",
+        cost=_linear_cost,
+    ),
+    operation(
+        "addmm",
+        _addmm,
+        "bias x y",
+        "beta alpha",
+        pulls={
+            "bias": _addmm_by_bias,
+            "x": lambda F, g, y, alpha: _scaled(F, F.mm(g, F.adjoint(y)), alpha),
+            "y": lambda F, g, x, alpha: _scaled(F, F.mm(F.adjoint(x), g), alpha),
+        },
+        pushes={
+            "bias": lambda F, t, out_shape, beta: F.expand(F.mul_scalar(t, beta), out_shape),
+            "x": lambda F, t, y, alpha: F.mul_scalar(F.mm(t, y), alpha),
+            "y": lambda F, t, x, alpha: F.mul_scalar(F.mm(x, t), alpha),
+        },
+        cost=lambda bias, x, y, beta, alpha: _cost(x, y),
+    ),
+    operation(
+        "contract",
+        _contract,
+        "x y",
+        "x_labels y_labels out_labels",
+        pulls={
+            "x": lambda F, g, y, x_labels, y_labels, out_labels: F.contract(
+                g, conjugate(F, y), out_labels, y_labels, x_labels
+            ),
+            "y": lambda F, g, x, x_labels, y_labels, out_labels: F.contract(
+                conjugate(F, x), g, x_labels, out_labels, y_labels
+            ),
+        },
+        pushes={
+            "x": lambda F, t, y, x_labels, y_labels, out_labels: F.contract(
+                t, y, x_labels, y_labels, out_labels
+            ),
+            "y": lambda F, t, x, x_labels, y_labels, out_labels: F.contract(
+                x, t, x_labels, y_labels, out_labels
+            ),
+        },
+        node="BmmBackward0",
+        cost=_contract_cost,
+    ),
+    operation(
+        "euclidean_distances",
+        without_fp_errors(_euclidean_distances),
+        "x y",
+        pulls={
+            "x": lambda F, g, x, y, out: _apart(F, _over_distance(F, g, out), x, y),
+            "y": lambda F, g, x, y, out: _apart(F, F.adjoint(_over_distance(F, g, out)), y, x),
+        },
+        pushes={
+            "x": lambda F, t, x, y, out: _over_distance(F, _lengthened(F, t, x, y), out),
+            "y": lambda F, t, x, y, out: _over_distance(F, F.adjoint(_lengthened(F, t, y, x)), out),
+        },
+        node="CdistBackward0",
+        cost=lambda x, y: product_cost(4 * x._metadata.size * y._metadata.shape[-2]),
+    ),
+)

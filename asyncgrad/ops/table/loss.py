@@ -1,0 +1,607 @@
+"""Losses, fused: neither the logarithms nor the differences are kept.
+
+A loss that is reduced has `scale`, what each element counts in the sum; `each` says that there is
+no sum.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.ops.fused import along, elementwise, fused, masked, summed
+from asyncgrad.ops.op import Op, operation
+from asyncgrad.ops.table.activation import at_least, at_most, line_total, sigmoid
+from asyncgrad.ops.table.elementwise import signs_of
+from asyncgrad.ops.table.shape import kept_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Logarithms of probabilities are no less, as PyTorch's.
+_LOG_FLOOR = -100.0
+_PRODUCT_FLOOR = 1e-12
+
+
+def _elementwise_loss(
+    name: str,
+    value: Callable[..., Any],
+    slopes: dict[str, tuple[Callable[..., Any], Callable[..., Any]]],
+    node: str,
+) -> Op:
+    """A loss that is a sum over pairs of elements.
+
+    Args:
+        name: what the table calls it.
+        value: the loss of each pair, `value(xp, out, x, y, parameter)`.
+        slopes: its derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)` and as
+            a rule `slope(F, x, y, parameter)`.
+        node: PyTorch's name of the node.
+    """
+    each_value = elementwise(2)(value)
+
+    @summed(2)
+    def total(xp: Any, x: Any, y: Any, parameter: Any, scale: float) -> Any:
+        return value(xp, None, x, y, parameter).sum() * scale
+
+    def forward(xp: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool) -> Any:
+        return each_value(xp, x, y, parameter) if each else total(xp, x, y, parameter, scale)
+
+    def pull(which: str) -> Callable[..., Any]:
+        slope, slope_rule = slopes[which]
+
+        @elementwise(3)
+        def gradient(xp: Any, out: Any, x: Any, y: Any, g: Any, parameter: Any) -> Any:
+            d = slope(xp, out, x, y, parameter)
+            return xp.multiply(d, g, d)
+
+        @elementwise(2)
+        def scaled(xp: Any, out: Any, x: Any, y: Any, parameter: Any, factor: Any) -> Any:
+            d = slope(xp, out, x, y, parameter)
+            return xp.multiply(d, factor, d)
+
+        def kernel(
+            xp: Any, g: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool
+        ) -> Any:
+            if each:
+                return gradient(xp, x, y, g, parameter)
+            return scaled(xp, x, y, parameter, g * scale)
+
+        def rule(F: Any, g: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool) -> Any:
+            return slope_rule(F, x, y, parameter) * (g if each else g * scale)
+
+        return fused(kernel, rule)
+
+    def push(which: str) -> Callable[..., Any]:
+        slope_rule = slopes[which][1]
+
+        def rule(F: Any, t: Any, x: Any, y: Any, parameter: Any, scale: float, each: bool) -> Any:
+            product = slope_rule(F, x, y, parameter) * t
+            return product if each else F.sum(product, tuple(range(len(x.shape))), False) * scale
+
+        return rule
+
+    return operation(
+        name,
+        forward,
+        "x y",
+        "parameter scale each",
+        pulls={which: pull(which) for which in slopes},
+        pushes={which: push(which) for which in slopes},
+        node=node,
+        cost=lambda x, *rest: 5_000 + 3 * x._metadata.cost,
+    )
+
+
+# -- of differences -------------------------------------------------------------------------------
+
+
+def _of_difference(
+    name: str, value: Callable[..., Any], slope: Callable[..., Any], rule: Any, node: str
+) -> Op:
+    """A loss of x - y.
+
+    Args:
+        name: what the table calls it.
+        value: the loss by the difference, which it may overwrite: `value(xp, d, parameter)`.
+        slope: its derivative in the place of the difference: `slope(xp, d, parameter)`.
+        rule: the same as a rule: `rule(F, d, parameter)`.
+        node: PyTorch's name of the node.
+    """
+
+    def by_x(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+        return slope(xp, xp.subtract(x, y, out), parameter)
+
+    def by_y(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+        d = by_x(xp, out, x, y, parameter)
+        return xp.negative(d, d)
+
+    return _elementwise_loss(
+        name,
+        lambda xp, out, x, y, parameter: value(xp, xp.subtract(x, y, out), parameter),
+        {
+            "x": (by_x, lambda F, x, y, parameter: rule(F, x - y, parameter)),
+            "y": (by_y, lambda F, x, y, parameter: -rule(F, x - y, parameter)),
+        },
+        node,
+    )
+
+
+def _huber(xp: Any, d: Any, delta: float) -> Any:
+    """m * (|d| - m / 2), where m is |d| but at most delta."""
+    xp.abs(d, d)
+    m = at_most(xp, None, d, delta)
+    xp.subtract(d, 0.5 * m, d)
+    return xp.multiply(d, m, d)
+
+
+def _bounded(xp: Any, d: Any, delta: float) -> Any:
+    return at_least(xp, d, at_most(xp, d, d, delta), -delta)
+
+
+# -- of probabilities -----------------------------------------------------------------------------
+
+
+def _divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    """y * log(y), 0 where y is, less x * y."""
+    d = xp.log(y, out)
+    xp.multiply(d, y, d)
+    xp.copyto(d, 0, where=y == 0)
+    return xp.subtract(d, x * y, d)
+
+
+def _divergence_by_target(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    d = xp.log(y, out)
+    xp.subtract(d, x, d)
+    return xp.add(d, 1, d)
+
+
+def _log_divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    """exp(y) * (y - x)."""
+    d = xp.subtract(y, x, out)
+    return xp.multiply(d, xp.exp(y), d)
+
+
+def _log_divergence_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    d = xp.exp(y, out)
+    return xp.negative(d, d)
+
+
+def _log_divergence_by_target(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    d = xp.subtract(y, x, out)
+    xp.add(d, 1, d)
+    return xp.multiply(d, xp.exp(y), d)
+
+
+def _log_odds(xp: Any, out: Any, x: Any) -> Any:
+    """log(1 - x) - log(x), neither less than the floor."""
+    d = xp.negative(x, out)
+    xp.log1p(d, d)
+    at_least(xp, d, d, _LOG_FLOOR)
+    p = xp.log(x)
+    return xp.subtract(d, at_least(xp, p, p, _LOG_FLOOR), d)
+
+
+def _binary(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    """-(y * log(x) + (1 - y) * log(1 - x))."""
+    d = xp.negative(x, out)
+    xp.log1p(d, d)
+    at_least(xp, d, d, _LOG_FLOOR)
+    p = xp.log(x)
+    at_least(xp, p, p, _LOG_FLOOR)
+    xp.subtract(d, p, p)
+    xp.multiply(p, y, p)
+    return xp.subtract(p, d, d)
+
+
+def _binary_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    d = xp.subtract(1, x, out)
+    xp.multiply(d, x, d)
+    at_least(xp, d, d, _PRODUCT_FLOOR)
+    return xp.divide(xp.subtract(x, y), d, d)
+
+
+def _binary_by_input_rule(F: Any, x: Any, y: Any, parameter: Any) -> Any:
+    return F.div(x - y, F.clamp((1 - x) * x, _PRODUCT_FLOOR, None))
+
+
+def _binary_by_target_rule(F: Any, x: Any, y: Any, parameter: Any) -> Any:
+    return F.clamp(F.log1p(-x), _LOG_FLOOR, None) - F.clamp(F.log(x), _LOG_FLOOR, None)
+
+
+def _binary_logits(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    """(1 - y) * x - min(x, 0) + log(1 + exp(-|x|))."""
+    d = xp.abs(x, out)
+    xp.negative(d, d)
+    xp.exp(d, d)
+    xp.log1p(d, d)
+    xp.subtract(d, at_most(xp, None, x, 0), d)
+    return xp.add(d, (1 - y) * x, d)
+
+
+def _binary_logits_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
+    d = sigmoid(xp, out, x)
+    return xp.subtract(d, y, d)
+
+
+# -- of classes -----------------------------------------------------------------------------------
+
+
+def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
+    """Where the target's elements are among all, counted flat."""
+    inner = prod(shape[dim + 1 :])
+    # No step of nothing, where there are no classes.
+    line = shape[dim] * inner or 1
+    outer = prod(shape[:dim])
+    if inner == 1:
+        return xp.arange(0, outer * line, line) + target.reshape(-1)
+    starts = xp.arange(0, outer * line, line)[:, None] + xp.arange(inner)
+    return (starts + target.reshape(outer, inner) * inner).reshape(-1)
+
+
+@along(reduces=True)
+def _log_sums(xp: Any, out: Any, x: Any, dim: int) -> Any:
+    """The logarithms of the sums of exponentials along an axis, which is kept."""
+    if not x.size:
+        return x.sum(axis=dim, keepdims=True)
+    top = x.max(axis=dim, keepdims=True)
+    e = xp.subtract(x, top)
+    sums = xp.log(line_total(xp, xp.exp(e, e), dim))
+    return xp.add(sums, top, sums)
+
+
+def _class_loss(
+    xp: Any,
+    x: Any,
+    sums: Any,
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    smooth: Any,
+    weight: Any,
+) -> Any:
+    """What each line along `dim` contributes, without the axis: see `cross_entropy`."""
+    picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
+    losses = (sums - picked) * counts
+    if smooth is not None:
+        weighted = x if weight is None else x * weight
+        total = x.shape[dim] if weight is None else weight.sum()
+        losses += (sums * total - weighted.sum(axis=dim, keepdims=True)) * smooth
+    return _chosen(xp, losses, kept).squeeze(dim)
+
+
+def _chosen(xp: Any, values: Any, kept: Any) -> Any:
+    """Values of lines, and 0 where a line is ignored, whatever it holds."""
+    return values if kept is None else masked(xp, values, kept)
+
+
+def _cross_entropy(
+    xp: Any,
+    x: Any,
+    sums: Any,
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    smooth: Any,
+    weight: Any,
+    each: bool,
+) -> Any:
+    losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
+    return losses if each else losses.sum()
+
+
+def _class_weights(
+    xp: Any, x: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
+) -> Any:
+    """How much the negative logarithm of each class' probability counts."""
+    out = xp.zeros(x.shape, x.dtype)
+    if smooth is not None:
+        out += smooth if weight is None else smooth * weight
+    places = _places(xp, x.shape, dim, target)
+    flat = out.reshape(-1)
+    flat[places] += counts.reshape(-1) if hasattr(counts, "reshape") else counts
+    return out
+
+
+def _kept_gradient(F: Any, g: Any, x: Any, dim: int, each: bool) -> Any:
+    return F.reshape(g, kept_shape(x.shape, (dim,))) if each else g
+
+
+def _cross_entropy_slope(
+    F: Any, x: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
+) -> Any:
+    weights = F.class_weights(x, dim, target, counts, smooth, weight)
+    return F.softmax(x, dim) * F.sum(weights, (dim,), True) - weights
+
+
+def _cross_entropy_pull(
+    F: Any,
+    g: Any,
+    x: Any,
+    sums: Any,
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    smooth: Any,
+    weight: Any,
+    each: bool,
+) -> Any:
+    slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
+    return slope * _kept_gradient(F, g, x, dim, each)
+
+
+def _cross_entropy_push(
+    F: Any,
+    t: Any,
+    x: Any,
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    smooth: Any,
+    weight: Any,
+    each: bool,
+) -> Any:
+    slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
+    return F.sum(slope * t, (dim,) if each else tuple(range(len(x.shape))), False)
+
+
+@along(2)
+def _one_factor(xp: Any, out: Any, x: Any, sums: Any, dim: int, factor: Any) -> Any:
+    """The softmax times a factor."""
+    p = xp.subtract(x, sums, out)
+    xp.exp(p, p)
+    return xp.multiply(p, factor, p)
+
+
+@along(3)
+def _factors(xp: Any, out: Any, x: Any, sums: Any, factors: Any, dim: int) -> Any:
+    p = xp.subtract(x, sums, out)
+    xp.exp(p, p)
+    return xp.multiply(p, factors, p)
+
+
+def _cross_entropy_gradient(
+    xp: Any,
+    g: Any,
+    x: Any,
+    sums: Any,
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    smooth: Any,
+    weight: Any,
+    each: bool,
+) -> Any:
+    """The softmax, each line times what it counts, less that at the target's place."""
+    if each:
+        g = g.reshape(sums.shape)
+    counts = _chosen(xp, counts * g, kept)
+    full = counts
+    if smooth is not None:
+        smooth = _chosen(xp, smooth * g, kept)
+        full = counts + smooth * (x.shape[dim] if weight is None else weight.sum())
+    several = full.size > 1
+    out = _factors(xp, x, sums, full, dim) if several else _one_factor(xp, x, sums, dim, full)
+    if smooth is not None:
+        xp.subtract(out, smooth if weight is None else smooth * weight, out)
+    # A copy where the logits, and so `out`, do not lie in a row.
+    flat = out.reshape(-1)
+    flat[_places(xp, x.shape, dim, target)] -= counts.reshape(-1) if counts.ndim else counts
+    return flat.reshape(x.shape)
+
+
+def _nll(xp: Any, x: Any, dim: int, target: Any, counts: Any, kept: Any, each: bool) -> Any:
+    picked = x.reshape(-1).take(_places(xp, x.shape, dim, target))
+    losses = picked.reshape(kept_shape(x.shape, (dim,))) * -counts
+    losses = _chosen(xp, losses, kept).squeeze(dim)
+    return losses if each else losses.sum()
+
+
+def _nll_pull(
+    F: Any, g: Any, x_shape: Any, dim: int, target: Any, counts: Any, kept: Any, each: bool
+) -> Any:
+    return F.nll_spread(g, x_shape, dim, target, counts, kept, each)
+
+
+def _nll_spread(
+    xp: Any,
+    g: Any,
+    shape: tuple[int, ...],
+    dim: int,
+    target: Any,
+    counts: Any,
+    kept: Any,
+    each: bool,
+) -> Any:
+    """The adjoint of the negative log likelihood."""
+    out = xp.zeros(shape, g.dtype)
+    values = _chosen(xp, -counts * (g.reshape(kept_shape(shape, (dim,))) if each else g), kept)
+    out.reshape(-1)[_places(xp, shape, dim, target)] = (
+        values if values.size == 1 else values.reshape(-1)
+    )
+    return out
+
+
+# -- of vectors -----------------------------------------------------------------------------------
+
+
+def _dots(xp: Any, x: Any, y: Any, dim: int) -> Any:
+    """The scalar products along an axis, which is kept."""
+    if dim == x.ndim - 1 and x.dtype.kind != "V":
+        return xp.einsum("...i,...i->...", x, y)[..., None]
+    return (x * y).sum(axis=dim, keepdims=True)
+
+
+def _cosine(xp: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+    norms = xp.maximum(xp.sqrt(_dots(xp, x, x, dim)), eps)
+    norms *= xp.maximum(xp.sqrt(_dots(xp, y, y, dim)), eps)
+    return (_dots(xp, x, y, dim) / norms).squeeze(dim)
+
+
+def _cosine_slope(F: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+    """The derivative by x. As in PyTorch the bound on the norms does not stop it."""
+    norm = F.sqrt(F.sum(x * x, (dim,), True))
+    bounded = F.clamp(norm, eps, None)
+    other = F.clamp(F.sqrt(F.sum(y * y, (dim,), True)), eps, None)
+    cosine = F.sum(x * y, (dim,), True) / (bounded * other)
+    inverse = F.mask(F.reciprocal(norm), norm != 0)
+    return y / (bounded * other) - x * (cosine * inverse / bounded)
+
+
+def _cosine_gradient(xp: Any, g: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+    norm = xp.sqrt(_dots(xp, x, x, dim))
+    bounded = xp.maximum(norm, eps)
+    both = bounded * xp.maximum(xp.sqrt(_dots(xp, y, y, dim)), eps)
+    g = g.reshape(norm.shape) / both
+    norm[norm == 0] = 1
+    out = xp.multiply(y, g)
+    return xp.subtract(out, x * (g * _dots(xp, x, y, dim) / (norm * bounded)), out)
+
+
+def _cosine_pull(F: Any, g: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
+    return _cosine_slope(F, x, y, dim, eps) * F.reshape(g, kept_shape(x.shape, (dim,)))
+
+
+def _lines_cost(x: Any, *rest: Any) -> int:
+    return 5_000 + 3 * int(x._metadata.cost)
+
+
+OPS = (
+    _of_difference(
+        "squared_loss",
+        lambda xp, d, parameter: xp.multiply(d, d, d),
+        lambda xp, d, parameter: xp.add(d, d, d),
+        lambda F, d, parameter: d + d,
+        "MseLossBackward0",
+    ),
+    _of_difference(
+        "absolute_loss",
+        lambda xp, d, parameter: xp.abs(d, d),
+        lambda xp, d, parameter: signs_of(xp, d, d),
+        lambda F, d, parameter: F.sgn(d),
+        "L1LossBackward0",
+    ),
+    _of_difference(
+        "huber_loss",
+        _huber,
+        _bounded,
+        lambda F, d, delta: F.clamp(d, -delta, delta),
+        "HuberLossBackward0",
+    ),
+    _elementwise_loss(
+        "kl_div",
+        _divergence,
+        {
+            "x": (
+                lambda xp, out, x, y, parameter: xp.negative(y, out),
+                lambda F, x, y, parameter: -y,
+            ),
+            "y": (_divergence_by_target, lambda F, x, y, parameter: F.log(y) - x + 1),
+        },
+        "KlDivBackward0",
+    ),
+    _elementwise_loss(
+        "kl_div_log",
+        _log_divergence,
+        {
+            "x": (_log_divergence_by_input, lambda F, x, y, parameter: -F.exp(y)),
+            "y": (_log_divergence_by_target, lambda F, x, y, parameter: F.exp(y) * (y - x + 1)),
+        },
+        "KlDivBackward0",
+    ),
+    _elementwise_loss(
+        "binary_cross_entropy",
+        _binary,
+        {
+            "x": (_binary_by_input, _binary_by_input_rule),
+            "y": (
+                lambda xp, out, x, y, parameter: _log_odds(xp, out, x),
+                _binary_by_target_rule,
+            ),
+        },
+        "BinaryCrossEntropyBackward0",
+    ),
+    _elementwise_loss(
+        "binary_cross_entropy_with_logits",
+        _binary_logits,
+        {
+            "x": (_binary_logits_by_input, lambda F, x, y, parameter: F.sigmoid(x) - y),
+            "y": (
+                lambda xp, out, x, y, parameter: xp.negative(x, out),
+                lambda F, x, y, parameter: -x,
+            ),
+        },
+        "BinaryCrossEntropyWithLogitsBackward0",
+    ),
+    operation(
+        "cross_entropy",
+        _cross_entropy,
+        "x",
+        "sums dim target counts kept smooth weight each",
+        pulls={"x": fused(_cross_entropy_gradient, _cross_entropy_pull)},
+        pushes={"x": _cross_entropy_push},
+        node="NllLossBackward0",
+        cost=_lines_cost,
+    ),
+    operation("log_sums", _log_sums, "x", "dim"),
+    operation("class_weights", _class_weights, "x", "dim target counts smooth weight"),
+    operation(
+        "nll_loss",
+        _nll,
+        "x",
+        "dim target counts kept each",
+        pulls={"x": _nll_pull},
+        pushes={
+            "x": lambda F, t, dim, target, counts, kept, each: F.nll_loss(
+                t, dim, target, counts, kept, each
+            )
+        },
+        node="NllLossBackward0",
+        frees=("target", "counts", "kept"),
+    ),
+    operation(
+        "nll_spread",
+        _nll_spread,
+        "x",
+        "shape dim target counts kept each",
+        pulls={
+            "x": lambda F, g, dim, target, counts, kept, each: F.nll_loss(
+                g, dim, target, counts, kept, each
+            )
+        },
+        pushes={
+            "x": lambda F, t, shape, dim, target, counts, kept, each: F.nll_spread(
+                t, shape, dim, target, counts, kept, each
+            )
+        },
+        node="NllLossBackwardBackward0",
+    ),
+    operation(
+        "cosine_similarity",
+        _cosine,
+        "x y",
+        "dim eps",
+        pulls={
+            "x": fused(_cosine_gradient, _cosine_pull),
+            "y": fused(
+                lambda xp, g, x, y, dim, eps: _cosine_gradient(xp, g, y, x, dim, eps),
+                lambda F, g, x, y, dim, eps: _cosine_pull(F, g, y, x, dim, eps),
+            ),
+        },
+        pushes={
+            "x": lambda F, t, x, y, dim, eps: F.sum(
+                _cosine_slope(F, x, y, dim, eps) * t, (dim,), False
+            ),
+            "y": lambda F, t, x, y, dim, eps: F.sum(
+                _cosine_slope(F, y, x, dim, eps) * t, (dim,), False
+            ),
+        },
+        node="SumBackward1",
+        cost=_lines_cost,
+    ),
+)

@@ -1,0 +1,785 @@
+"""Inverses, determinants and decompositions of matrices, over any leading axes.
+
+The results of a decomposition are entries of their own, which share one computation by an
+attribute `parts`. Their rules ask for the other results by these entries, so that derivatives of
+any order come out of the same few lines.
+"""
+
+from __future__ import annotations
+
+from math import factorial, prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
+from asyncgrad.errors import LinAlgError
+from asyncgrad.ops.op import operation
+from asyncgrad.ops.table.linalg import conjugate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Parts:
+    """What a decomposition made of an array, for all of its results."""
+
+    __slots__ = ("_held", "option")
+
+    def __init__(self, option: str = "L") -> None:
+        """Hold nothing.
+
+        Args:
+            option: the triangle that a Hermitian matrix is read from, "L" or "U".
+        """
+        self.option = option
+        self._held: tuple[Any, tuple[Any, ...]] = (None, ())
+
+    def of(self, decompose: Callable[[Any, Any, str], Any], xp: Any, x: Any, place: int) -> Any:
+        """A copy of one result: what users have may be changed in place."""
+        array, parts = self._held
+        if array is not x:
+            parts = tuple(decompose(xp, x, self.option))
+            self._held = (x, parts)
+        return parts[place].copy()
+
+
+def _solved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose failure is ours to name."""
+
+    def call(xp: Any, x: Any, *more: Any) -> Any:
+        try:
+            return function(xp, x, *more)
+        except np.linalg.LinAlgError as error:
+            raise LinAlgError(
+                f"linalg: {error}, among matrices of shape {x.shape}. Check its rank, or add a "
+                f"multiple of the identity."
+            ) from None
+
+    return call
+
+
+def _cost(*inputs: Any) -> int:
+    """Some 20 m n k operations, at about one a nanosecond."""
+    metadata = inputs[0]._metadata
+    return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
+
+
+def _cost_with_parts(x: Any, *attributes: Any) -> int:
+    return _cost(x)
+
+
+# -- words of the rules ---------------------------------------------------------------------------
+
+
+def _product(F: Any, *factors: Any) -> Any:
+    out = factors[0]
+    for factor in factors[1:]:
+        out = F.bmm(out, factor)
+    return out
+
+
+def _adjoint(F: Any, x: Any) -> Any:
+    """The conjugate transposes, also where the result that `F` was chosen for is real."""
+    out = F.adjoint(x)
+    return F.conj(out) if F.fused and x.dtype.kind == "c" else out
+
+
+def _columns(F: Any, x: Any, s: Any) -> Any:
+    """Each column times its number."""
+    return F.mul(x, F.unsqueeze(s, len(s.shape) - 1))
+
+
+def _rows(F: Any, x: Any, s: Any) -> Any:
+    """Each row times its number."""
+    return F.mul(x, F.unsqueeze(s, len(s.shape)))
+
+
+def _diagonal(F: Any, x: Any) -> Any:
+    ndim = len(x.shape)
+    return F.diagonal(x, 0, ndim - 2, ndim - 1)
+
+
+def _on_diagonal(F: Any, x: Any) -> Any:
+    shape = (*x.shape, x.shape[-1])
+    return F.put_diagonal(x, shape, 0, len(shape) - 2, len(shape) - 1)
+
+
+def _real(F: Any, x: Any) -> Any:
+    return F.real(x) if x.dtype.kind == "c" else x
+
+
+def _scalar_times(F: Any, g: Any, x: Any) -> Any:
+    """Each matrix times its number."""
+    return F.mul(F.reshape(g, (*g.shape, 1, 1)), x)
+
+
+def _symmetric(F: Any, x: Any) -> Any:
+    return F.add(x, _adjoint(F, x))
+
+
+def _skew(F: Any, x: Any) -> Any:
+    return F.sub(x, _adjoint(F, x))
+
+
+def _half_diagonal(F: Any, x: Any) -> Any:
+    """The matrices with half of their diagonals."""
+    return F.sub(x, F.mul_scalar(_on_diagonal(F, _diagonal(F, x)), 0.5))
+
+
+def _trace(F: Any, x: Any) -> Any:
+    diagonal = _diagonal(F, x)
+    return F.sum(diagonal, (len(diagonal.shape) - 1,), False)
+
+
+def _solve_right(F: Any, x: Any, triangle: Any) -> Any:
+    """`x @ triangle^-H`."""
+    return _adjoint(F, F.solve(triangle, _adjoint(F, x)))
+
+
+def _divided(F: Any, x: Any, s: Any, dim: int) -> Any:
+    """Columns (dim 1) or rows (dim 0) divided by their numbers."""
+    return F.div(x, F.unsqueeze(s, len(s.shape) - dim))
+
+
+# -- solutions and determinants -------------------------------------------------------------------
+
+
+def _solution_back(F: Any, g: Any, wanted: tuple[str, ...], x: Any, out: Any) -> tuple[Any, ...]:
+    by_y = F.solve(_adjoint(F, x), g)
+    pulled = {"y": by_y}
+    if "x" in wanted:
+        pulled["x"] = F.neg(F.bmm(by_y, _adjoint(F, out)))
+    return tuple([pulled[key] for key in wanted])
+
+
+def _inverse_back(F: Any, g: Any, out: Any) -> Any:
+    turned = _adjoint(F, out)
+    return F.neg(_product(F, turned, g, turned))
+
+
+def _cofactors(xp: Any, x: Any) -> Any:
+    """The derivative of the determinant, also of singular matrices."""
+    u, s, vh = xp.linalg.svd(x)
+    others = xp.ones_like(s)
+    for place in range(s.shape[-1]):
+        others[..., place] = xp.prod(xp.delete(s, place, axis=-1), axis=-1)
+    sign = xp.linalg.det(u) * xp.linalg.det(vh)
+    out = (u.conj() * others[..., None, :]) @ vh.conj()
+    return (out * sign[..., None, None]).astype(x.dtype, copy=False)
+
+
+def _cofactors_tangent(F: Any, t: Any, x: Any, out: Any) -> Any:
+    """Of `det * inv^T`: the second derivative wants a regular matrix, as in PyTorch."""
+    inverse = F.inv(x)
+    along = _scalar_times(F, _trace(F, F.bmm(inverse, t)), out)
+    turned = conjugate(F, _adjoint(F, _product(F, inverse, t, conjugate(F, _adjoint(F, out)))))
+    return F.sub(along, turned)
+
+
+def _cofactors_back(F: Any, g: Any, x: Any, out: Any) -> Any:
+    turned = _adjoint(F, F.inv(x))
+    along = _trace(F, F.bmm(_adjoint(F, out), g))
+    product = _product(F, turned, conjugate(F, _adjoint(F, g)), conjugate(F, out))
+    return F.sub(_scalar_times(F, along, turned), product)
+
+
+def _sign_back(F: Any, g: Any, x: Any, out: Any) -> Any:
+    if x.dtype.kind != "c":
+        return F.mul_scalar(x, 0.0)
+    turn = F.neg(F.imag(F.mul(F.conj(g), out)))
+    return F.mul_scalar(_scalar_times(F, turn, _adjoint(F, F.inv(x))), 1j)
+
+
+def _sign_push(F: Any, t: Any, x: Any, out: Any) -> Any:
+    if x.dtype.kind != "c":
+        return F.mul_scalar(out, 0.0)
+    angle = F.imag(_trace(F, F.bmm(F.inv(x), t)))
+    return F.mul_scalar(F.mul(out, angle), 1j)
+
+
+def _pseudo_inverse(xp: Any, x: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    if not x.size:
+        return xp.empty((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
+    if hermitian:
+        w, v = xp.linalg.eigh(x)
+        size = xp.abs(w)
+        kept = size > xp.maximum(xp.max(size, axis=-1, keepdims=True) * rtol, atol)
+        inverted = xp.where(kept, 1 / xp.where(kept, w, 1), 0)
+        return (v * inverted[..., None, :]) @ v.conj().swapaxes(-1, -2)
+    u, s, vh = xp.linalg.svd(x, full_matrices=False)
+    kept = s > xp.maximum(s[..., :1] * rtol, atol)
+    inverted = xp.where(kept, 1 / xp.where(kept, s, 1), 0)
+    return (vh.conj().swapaxes(-1, -2) * inverted[..., None, :]) @ u.conj().swapaxes(-1, -2)
+
+
+def _beside(F: Any, x: Any, inverse: Any, t: Any) -> tuple[Any, Any]:
+    """What of `t` is outside the space of the columns of `x`, and of its rows."""
+    return F.sub(t, _product(F, t, x, inverse)), F.sub(t, _product(F, inverse, x, t))
+
+
+def _pseudo_inverse_push(F: Any, t: Any, x: Any, out: Any) -> Any:
+    turned = _adjoint(F, out)
+    outside, inside = _beside(F, x, out, _adjoint(F, t))
+    first = F.neg(_product(F, out, t, out))
+    return F.add(F.add(first, _product(F, out, turned, outside)), _product(F, inside, turned, out))
+
+
+def _pseudo_inverse_back(F: Any, g: Any, x: Any, out: Any) -> Any:
+    turned, back = _adjoint(F, out), _adjoint(F, g)
+    first = F.neg(_product(F, turned, g, turned))
+    left = F.sub(back, _product(F, x, out, back))
+    right = F.sub(back, _product(F, back, out, x))
+    return F.add(F.add(first, _product(F, left, out, turned)), _product(F, turned, out, right))
+
+
+# -- decompositions -------------------------------------------------------------------------------
+
+
+def _gaps(xp: Any, x: Any) -> Any:
+    """One by the difference of each two numbers, 0 on the diagonal."""
+    out = x[..., None, :] - x[..., :, None]
+    diagonal = xp.arange(x.shape[-1])
+    out[..., diagonal, diagonal] = xp.inf
+    out = call_without_fp_errors(xp.divide, 1, out)
+    # Of a complex infinity NumPy makes no zero.
+    out[..., diagonal, diagonal] = 0
+    return out
+
+
+def _gaps_back(F: Any, g: Any, out: Any) -> Any:
+    ndim = len(out.shape)
+    moved = F.chain(g, F.mul(out, out))
+    return F.sub(F.sum(moved, (ndim - 1,), False), F.sum(moved, (ndim - 2,), False))
+
+
+def _gaps_push(F: Any, t: Any, out: Any) -> Any:
+    ndim = len(t.shape)
+    return F.mul(F.mul(out, out), F.sub(F.unsqueeze(t, ndim), F.unsqueeze(t, ndim - 1)))
+
+
+def _cholesky(xp: Any, x: Any, upper: bool) -> Any:
+    """The lower factor, from one of the triangles."""
+    return xp.linalg.cholesky(x.conj().swapaxes(-1, -2) if upper else x)
+
+
+def _cholesky_back(F: Any, g: Any, out: Any) -> Any:
+    """A Hermitian gradient, but for imaginary parts that `g` has on its diagonal, as PyTorch's."""
+    turned = _adjoint(F, out)
+    product = F.bmm(turned, g)
+    inner = F.add(F.tril(product, 0), _adjoint(F, F.tril(product, -1)))
+    return F.mul_scalar(_solve_right(F, F.solve(turned, inner), turned), 0.5)
+
+
+def _cholesky_push(F: Any, t: Any, out: Any) -> Any:
+    inner = _solve_right(F, F.solve(out, t), out)
+    return F.bmm(out, _half_diagonal(F, F.tril(inner, 0)))
+
+
+def _reduced(xp: Any, x: Any, option: str) -> Any:
+    return xp.linalg.qr(x, "reduced")
+
+
+def _upper(F: Any, x: Any) -> Any:
+    """The adjoint of making an upper triangle with a real diagonal: from it a Hermitian matrix."""
+    return _half_diagonal(F, _symmetric(F, F.triu(x, 0)))
+
+
+def _q_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+    r = F.qr_r(x, parts)
+    inner = _upper(F, F.neg(F.bmm(_adjoint(F, out), g)))
+    return _solve_right(F, F.add(g, F.bmm(out, inner)), r)
+
+
+def _r_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+    inner = _upper(F, F.bmm(g, _adjoint(F, out)))
+    return _solve_right(F, F.bmm(F.qr_q(x, parts), inner), out)
+
+
+def _qr_tangent(F: Any, t: Any, q: Any, r: Any) -> tuple[Any, Any]:
+    """The tangent times R^-1, and how R changes by it."""
+    along = _solve_right(F, t, _adjoint(F, r))
+    return along, _half_diagonal(F, F.triu(_symmetric(F, F.bmm(_adjoint(F, q), along)), 0))
+
+
+def _q_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+    along, change = _qr_tangent(F, t, out, F.qr_r(x, parts))
+    return F.sub(along, F.bmm(out, change))
+
+
+def _r_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+    return F.bmm(_qr_tangent(F, t, F.qr_q(x, parts), out)[1], out)
+
+
+def _eigh(xp: Any, x: Any, triangle: str) -> Any:
+    return xp.linalg.eigh(x, triangle)
+
+
+def _eigh_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
+    v = F.eigh_vectors(x, parts)
+    return F.bmm(_columns(F, v, g), _adjoint(F, v))
+
+
+def _eigh_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
+    v = F.eigh_vectors(x, parts)
+    return _real(F, _diagonal(F, _product(F, _adjoint(F, v), t, v)))
+
+
+def _eigh_vectors_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+    turned = _adjoint(F, out)
+    inner = F.mul(F.bmm(turned, g), F.gaps(F.eigh_values(x, parts)))
+    return F.mul_scalar(_product(F, out, _symmetric(F, inner), turned), 0.5)
+
+
+def _eigh_vectors_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+    inner = _product(F, _adjoint(F, out), t, out)
+    return F.bmm(out, F.mul(inner, F.gaps(F.eigh_values(x, parts))))
+
+
+def _svd(xp: Any, x: Any, option: str) -> Any:
+    return xp.linalg.svd(x, full_matrices=False)
+
+
+def _rest_of_svd(xp: Any, x: Any, left: bool) -> Any:
+    """The singular vectors on one side that no singular value belongs to."""
+    u, s, vh = xp.linalg.svd(x, full_matrices=True)
+    count = s.shape[-1]
+    return u[..., count:].copy() if left else vh[..., count:, :].copy()
+
+
+def _rest_of_qr(xp: Any, x: Any) -> Any:
+    """The columns of the whole Q beyond those of `x`."""
+    return xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :].copy()
+
+
+def _svd_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
+    return F.bmm(_columns(F, F.svd_left(x, parts), g), F.svd_right(x, parts))
+
+
+def _svd_inner(F: Any, t: Any, x: Any, parts: Any) -> Any:
+    """A tangent between the singular vectors."""
+    u, vh = F.svd_left(x, parts), F.svd_right(x, parts)
+    return _product(F, _adjoint(F, u), t, _adjoint(F, vh))
+
+
+def _svd_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
+    return _real(F, _diagonal(F, _svd_inner(F, t, x, parts)))
+
+
+def _phases(F: Any, skew: Any, s: Any, scale: float) -> Any:
+    """The turns of complex singular vectors, of which PyTorch gives either side its half."""
+    return _on_diagonal(F, F.div(F.mul_scalar(_diagonal(F, skew), scale), s))
+
+
+def _svd_left_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
+    turned = _adjoint(F, out)
+    skew = _skew(F, F.bmm(turned, g))
+    inner = _columns(F, F.mul(skew, F.gaps(F.mul(s, s))), s)
+    if x.dtype.kind == "c":
+        inner = F.add(inner, _phases(F, skew, s, 0.25))
+    pulled = F.bmm(out, inner)
+    if out.shape[-2] > out.shape[-1]:
+        outside = _divided(F, g, s, 1)
+        outside = F.sub(outside, _product(F, out, turned, outside))
+        pulled = F.add(pulled, outside)
+    return F.bmm(pulled, vh)
+
+
+def _svd_right_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+    s, u = F.svd_values(x, parts), F.svd_left(x, parts)
+    turned = _adjoint(F, out)
+    skew = _skew(F, F.bmm(out, _adjoint(F, g)))
+    inner = _rows(F, F.mul(skew, F.gaps(F.mul(s, s))), s)
+    if x.dtype.kind == "c":
+        inner = F.add(inner, _phases(F, skew, s, -0.25))
+    pulled = F.bmm(inner, out)
+    if out.shape[-1] > out.shape[-2]:
+        outside = _divided(F, g, s, 0)
+        outside = F.sub(outside, _product(F, outside, turned, out))
+        pulled = F.add(pulled, outside)
+    return F.bmm(u, pulled)
+
+
+def _svd_left_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+    s, vh = F.svd_values(x, parts), F.svd_right(x, parts)
+    v, turned = _adjoint(F, vh), _adjoint(F, out)
+    inner = _product(F, turned, t, v)
+    change = F.mul(_symmetric(F, _columns(F, inner, s)), F.gaps(F.mul(s, s)))
+    if x.dtype.kind == "c":
+        change = F.add(change, _phases(F, _skew(F, inner), s, 0.25))
+    pushed = F.bmm(out, change)
+    if out.shape[-2] > out.shape[-1]:
+        outside = _divided(F, F.bmm(t, v), s, 1)
+        pushed = F.add(pushed, F.sub(outside, _product(F, out, turned, outside)))
+    return pushed
+
+
+def _svd_right_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+    s, u = F.svd_values(x, parts), F.svd_left(x, parts)
+    v, turned = _adjoint(F, out), _adjoint(F, u)
+    inner = _product(F, turned, t, v)
+    change = F.mul(_symmetric(F, _rows(F, inner, s)), F.gaps(F.mul(s, s)))
+    if x.dtype.kind == "c":
+        change = F.sub(change, _phases(F, _skew(F, inner), s, 0.25))
+    pushed = F.bmm(_adjoint(F, change), out)
+    if out.shape[-1] > out.shape[-2]:
+        outside = _divided(F, F.bmm(turned, t), s, 0)
+        pushed = F.add(pushed, F.sub(outside, _product(F, outside, v, out)))
+    return pushed
+
+
+def _eig(xp: Any, x: Any, option: str) -> Any:
+    w, v = xp.linalg.eig(x)
+    kind = xp.result_type(x.dtype, xp.complex64)
+    return w.astype(kind, copy=False), v.astype(kind, copy=False)
+
+
+def _like(F: Any, pulled: Any, x: Any) -> Any:
+    """Real numbers have real gradients."""
+    return pulled if x.dtype.kind == "c" else F.real(pulled)
+
+
+def _eig_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
+    turned = _adjoint(F, F.eig_vectors(x, parts))
+    return _like(F, F.solve(turned, _rows(F, turned, g)), x)
+
+
+def _between(F: Any, t: Any, v: Any) -> Any:
+    """A tangent between the eigenvectors."""
+    return F.solve(v, F.bmm(F.to(t, v.dtype), v))
+
+
+def _eig_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
+    return _diagonal(F, _between(F, t, F.eig_vectors(x, parts)))
+
+
+def _eig_vectors_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
+    """Of vectors of length one, whose phase PyTorch asks losses not to depend on."""
+    turned = _adjoint(F, out)
+    inner = F.bmm(turned, g)
+    lengths = F.real(_diagonal(F, inner))
+    inner = F.sub(inner, F.bmm(turned, _columns(F, out, lengths)))
+    inner = F.chain(inner, F.gaps(F.eig_values(x, parts)))
+    return _like(F, F.solve(turned, F.bmm(inner, turned)), x)
+
+
+def _eig_vectors_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
+    change = F.mul(_between(F, t, out), F.gaps(F.eig_values(x, parts)))
+    pushed = F.bmm(out, change)
+    lengths = F.real(_diagonal(F, F.bmm(_adjoint(F, out), pushed)))
+    return F.sub(pushed, _columns(F, out, lengths))
+
+
+def _results(decompose: Any, node: str, names: tuple[str, ...], **rules: Any) -> Any:
+    """The entries of the results of a decomposition."""
+
+    def one(place: int, name: str) -> Any:
+        @_solved
+        def forward(xp: Any, x: Any, parts: Parts) -> Any:
+            return parts.of(decompose, xp, x, place)
+
+        pull, push = rules[name.partition("_")[2]]
+        return operation(
+            name,
+            forward,
+            "x",
+            "parts",
+            pulls={"x": pull},
+            pushes={"x": push},
+            node=node,
+            cost=_cost_with_parts,
+        )
+
+    return [one(place, name) for place, name in enumerate(names)]
+
+
+# -- elimination ----------------------------------------------------------------------------------
+
+
+def eliminate(xp: Any, x: Any) -> tuple[Any, Any]:
+    """The rows that pivots were found in, counted from 1 as LAPACK does, and the rows' new order.
+
+    Args:
+        xp: the array library.
+        x: of shape (..., m, n).
+
+    Returns:
+        Arrays of shapes (..., min(m, n)) and (..., m).
+    """
+    *lead, m, n = x.shape
+    left = x.reshape(prod(lead), m, n).copy()
+    each = xp.arange(len(left))
+    pivots = xp.zeros((len(left), min(m, n)), np.int32)
+    order = xp.zeros((len(left), m), np.int64) + xp.arange(m)
+    for i in range(min(m, n)):
+        column = left[:, i:, i]
+        size = xp.abs(column.real) + xp.abs(column.imag) if x.dtype.kind == "c" else abs(column)
+        found = size.argmax(1) + i
+        pivots[:, i] = found + 1
+        for part in (left, order):
+            row = part[each, found]
+            part[each, found] = part[:, i]
+            part[:, i] = row
+        _clear_below(xp, left, i)
+    return pivots.reshape(*lead, min(m, n)), order.reshape(*lead, m)
+
+
+def _clear_below(xp: Any, left: Any, i: int) -> None:
+    """One step: the factors below a pivot, and what they leave of the rows there."""
+    pivot = left[..., i, i, None]
+    left[..., i + 1 :, i] /= xp.where(pivot == 0, xp.ones_like(pivot), pivot)
+    left[..., i + 1 :, i + 1 :] -= left[..., i + 1 :, i, None] * left[..., i, None, i + 1 :]
+
+
+@without_fp_errors
+def _lu_packed(xp: Any, x: Any) -> Any:
+    """Both triangles in one matrix, without the ones of the lower; rows stay where they are."""
+    left = xp.array(x)
+    for i in range(min(x.shape[-2:])):
+        _clear_below(xp, left, i)
+    return left
+
+
+def _split(F: Any, x: Any) -> tuple[Any, Any, Any]:
+    """The square part of matrices, and what is beside and below it; None if nothing is."""
+    *lead, m, n = x.shape
+    last, side = len(lead) + 1, min(m, n)
+    square = F.narrow(F.narrow(x, last, 0, side), last - 1, 0, side)
+    beside = F.narrow(x, last, side, n - side) if n > side else None
+    below = F.narrow(x, last - 1, side, m - side) if m > side else None
+    return square, beside, below
+
+
+def _triangles(F: Any, square: Any) -> tuple[Any, Any]:
+    one = F.add_scalar(F.zeros_of(_diagonal(F, square)), 1)
+    return F.add(F.tril(square, -1), _on_diagonal(F, one)), F.triu(square, 0)
+
+
+def _joined(F: Any, square: Any, beside: Any, below: Any) -> Any:
+    last = len(square.shape) - 1
+    if beside is not None:
+        return F.cat([square, beside], last)
+    return square if below is None else F.cat([square, below], last - 1)
+
+
+def _lu_back(F: Any, g: Any, out: Any) -> Any:
+    square, beside, below = _split(F, out)
+    by_square, by_beside, by_below = _split(F, g)
+    lower, upper = _triangles(F, square)
+    by_lower = F.bmm(_adjoint(F, lower), F.tril(by_square, -1))
+    by_upper = F.bmm(F.triu(by_square, 0), _adjoint(F, upper))
+    if beside is not None:
+        by_lower = F.sub(by_lower, F.bmm(by_beside, _adjoint(F, beside)))
+        by_beside = F.solve(_adjoint(F, lower), by_beside)
+    if below is not None:
+        by_upper = F.sub(by_upper, F.bmm(_adjoint(F, below), by_below))
+        by_below = _solve_right(F, by_below, upper)
+    inner = F.add(F.tril(by_lower, -1), F.triu(by_upper, 0))
+    inner = _solve_right(F, F.solve(_adjoint(F, lower), inner), upper)
+    return _joined(F, inner, by_beside, by_below)
+
+
+def _lu_push(F: Any, t: Any, out: Any) -> Any:
+    square, beside, below = _split(F, out)
+    of_square, of_beside, of_below = _split(F, t)
+    lower, upper = _triangles(F, square)
+    turned = _adjoint(F, upper)
+    inner = _solve_right(F, F.solve(lower, of_square), turned)
+    of_lower, of_upper = F.bmm(lower, F.tril(inner, -1)), F.bmm(F.triu(inner, 0), upper)
+    if beside is not None:
+        of_beside = F.solve(lower, F.sub(of_beside, F.bmm(of_lower, beside)))
+    if below is not None:
+        of_below = _solve_right(F, F.sub(of_below, F.bmm(below, of_upper)), turned)
+    return _joined(F, F.add(of_lower, of_upper), of_beside, of_below)
+
+
+# -- exponentials ---------------------------------------------------------------------------------
+
+#: The coefficients of the Pade approximant of order 13, and up to which norm it is exact.
+#: Source: Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited" (2005).
+_PADE = tuple(
+    [factorial(26 - i) * factorial(13) / (factorial(26) * factorial(13 - i) * factorial(i))
+     for i in range(14)]
+)  # fmt: skip
+_PADE_REACH = 5.37
+
+
+@without_fp_errors
+def _matrix_exp(xp: Any, x: Any) -> Any:
+    if not x.size:
+        return x.copy()
+    if x.dtype.itemsize == 2:
+        return _matrix_exp(xp, x.astype(xp.float32)).astype(x.dtype)
+    norms = abs(x).sum(-2).max(-1)
+    known = xp.isfinite(norms) & (norms > 0)
+    halvings = xp.ceil(xp.log2(xp.where(known, norms, 1) / _PADE_REACH)).clip(0, None)[
+        ..., None, None
+    ]
+    x = (x * xp.exp2(-halvings)).astype(x.dtype, copy=False)
+    one = xp.eye(x.shape[-1], dtype=x.dtype)
+    square, power = x @ x, one
+    odd, even = one * _PADE[1], one * _PADE[0]
+    for i in range(2, 14, 2):
+        power = power @ square
+        even = even + power * _PADE[i]
+        odd = odd + power * _PADE[i + 1]
+    odd = x @ odd
+    out = xp.linalg.solve(even - odd, even + odd)
+    for i in range(int(halvings.max())):
+        out = xp.where(halvings > i, out @ out, out)
+    return out.astype(x.dtype, copy=False)
+
+
+def _exponential_moved(F: Any, t: Any, x: Any) -> Any:
+    """The derivative of the exponential along `t`: a block of that of a matrix twice as large.
+
+    Source: Mathias, "A Chain Rule for Matrix Functions" (1996).
+    """
+    last, n = len(x.shape) - 1, x.shape[-1]
+    first = F.cat([x, t], last)
+    second = F.cat([F.zeros_of(x), x], last)
+    out = F.matrix_exp(F.cat([first, second], last - 1))
+    return F.narrow(F.narrow(out, last, n, n), last - 1, 0, n)
+
+
+OPS = (
+    operation(
+        "solve",
+        _solved(lambda xp, x, y: xp.linalg.solve(x, y)),
+        "x y",
+        together=_solution_back,
+        pushes={
+            "x": lambda F, t, x, out: F.neg(F.solve(x, F.bmm(t, out))),
+            "y": lambda F, t, x: F.solve(x, t),
+        },
+        node="LinalgSolveExBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "inv",
+        _solved(lambda xp, x: xp.linalg.inv(x)),
+        "x",
+        pulls={"x": _inverse_back},
+        pushes={"x": lambda F, t, out: F.neg(_product(F, out, t, out))},
+        node="LinalgInvExBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "pinv",
+        _solved(_pseudo_inverse),
+        "x",
+        "atol rtol hermitian",
+        pulls={"x": _pseudo_inverse_back},
+        pushes={"x": _pseudo_inverse_push},
+        node="LinalgPinvBackward0",
+        cost=_cost_with_parts,
+    ),
+    operation(
+        "det",
+        lambda xp, x: xp.linalg.det(x),
+        "x",
+        pulls={"x": lambda F, g, x: _scalar_times(F, g, conjugate(F, F.cofactors(x)))},
+        pushes={
+            "x": lambda F, t, x: F.sum(
+                F.mul(F.cofactors(x), t), (len(x.shape) - 2, len(x.shape) - 1), False
+            )
+        },
+        node="LinalgDetBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "cofactors",
+        _cofactors,
+        "x",
+        pulls={"x": _cofactors_back},
+        pushes={"x": _cofactors_tangent},
+        cost=_cost,
+    ),
+    operation(
+        "log_abs_det",
+        lambda xp, x: xp.linalg.slogdet(x)[1],
+        "x",
+        pulls={"x": lambda F, g, x: _scalar_times(F, g, _adjoint(F, F.inv(x)))},
+        pushes={"x": lambda F, t, x: _real(F, _trace(F, F.bmm(F.inv(x), t)))},
+        node="LinalgSlogdetBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "det_sign",
+        lambda xp, x: xp.linalg.slogdet(x)[0],
+        "x",
+        pulls={"x": _sign_back},
+        pushes={"x": _sign_push},
+        node="LinalgSlogdetBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "gaps",
+        _gaps,
+        "x",
+        pulls={"x": _gaps_back},
+        pushes={"x": _gaps_push},
+        cost=lambda x: 5_000 + 4 * int(x._metadata.size * x._metadata.shape[-1]),
+    ),
+    operation(
+        "cholesky",
+        _solved(_cholesky),
+        "x",
+        "upper",
+        pulls={"x": _cholesky_back},
+        pushes={"x": _cholesky_push},
+        node="LinalgCholeskyExBackward0",
+        cost=_cost_with_parts,
+    ),
+    # The vectors that complete the others are any that do.
+    operation("svd_rest", _solved(_rest_of_svd), "x", "left", cost=_cost_with_parts),
+    operation("qr_rest", _solved(_rest_of_qr), "x", cost=_cost),
+    *_results(
+        _reduced,
+        "LinalgQrBackward0",
+        ("qr_q", "qr_r"),
+        q=(_q_back, _q_push),
+        r=(_r_back, _r_push),
+    ),
+    *_results(
+        _eigh,
+        "LinalgEighBackward0",
+        ("eigh_values", "eigh_vectors"),
+        values=(_eigh_values_back, _eigh_values_push),
+        vectors=(_eigh_vectors_back, _eigh_vectors_push),
+    ),
+    *_results(
+        _svd,
+        "LinalgSvdBackward0",
+        ("svd_left", "svd_values", "svd_right"),
+        left=(_svd_left_back, _svd_left_push),
+        values=(_svd_values_back, _svd_values_push),
+        right=(_svd_right_back, _svd_right_push),
+    ),
+    *_results(
+        _eig,
+        "LinalgEigBackward0",
+        ("eig_values", "eig_vectors"),
+        values=(_eig_values_back, _eig_values_push),
+        vectors=(_eig_vectors_back, _eig_vectors_push),
+    ),
+    operation(
+        "lu_packed",
+        _lu_packed,
+        "x",
+        pulls={"x": _lu_back},
+        pushes={"x": _lu_push},
+        node="LinalgLuFactorExBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "matrix_exp",
+        _matrix_exp,
+        "x",
+        pulls={"x": lambda F, g, x: _exponential_moved(F, g, _adjoint(F, x))},
+        pushes={"x": _exponential_moved},
+        node="LinalgMatrixExpBackward0",
+        cost=lambda x: 10 * _cost(x),
+    ),
+)

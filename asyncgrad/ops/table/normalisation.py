@@ -1,0 +1,538 @@
+"""Normalisation, and what is dropped at random.
+
+The forward functions put the moments that they find into the list `kept`, if it is empty, for the
+gradients.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, in_one_block, widening
+from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops.table.activation import line_total
+
+#: Products are added up by BLAS, line by line, where there are few elements or the lines are long.
+_FEW = 1024
+_LONG = 64
+
+# -- over the last axes ---------------------------------------------------------------------------
+
+
+def _rows(x: Any, count: int) -> Any:
+    """The array as a matrix whose rows are what is normalised together: the last axes."""
+    shape = x.shape
+    return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
+
+
+def _row_dots(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "V":
+        # The others know NumPy's own dtypes only.
+        return (x * y).sum(axis=1, keepdims=True)
+    if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[1] >= _LONG):
+        return np.vecdot(x, y)[:, None]
+    return xp.einsum("ij,ij->i", x, y)[:, None]
+
+
+@along()
+def _layer_norm(
+    xp: Any, out: Any, x: Any, dim: int, weight: Any, bias: Any, eps: float, kept: Any
+) -> Any:
+    n = x.shape[1]
+    mean = line_total(xp, x, 1) / n
+    y = xp.subtract(x, mean, out)
+    inverse = _row_dots(xp, y, y)
+    inverse /= n
+    inverse += eps
+    xp.sqrt(inverse, inverse)
+    xp.reciprocal(inverse, inverse)
+    kept.append((mean, inverse))
+    xp.multiply(y, inverse, y)
+    if weight is not None:
+        xp.multiply(y, weight, y)
+    return y if bias is None else xp.add(y, bias, y)
+
+
+def _normalise(xp: Any, x: Any, count: int, eps: float, kept: Any) -> Any:
+    return _affine(xp, x, None, None, count, eps, kept)
+
+
+def _affine(xp: Any, x: Any, weight: Any, bias: Any, count: int, eps: float, kept: Any) -> Any:
+    if weight is not None:
+        weight = weight.reshape(-1)
+    if bias is not None:
+        bias = bias.reshape(-1)
+    found: list[Any] = []
+    out = _layer_norm(xp, _rows(x, count), 1, weight, bias, eps, found)
+    if not kept:
+        parts = zip(*found, strict=True)
+        kept.append(found[0] if len(found) == 1 else [xp.concatenate(part) for part in parts])
+    return out.reshape(x.shape)
+
+
+@along(4)
+def _layer_norm_gradient(
+    xp: Any, out: Any, g: Any, x: Any, mean: Any, inverse: Any, dim: int, weight: Any
+) -> Any:
+    n = x.shape[1]
+    y = xp.subtract(x, mean)
+    xp.multiply(y, inverse, y)
+    d = xp.multiply(g, 1 if weight is None else weight, out)
+    part = _row_dots(xp, d, y)
+    part /= n
+    xp.multiply(y, part, y)
+    xp.subtract(d, line_total(xp, d, 1) / n, d)
+    xp.subtract(d, y, d)
+    return xp.multiply(d, inverse, d)
+
+
+def _by_input(xp: Any, g: Any, x: Any, weight: Any, count: int, kept: Any) -> Any:
+    mean, inverse = kept[0]
+    if weight is not None:
+        weight = weight.reshape(-1)
+    rows = _rows(g, count), _rows(x, count)
+    return _layer_norm_gradient(xp, *rows, mean, inverse, 1, weight).reshape(x.shape)
+
+
+def _by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -> Any:
+    mean, inverse = kept[0]
+    g, x = _rows(g, count), _rows(x, count)
+    if in_one_block(x):
+        return inverse[:, 0].dot((x - mean) * g).reshape(shape)
+    total = xp.zeros(x.shape[1], x.dtype)
+    for block in blocks_of(x):
+        y = x[block] - mean[block]
+        y *= g[block]
+        total += inverse[block, 0].dot(y)
+    return total.reshape(shape)
+
+
+def _by_bias(xp: Any, g: Any, shape: Any, count: int) -> Any:
+    return _rows(g, count).sum(axis=0).reshape(shape)
+
+
+def _number(x: Any, dims: Any) -> int:
+    """How many elements are normalised together; of none the means are zeros."""
+    return prod(x.shape[dim] for dim in dims) or 1
+
+
+def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
+    """The normalised values and the inverse of the deviation they were divided by."""
+    n = _number(x, dims)
+    y = x - F.sum(x, dims, True) * (1 / n)
+    inverse = F.rsqrt(F.sum(y * y, dims, True) * (1 / n) + eps)
+    return y * inverse, inverse
+
+
+def _through_moments(F: Any, g: Any, x: Any, dims: Any, eps: float) -> Any:
+    """The gradient of normalised values, and also their tangent: the derivative is symmetric."""
+    n = _number(x, dims)
+    y, inverse = _moments(F, x, dims, eps)
+    part = F.sum(g * y, dims, True) * (1 / n)
+    return (g - F.sum(g, dims, True) * (1 / n) - y * part) * inverse
+
+
+def _last(x: Any, count: int) -> tuple[int, ...]:
+    ndim = len(x.shape)
+    return tuple(range(ndim - count, ndim))
+
+
+def _input_rule(F: Any, g: Any, x: Any, weight: Any, count: int, eps: float, kept: Any) -> Any:
+    return _through_moments(F, g * weight, x, _last(x, count), eps)
+
+
+def _weight_rule(
+    F: Any, g: Any, x: Any, weight_shape: Any, count: int, eps: float, kept: Any
+) -> Any:
+    return F.sum_to(g * _moments(F, x, _last(x, count), eps)[0], weight_shape)
+
+
+# -- over the root of the mean square -------------------------------------------------------------
+
+
+@along()
+def _rms_norm(xp: Any, out: Any, x: Any, dim: int, weight: Any, eps: float, kept: Any) -> Any:
+    inverse = _row_dots(xp, x, x)
+    inverse /= x.shape[1]
+    inverse += eps
+    xp.sqrt(inverse, inverse)
+    xp.reciprocal(inverse, inverse)
+    kept.append(inverse)
+    y = xp.multiply(x, inverse, out)
+    return y if weight is None else xp.multiply(y, weight, y)
+
+
+def _rms(xp: Any, x: Any, weight: Any, count: int, eps: float, kept: Any) -> Any:
+    if weight is not None:
+        weight = weight.reshape(-1)
+    found: list[Any] = []
+    out = _rms_norm(xp, _rows(x, count), 1, weight, eps, found)
+    if not kept:
+        kept.append(found[0] if len(found) == 1 else xp.concatenate(found))
+    return out.reshape(x.shape)
+
+
+@along(3)
+def _rms_gradient(xp: Any, out: Any, g: Any, x: Any, inverse: Any, dim: int, weight: Any) -> Any:
+    d = xp.multiply(g, 1 if weight is None else weight, out)
+    part = _row_dots(xp, d, x)
+    part *= inverse * inverse
+    part /= x.shape[1]
+    xp.subtract(d, x * part, d)
+    return xp.multiply(d, inverse, d)
+
+
+def _rms_by_input(xp: Any, g: Any, x: Any, weight: Any, count: int, kept: Any) -> Any:
+    if weight is not None:
+        weight = weight.reshape(-1)
+    rows = _rows(g, count), _rows(x, count)
+    return _rms_gradient(xp, *rows, kept[0], 1, weight).reshape(x.shape)
+
+
+def _rms_by_weight(xp: Any, g: Any, x: Any, shape: Any, count: int, kept: Any) -> Any:
+    g, x, inverse = _rows(g, count), _rows(x, count), kept[0]
+    total = xp.zeros(x.shape[1], x.dtype)
+    for block in blocks_of(x):
+        total += inverse[block, 0].dot(x[block] * g[block])
+    return total.reshape(shape)
+
+
+def _mean_square(F: Any, x: Any, dims: Any, eps: float) -> Any:
+    n = _number(x, dims)
+    return F.rsqrt(F.sum(x * x, dims, True) * (1 / n) + eps)
+
+
+def _through_mean_square(F: Any, g: Any, x: Any, count: int, eps: float) -> Any:
+    """The gradient of values divided by the root of their mean square, and also their tangent."""
+    dims = _last(x, count)
+    inverse = _mean_square(F, x, dims, eps)
+    y = x * inverse
+    n = _number(x, dims)
+    return (g - y * (F.sum(g * y, dims, True) * (1 / n))) * inverse
+
+
+# -- over batches ---------------------------------------------------------------------------------
+
+
+def _channels(x: Any) -> Any:
+    """The array as (batch, channels, places)."""
+    shape = x.shape
+    return x.reshape(shape[0], shape[1], prod(shape[2:]))
+
+
+def _channel_dots(xp: Any, x: Any, y: Any) -> Any:
+    """The sums of products, by channel."""
+    if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[2] >= _LONG):
+        return np.vecdot(x, y).sum(axis=0)
+    return xp.einsum("ncs,ncs->c", x, y)
+
+
+def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
+    """The mean and the variance of each channel."""
+    x = _channels(x)
+    n = x.shape[0] * x.shape[2]
+    mean = x.sum(axis=2).sum(axis=0) / n
+    column = mean[:, None]
+    if in_one_block(x):
+        y = x - column
+        return mean, _channel_dots(xp, y, y) / n
+    total = xp.zeros_like(mean)
+    for block in blocks_of(x):
+        y = x[block] - column
+        total += _channel_dots(xp, y, y)
+    return mean, total / n
+
+
+def _linear(xp: Any, x: Any, scale: Any, shift: Any) -> Any:
+    """scale * x + shift, by channel."""
+    shape = x.shape
+    x = _channels(x)
+    out = xp.empty_like(x)
+    scale, shift = scale[:, None], shift[:, None]
+    for block in blocks_of(x):
+        y = xp.multiply(x[block], scale, out[block])
+        xp.add(y, shift, y)
+    return out.reshape(shape)
+
+
+@widening
+def _batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
+    # Of no elements there is no mean, and no gradient may become NaN for it.
+    moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
+    if not kept:
+        kept.append(moments)
+    mean, variance = moments
+    scale = weight / xp.sqrt(variance + eps)
+    return _linear(xp, x, scale, bias - mean * scale)
+
+
+@widening
+def _batch_norm_by_moments(
+    xp: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float
+) -> Any:
+    scale = weight / xp.sqrt(variance + eps)
+    return _linear(xp, x, scale, bias - mean * scale)
+
+
+def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
+    """The sums of the gradient, and of its product with x less the mean, by channel."""
+    column = mean[:, None]
+    if in_one_block(x):
+        return g.sum(axis=2).sum(axis=0), _channel_dots(xp, g, x - column)
+    plain, product = xp.zeros_like(mean), xp.zeros_like(mean)
+    for block in blocks_of(x):
+        part = g[block]
+        plain += part.sum(axis=2).sum(axis=0)
+        product += _channel_dots(xp, part, x[block] - column)
+    return plain, product
+
+
+def _batch_by_input(
+    xp: Any, g: Any, x: Any, weight: Any, mean: Any, inverse: Any, plain: Any, product: Any
+) -> Any:
+    """The gradient by the input, from the sums of the output's."""
+    shape = x.shape
+    g, x = _channels(g), _channels(x)
+    n = x.shape[0] * x.shape[2]
+    scale = inverse * weight
+    slope = -scale * inverse * inverse * product / n
+    shift = (-scale * plain / n - slope * mean)[:, None]
+    scale, slope = scale[:, None], slope[:, None]
+    out = xp.empty_like(x)
+    for block in blocks_of(x):
+        d = xp.multiply(g[block], scale, out[block])
+        y = x[block] * slope
+        y += shift
+        xp.add(d, y, d)
+    return out.reshape(shape)
+
+
+def _batch_pull(
+    F: Any, g: Any, wanted: tuple[str, ...], x: Any, weight: Any, eps: float, kept: Any
+) -> Any:
+    """All gradients of `batch_norm`, from the same two sums."""
+    if not F.fused:
+        return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])
+    xp, dtype = F.xp, x.dtype
+    if dtype.itemsize <= 2:
+        g, x, weight = (value.astype(np.float32) for value in (g, x, weight))
+    mean, variance = kept[0]
+    inverse = 1 / xp.sqrt(variance + eps)
+    plain, product = _gradient_sums(xp, _channels(g), _channels(x), mean)
+    made = []
+    for name in wanted:
+        if name == "x":
+            part = _batch_by_input(xp, g, x, weight, mean, inverse, plain, product)
+        else:
+            part = product * inverse if name == "weight" else plain
+        made.append(part if part.dtype == dtype else part.astype(dtype))
+    return tuple(made)
+
+
+@widening
+def _batch_by_weight(xp: Any, g: Any, x: Any, mean: Any, variance: Any, eps: float) -> Any:
+    product = _gradient_sums(xp, _channels(g), _channels(x), mean)[1]
+    return product / xp.sqrt(variance + eps)
+
+
+@widening
+def _batch_by_bias(xp: Any, g: Any) -> Any:
+    return _channels(g).sum(axis=2).sum(axis=0)
+
+
+def _batch_dims(x: Any) -> tuple[int, ...]:
+    return tuple(dim for dim in range(len(x.shape)) if dim != 1)
+
+
+def _column(F: Any, value: Any, x: Any) -> Any:
+    """What is known of each channel, shaped to be broadcast."""
+    return F.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
+
+
+def _batch_input_rule(F: Any, g: Any, x: Any, weight: Any, eps: float, kept: Any) -> Any:
+    return _through_moments(F, g * _column(F, weight, x), x, _batch_dims(x), eps)
+
+
+def _batch_weight_rule(F: Any, g: Any, x: Any, eps: float, kept: Any) -> Any:
+    return F.sum(g * _moments(F, x, _batch_dims(x), eps)[0], _batch_dims(x), False)
+
+
+_BATCH_RULES: dict[str, Any] = {
+    "x": _batch_input_rule,
+    "weight": lambda F, g, x, weight, eps, kept: _batch_weight_rule(F, g, x, eps, kept),
+    "bias": lambda F, g, x, weight, eps, kept: F.sum(g, _batch_dims(g), False),
+}
+
+
+def _batch_push(F: Any, t: Any, x: Any, weight: Any, eps: float) -> Any:
+    return _through_moments(F, t, x, _batch_dims(x), eps) * _column(F, weight, x)
+
+
+def _scale(F: Any, x: Any, weight: Any, variance: Any, eps: float) -> Any:
+    return _column(F, weight * F.rsqrt(variance + eps), x)
+
+
+def _standardised(F: Any, x: Any, mean: Any, variance: Any, eps: float) -> Any:
+    return (x - _column(F, mean, x)) * _column(F, F.rsqrt(variance + eps), x)
+
+
+# -- dropout --------------------------------------------------------------------------------------
+
+
+@elementwise(2)
+def _dropout(xp: Any, out: Any, x: Any, mask: Any, scale: float) -> Any:
+    y = xp.multiply(x, mask, out)
+    return xp.multiply(y, scale, y)
+
+
+def _cost(x: Any, *rest: Any) -> int:
+    return 8_000 + 4 * int(x._metadata.cost)
+
+
+OPS = (
+    operation(
+        "normalise",
+        _normalise,
+        "x",
+        "count eps kept",
+        pulls={
+            "x": fused(
+                lambda xp, g, x, count, eps, kept: _by_input(xp, g, x, None, count, kept),
+                lambda F, g, x, count, eps, kept: _through_moments(F, g, x, _last(x, count), eps),
+            )
+        },
+        pushes={
+            "x": lambda F, t, x, count, eps: _through_moments(F, t, x, _last(x, count), eps),
+        },
+        node="NativeLayerNormBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "layer_norm",
+        _affine,
+        "x weight bias",
+        "count eps kept",
+        pulls={
+            "x": fused(
+                lambda xp, g, x, weight, count, eps, kept: _by_input(xp, g, x, weight, count, kept),
+                _input_rule,
+            ),
+            "weight": fused(
+                lambda xp, g, x, shape, count, eps, kept: _by_weight(xp, g, x, shape, count, kept),
+                _weight_rule,
+            ),
+            "bias": fused(
+                lambda xp, g, shape, count: _by_bias(xp, g, shape, count),
+                lambda F, g, bias_shape, count: F.sum_to(g, bias_shape),
+            ),
+        },
+        pushes={
+            "x": lambda F, t, x, weight, count, eps: (
+                _through_moments(F, t, x, _last(x, count), eps) * weight
+            ),
+            "weight": lambda F, t, x, count, eps: _moments(F, x, _last(x, count), eps)[0] * t,
+            "bias": lambda F, t, out_shape: F.expand(t, out_shape),
+        },
+        node="NativeLayerNormBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "root_mean_square",
+        lambda xp, x, count, eps, kept: _rms(xp, x, None, count, eps, kept),
+        "x",
+        "count eps kept",
+        pulls={
+            "x": fused(
+                lambda xp, g, x, count, eps, kept: _rms_by_input(xp, g, x, None, count, kept),
+                lambda F, g, x, count, eps, kept: _through_mean_square(F, g, x, count, eps),
+            )
+        },
+        pushes={"x": lambda F, t, x, count, eps: _through_mean_square(F, t, x, count, eps)},
+        node="FusedRmsNormBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "rms_norm",
+        _rms,
+        "x weight",
+        "count eps kept",
+        pulls={
+            "x": fused(
+                lambda xp, g, x, weight, count, eps, kept: _rms_by_input(
+                    xp, g, x, weight, count, kept
+                ),
+                lambda F, g, x, weight, count, eps, kept: _through_mean_square(
+                    F, g * weight, x, count, eps
+                ),
+            ),
+            "weight": fused(
+                lambda xp, g, x, shape, count, eps, kept: _rms_by_weight(
+                    xp, g, x, shape, count, kept
+                ),
+                lambda F, g, x, weight_shape, count, eps, kept: F.sum_to(
+                    g * x * _mean_square(F, x, _last(x, count), eps), weight_shape
+                ),
+            ),
+        },
+        pushes={
+            "x": lambda F, t, x, weight, count, eps: (
+                _through_mean_square(F, t, x, count, eps) * weight
+            ),
+            "weight": lambda F, t, x, count, eps: x * _mean_square(F, x, _last(x, count), eps) * t,
+        },
+        node="FusedRmsNormBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "batch_norm",
+        _batch_norm,
+        "x weight bias",
+        "eps kept",
+        together=_batch_pull,
+        pushes={
+            "x": _batch_push,
+            "weight": lambda F, t, x, eps: (
+                _moments(F, x, _batch_dims(x), eps)[0] * _column(F, t, x)
+            ),
+            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
+        },
+        node="NativeBatchNormBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "batch_norm_by_moments",
+        _batch_norm_by_moments,
+        "x weight bias mean variance",
+        "eps",
+        pulls={
+            "x": lambda F, g, weight, variance, eps: g * _scale(F, g, weight, variance, eps),
+            "weight": fused(
+                _batch_by_weight,
+                lambda F, g, x, mean, variance, eps: F.sum(
+                    g * _standardised(F, x, mean, variance, eps), _batch_dims(x), False
+                ),
+            ),
+            "bias": fused(_batch_by_bias, lambda F, g: F.sum(g, _batch_dims(g), False)),
+        },
+        pushes={
+            "x": lambda F, t, weight, variance, eps: t * _scale(F, t, weight, variance, eps),
+            "weight": lambda F, t, x, mean, variance, eps: (
+                _standardised(F, x, mean, variance, eps) * _column(F, t, x)
+            ),
+            "bias": lambda F, t, x, out_shape: F.expand(_column(F, t, x), out_shape),
+        },
+        node="NativeBatchNormBackward0",
+        cost=_cost,
+    ),
+    linear(
+        "dropout",
+        _dropout,
+        lambda F, g, mask, scale: F.dropout(g, mask, scale),
+        attributes=("mask", "scale"),
+        node="MulBackward0",
+        frees=("mask",),
+    ),
+)

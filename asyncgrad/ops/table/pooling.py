@@ -1,0 +1,399 @@
+"""Pooling.
+
+A window is looked at one place at a time, in all windows at once. The greatest element of a window
+gets all of the gradient; of several the first, and of several NaN the last, as in PyTorch. What is
+added at the sides is none of them, even where all elements are minus infinity.
+"""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.ops.fused import blocks_of, masked
+from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops.table.convolution import padded
+from asyncgrad.records import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: So few elements are taken window by window.
+_SMALL = 4096
+#: The dtypes that NumPy counts and sorts itself.
+_OWN = frozenset({np.dtype("float32"), np.dtype("float64")})
+
+
+class Window(NamedTuple):
+    """How a window moves over the last axes of an array."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    #: The lengths of the axes, and how many windows there are.
+    image: tuple[int, ...]
+    out: tuple[int, ...]
+
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """What has to be added to the image, or cut off, for the windows to fit exactly."""
+        return _sides(self)
+
+    def steps(self, axis: int) -> Iterator[slice]:
+        """For each place of a window along an axis, where it is in all windows."""
+        k, s, d, m = self.kernel[axis], self.stride[axis], self.dilation[axis], self.out[axis]
+        for i in range(k):
+            yield slice(i * d, i * d + (m - 1) * s + 1, s)
+
+    def places(self) -> Iterator[tuple[Any, ...]]:
+        """For each place of a window of two axes, where it is in all windows."""
+        for rows in self.steps(0):
+            for columns in self.steps(1):
+                yield ..., rows, columns
+
+    @property
+    def overlap(self) -> bool:
+        """Whether an element may be in several windows."""
+        axes = zip(self.kernel, self.stride, self.dilation, strict=True)
+        return any(d * (k - 1) >= s for k, s, d in axes)
+
+
+@functools.lru_cache(1024)
+def _sides(window: Window) -> tuple[tuple[int, int], ...]:
+    axes = zip(*window, strict=True)
+    return tuple([(p, (m - 1) * s + d * (k - 1) + 1 - n - p) for k, s, p, d, n, m in axes])
+
+
+def _planes(x: Any) -> Any:
+    """The array as (planes, rows, columns)."""
+    return x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _lowest(xp: Any, dtype: Any) -> Any:
+    return -xp.inf if dtype.kind in "fV" else xp.iinfo(dtype).min
+
+
+# -- few elements: all windows in one piece -------------------------------------------------------
+
+
+def _is_small(x: Any) -> bool:
+    """Whether calls of the library take longer than what they do."""
+    return x.size <= _SMALL and x.__class__ is np.ndarray and x.dtype in _OWN
+
+
+def _windows(x: Any, window: Window, value: Any) -> Any:
+    """The windows of planes as rows."""
+    part = np.ascontiguousarray(padded(np, x, window.sides(), value))
+    plane, row, column = part.strides
+    (down, right), (below, beside) = window.stride, window.dilation
+    strides = (plane, down * row, right * column, below * row, beside * column)
+    shape = (len(part), *window.out, *window.kernel)
+    return np.ndarray(shape, part.dtype, part, 0, strides).reshape(-1, prod(window.kernel))
+
+
+@functools.lru_cache(64)
+def _numbered(planes: int, window: Window) -> Any:
+    """The number of each element of the windows; what is added at the sides has one of its own."""
+    count = planes * prod(window.image)
+    return _windows(np.arange(count).reshape(planes, *window.image), window, count)
+
+
+def _collected(shape: tuple[int, ...], numbers: Any, values: Any) -> Any:
+    """The sums of values for the same element."""
+    count = prod(shape)
+    totals = np.bincount(numbers, values.reshape(-1), count + 1)[:count]
+    return totals.astype(values.dtype).reshape(shape)
+
+
+# -- peaks ----------------------------------------------------------------------------------------
+
+
+def _max_pool(xp: Any, x: Any, window: Window) -> Any:
+    lead = x.shape[:-2]
+    x = _planes(x)
+    if _is_small(x):
+        peaks = _windows(x, window, _lowest(xp, x.dtype)).max(axis=1)
+        return peaks.reshape(*lead, *window.out)
+    out = xp.empty((len(x), *window.out), x.dtype)
+    sides, lowest = window.sides(), _lowest(xp, x.dtype)
+    for block in blocks_of(x):
+        part = padded(xp, x[block], sides, lowest)
+        rows = _greatest(xp, part, [(slice(None), step) for step in window.steps(0)])
+        columns = [(..., step) for step in window.steps(1)]
+        out[block] = _greatest(xp, rows, columns)
+    return out.reshape(*lead, *window.out)
+
+
+def _greatest(xp: Any, x: Any, places: list[Any]) -> Any:
+    """The greatest of several parts of an array."""
+    if len(places) == 1:
+        return x[places[0]]
+    out = xp.maximum(x[places[0]], x[places[1]])
+    for place in places[2:]:
+        xp.maximum(out, x[place], out=out)
+    return out
+
+
+def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any]]:
+    """For each place of a window, where it is in all, and which windows have their peak there."""
+    sides, lowest = window.sides(), _lowest(xp, x.dtype)
+    free = xp.ones(peak.shape, bool)
+    # Nobody looks at what is on a device.
+    looks = isinstance(peak, np.ndarray)
+    inside, ahead = None, None
+    if any(map(any, sides)) and not (looks and (peak > lowest).all()):
+        inside = padded(xp, xp.ones(x.shape, bool), sides)
+    x = padded(xp, x, sides, lowest)
+    if not looks or (peak != peak).any():
+        ahead = xp.zeros(peak.shape, int)
+        for place in window.places():
+            ahead += x[place] != x[place]
+    for place in window.places():
+        part = x[place]
+        hit = part == peak
+        if inside is not None:
+            hit &= inside[place]
+        if ahead is not None:
+            nan = part != part
+            ahead -= nan
+            hit |= nan & (ahead == 0)
+        hit &= free
+        free ^= hit
+        yield place, hit
+
+
+def peak_places(xp: Any, lines: Any) -> Any:
+    """Where the greatest elements of lines along the last axis are."""
+    first = lines.argmax(axis=-1)
+    nan = lines != lines
+    if isinstance(nan, np.ndarray) and not nan.any():
+        return first
+    last = lines.shape[-1] - 1 - nan[..., ::-1].argmax(axis=-1)
+    return xp.where(nan.any(axis=-1), last, first)
+
+
+def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
+    """The adjoint of picking the peaks: each element of `y` where its window's peak is."""
+    shape = x.shape
+    x, y, peak = _planes(x), _planes(y), _planes(peak)
+    lowest = _lowest(xp, x.dtype)
+    # The least of the peaks is NaN if one is.
+    if peak.size > 0 and _is_small(x) and _is_small(y) and np.minimum.reduce(peak, None) > lowest:
+        numbers = _numbered(len(x), window)
+        first = _windows(x, window, lowest).argmax(axis=1)
+        return _collected(shape, numbers[np.arange(len(first)), first], y)
+    out = xp.zeros((len(x), *window.image), y.dtype)
+    sides = window.sides()
+    inner = _inner(window)
+    exact = not any(map(any, sides))
+    for block in blocks_of(x):
+        total = out[block] if exact else padded(xp, out[block], sides)
+        value = y[block]
+        for place, hit in _hits(xp, x[block], peak[block], window):
+            if window.overlap:
+                total[place] += masked(xp, value, hit)
+            else:
+                total[place] = masked(xp, value, hit)
+        if not exact:
+            cut = total[inner]
+            out[(block, *(slice(0, n) for n in cut.shape[1:]))] = cut
+    return out.reshape(shape)
+
+
+def _inner(window: Window) -> tuple[Any, ...]:
+    """The part of the padded planes that is of the image."""
+    return (
+        slice(None),
+        *(slice(p, p + n) for p, n in zip(window.padding, window.image, strict=True)),
+    )
+
+
+def _max_pick(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
+    """The elements of `y` where the windows of `x` have their peaks."""
+    shape = peak.shape
+    x, y, peak = _planes(x), _planes(y), _planes(peak)
+    out = xp.zeros(peak.shape, y.dtype)
+    for block in blocks_of(x):
+        values = padded(xp, y[block], window.sides())
+        for place, hit in _hits(xp, x[block], peak[block], window):
+            out[block] += masked(xp, values[place], hit)
+    return out.reshape(shape)
+
+
+def peak_indices(xp: Any, x: Any, peak: Any, window: Window) -> Any:
+    """Where the peaks are in the planes, counted flat."""
+    shape = peak.shape
+    x, peak = _planes(x), _planes(peak)
+    rows, columns = (
+        xp.arange(m) * s - p
+        for m, s, p in zip(window.out, window.stride, window.padding, strict=True)
+    )
+    width = window.image[1]
+    first = rows[:, None] * width + columns
+    out = xp.zeros(peak.shape, "int64")
+    for place, hit in _hits(xp, x, peak, window):
+        offset = place[1].start * width + place[2].start
+        out += (first + offset) * hit
+    return out.reshape(shape)
+
+
+# -- means ----------------------------------------------------------------------------------------
+
+
+class Counts(NamedTuple):
+    """What the sums of windows are divided by."""
+
+    include_pad: bool
+    override: int | None
+
+
+def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
+    """One number, or one for each window."""
+    if counts.override is not None:
+        return counts.override
+    lengths = held_elements(window, counts.include_pad)
+    if lengths is None:
+        return prod(window.kernel)
+    rows, columns = (xp.asarray(held, dtype) for held in lengths)
+    return rows[:, None] * columns
+
+
+@functools.lru_cache(1024)
+def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
+    """How many elements windows hold along each axis; None if all are full."""
+    lengths = []
+    uniform = True
+    for k, s, p, _, n, m in zip(*window, strict=True):
+        starts = [i * s - p for i in range(m)]
+        ends = [min(start + k, n + p) for start in starts]
+        if not include_pad:
+            ends = [min(end, n) for end in ends]
+            starts = [max(start, 0) for start in starts]
+        held = [end - start for start, end in zip(starts, ends, strict=True)]
+        uniform = uniform and all(length == k for length in held)
+        lengths.append(held)
+    return None if uniform else tuple(lengths)
+
+
+def _avg_pool(xp: Any, x: Any, window: Window, counts: Counts) -> Any:
+    lead = x.shape[:-2]
+    x = _planes(x)
+    divisors = _divisors(xp, window, counts, x.dtype)
+    if _is_small(x):
+        totals = _windows(x, window, 0).sum(axis=1).reshape(-1, *window.out)
+        totals /= divisors
+        return totals.reshape(*lead, *window.out)
+    out = xp.empty((len(x), *window.out), x.dtype)
+    sides = window.sides()
+    for block in blocks_of(x):
+        part = padded(xp, x[block], sides)
+        rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
+        total = _summed(xp, rows, [(..., step) for step in window.steps(1)])
+        if x.dtype.kind == "i":
+            # Towards zero.
+            out[block] = (total - xp.fmod(total, divisors)) // divisors
+        else:
+            xp.divide(total, divisors, out[block])
+    return out.reshape(*lead, *window.out)
+
+
+def _summed(xp: Any, x: Any, places: list[Any]) -> Any:
+    """The sum of several parts of an array."""
+    if len(places) == 1:
+        return x[places[0]]
+    out = x[places[0]] + x[places[1]]
+    for place in places[2:]:
+        out += x[place]
+    return out
+
+
+def _avg_spread(xp: Any, y: Any, window: Window, counts: Counts) -> Any:
+    """The adjoint of the means: each element's share for all elements of its window."""
+    lead = y.shape[:-2]
+    y = _planes(y)
+    divisors = _divisors(xp, window, counts, y.dtype)
+    if _is_small(y):
+        share = (y / divisors).reshape(-1, 1).repeat(prod(window.kernel), 1)
+        shape = (*lead, *window.image)
+        return _collected(shape, _numbered(len(y), window).reshape(-1), share)
+    out = xp.empty((len(y), *window.image), y.dtype)
+    height, width = (
+        n + before + after for n, (before, after) in zip(window.image, window.sides(), strict=True)
+    )
+    inner = _inner(window)
+    for block in blocks_of(out):
+        share = y[block] / divisors
+        columns = xp.zeros((len(share), window.out[0], width), y.dtype)
+        for step in window.steps(1):
+            columns[..., step] += share
+        total = xp.zeros((len(share), height, width), y.dtype)
+        for step in window.steps(0):
+            total[:, step] += columns
+        cut = total[inner]
+        if cut.shape == out[block].shape:
+            out[block] = cut
+        else:
+            out[block] = 0
+            out[(block, *(slice(0, n) for n in cut.shape[1:]))] = cut
+    return out.reshape(*lead, *window.image)
+
+
+def _cost(x: Any, *rest: Any) -> int:
+    window = next(value for value in rest if isinstance(value, Window))
+    return 10_000 + int(x._metadata.size) * prod(window.kernel)
+
+
+OPS = (
+    operation(
+        "max_pool",
+        _max_pool,
+        "x",
+        "window",
+        pulls={"x": lambda F, g, x, out, window: F.max_spread(g, x, out, window)},
+        pushes={"x": lambda F, t, x, out, window: F.max_pick(t, x, out, window)},
+        node="MaxPool2DWithIndicesBackward0",
+        # PyTorch saves indices.
+        renews=True,
+        cost=_cost,
+    ),
+    operation(
+        "max_spread",
+        _max_spread,
+        "y x peak",
+        "window",
+        pulls={"y": lambda F, g, x, peak, window: F.max_pick(g, x, peak, window)},
+        pushes={"y": lambda F, t, x, peak, window: F.max_spread(t, x, peak, window)},
+        node="MaxPool2DWithIndicesBackwardBackward0",
+        cost=_cost,
+    ),
+    operation(
+        "max_pick",
+        _max_pick,
+        "y x peak",
+        "window",
+        pulls={"y": lambda F, g, x, peak, window: F.max_spread(g, x, peak, window)},
+        pushes={"y": lambda F, t, x, peak, window: F.max_pick(t, x, peak, window)},
+        node="GatherBackward0",
+        cost=_cost,
+    ),
+    linear(
+        "avg_pool",
+        _avg_pool,
+        lambda F, g, window, counts: F.avg_spread(g, window, counts),
+        attributes=("window", "counts"),
+        node="AvgPool2DBackward0",
+        cost=_cost,
+        frees=("x",),
+    ),
+    linear(
+        "avg_spread",
+        _avg_spread,
+        lambda F, g, window, counts: F.avg_pool(g, window, counts),
+        attributes=("window", "counts"),
+        node="AvgPool2DBackwardBackward0",
+        cost=_cost,
+    ),
+)

@@ -1,0 +1,656 @@
+"""Recurrent layers: one entry for a whole sequence in one direction.
+
+The part of the inputs (`z`, their product with the layer's weight, for all steps) is made outside,
+in one product; the LSTM makes it itself, to have it gate by gate. What is left goes step by step:
+the state times `w`. The kernels keep what they find on the way in the list `kept`, so that the way
+back has little to do at each step; the rules beside them go the whole way again, with functions
+that can be differentiated.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.pool import POOL
+from asyncgrad.ops.fused import masked, silent
+from asyncgrad.ops.op import Op, operation
+from asyncgrad.ops.table.linalg import product_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def _library(xp: Any) -> Any:
+    """What steps compute with: NumPy itself and not its pool, for all results have a place."""
+    return np if xp.ndarray is np.ndarray else xp
+
+
+#: Up to so many multiplications OpenBLAS multiplies matrices as they lie. For more it copies both
+#: into an order of its own first, which for a few rows costs as much as half of the product.
+_SMALL = 1_000_000
+#: With fewer rows at a step it does not pay to read the weights of the inputs at each.
+_FEW = 8
+#: Into how many blocks of columns a weight is cut to stay below. Narrow blocks cost more than that.
+_CUTS = (1, 2, 4, 8, 16)
+_NARROW = 32
+#: Elements of an array for which it does not matter where it lies.
+_TINY = 1024
+
+
+def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
+    """Into how many blocks of columns to cut a weight for that; 0 if that would not help."""
+    if xp.ndarray is np.ndarray:
+        for count in _CUTS:
+            width = columns // count
+            if rows * depth * width <= _SMALL:
+                return count if count * width == columns and (width >= _NARROW or count == 1) else 0
+    return 0
+
+
+def _columns(x: Any, count: int) -> Any:
+    """A view of the last axis in blocks: a stack of matrices in place of each matrix."""
+    return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
+
+
+def _room(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array that is not set. Unless it is tiny, it begins with a line of the cache."""
+    if xp.ndarray is np.ndarray and prod(shape) >= _TINY:
+        return POOL.take(shape, dtype)
+    return xp.empty(shape, dtype)
+
+
+def _laid_out(xp: Any, weight: Any) -> Any:
+    """A copy in rows. A product takes half as long again if these lie across lines of the cache."""
+    copy = _room(xp, weight.shape, weight.dtype)
+    copy[...] = weight
+    return copy
+
+
+def _times(xp: Any, weight: Any, products: Any) -> tuple[Callable[..., Any], Any, Any]:
+    """How to multiply by a weight: a function, the weight as it takes it, and where results go.
+
+    Results are rows of `products`, which may be a stack, for a step each.
+    """
+    cut = _cut(xp, products.shape[-2], *weight.shape)
+    weight = _laid_out(xp, weight)
+    xp = _library(xp)
+    if cut > 1:
+        return xp.matmul, _columns(weight, cut), _columns(products, cut)
+    return xp.dot, weight, products
+
+
+def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
+    """A number for each gate, as a row that fits the gates side by side."""
+    return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
+
+
+def _stacked(F: Any, parts: list[Any]) -> Any:
+    """The parts along a new first axis."""
+    return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
+
+
+def _total(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _previous(product: Any, states: Any, first: Any, gradients: Any) -> Any:
+    """The sum over all steps of a product of their gradients and the states before them."""
+    steps, _, width = gradients.shape
+    total = product(gradients[0].T, first)
+    if steps > 1:
+        before = states[: steps - 1].reshape(-1, first.shape[1])
+        total += product(gradients[1:].reshape(-1, width).T, before)
+    return total
+
+
+# -- the plain cell: h' = f(z + h w') -------------------------------------------------------------
+
+
+def _plain(activation: str) -> Op:
+    """The entry of the plain layer with an activation."""
+    is_tanh = activation == "tanh"
+
+    def through_activation(F: Any, g: Any, out: Any) -> Any:
+        return g * (1 - out * out) if is_tanh else F.rectified(g, out)
+
+    @silent
+    def forward(xp: Any, z: Any, h: Any, w: Any) -> Any:
+        out = xp.empty((*z.shape[:2], w.shape[1]), z.dtype)
+        times, weight, products = _times(xp, w.T, out)
+        xp = _library(xp)
+        for t in range(len(z)):
+            state = out[t]
+            times(h, weight, products[t])
+            state += z[t]
+            if is_tanh:
+                xp.tanh(state, state)
+            else:
+                xp.maximum(state, 0, out=state)
+            h = state
+        return out
+
+    @silent
+    def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
+        through = 1 - out * out if is_tanh else xp.empty_like(out)
+        alive: Any = None if is_tanh else out != 0
+        back = xp.zeros(h.shape, h.dtype)
+        times, weight, product = _times(xp, w, back)
+        xp = _library(xp)
+        for t in range(len(out) - 1, -1, -1):
+            back += g[t]
+            if is_tanh:
+                through[t] *= back
+            else:
+                through[t] = masked(xp, back, alive[t])
+            times(through[t], weight, product)
+        made = {"z": through, "h": back}
+        if "w" in wanted:
+            made["w"] = _previous(xp.dot, out, h, through)
+        return tuple([made[key] for key in wanted])
+
+    def rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any) -> Any:
+        states = [h]
+        for t in range(z.shape[0]):
+            states.append(getattr(F, activation)(z[t] + states[-1] @ F.adjoint(w)))
+        parts, weights = [], []
+        back = None
+        for t in range(len(states) - 2, -1, -1):
+            back = g[t] if back is None else back + g[t]
+            part = through_activation(F, back, states[t + 1])
+            back = part @ w
+            parts.append(part)
+            weights.append(F.adjoint(part) @ states[t])
+        made: dict[str, Callable[[], Any]] = {
+            "z": lambda: _stacked(F, parts[::-1]),
+            "h": lambda: back,
+            "w": lambda: _total(weights),
+        }
+        return tuple([made[key]() for key in wanted])
+
+    def together(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, out: Any) -> Any:
+        return kernel(F.xp, g, wanted, h, w, out) if F.fused else rule(F, g, wanted, z, h, w)
+
+    def push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any) -> Any:
+        turned = F.adjoint(w)
+        found = []
+        moved = tangent if key == "h" else F.zeros_of(h)
+        for t in range(z.shape[0]):
+            part = moved @ turned
+            if key == "z":
+                part = part + tangent[t]
+            elif key == "w":
+                part = part + h @ F.adjoint(tangent)
+            h = getattr(F, activation)(z[t] + h @ turned)
+            moved = through_activation(F, part, h)
+            found.append(moved)
+        return _stacked(F, found)
+
+    return operation(
+        f"rnn_{activation}",
+        forward,
+        "z h w",
+        pushes={
+            "z": lambda F, t, z, h, w: push(F, "z", t, z, h, w),
+            "h": lambda F, t, z, h, w: push(F, "h", t, z, h, w),
+            "w": lambda F, t, z, h, w: push(F, "w", t, z, h, w),
+        },
+        together=together,
+        cost=_cost,
+    )
+
+
+# -- the cell with a long memory ------------------------------------------------------------------
+
+
+#: The gates as the kernels lay them out: each in one piece, and the logistic functions together.
+_ORDER = (3, 0, 1, 2)
+
+
+def _by_gate(xp: Any, *parts: Any) -> Any:
+    """What has the gates side by side, with a matrix for each, in their order; for tanh's argument.
+
+    The matrices are those of all parts, one below the other. Half of a tanh of half of something,
+    plus a half, is its logistic function: the half of it is taken here.
+    """
+    size = parts[0].shape[-1] // 4
+    rows = sum(part.shape[-2] for part in parts)
+    gates = _room(xp, (*parts[0].shape[:-2], 4, rows, size), parts[0].dtype)
+    start = 0
+    for part in parts:
+        end = start + part.shape[-2]
+        for place, source in enumerate(_ORDER):
+            own = part[..., source * size : (source + 1) * size]
+            gates[..., place, start:end, :] = own
+        start = end
+    gates[..., :3, :, :] *= 0.5
+    return gates
+
+
+@silent
+def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) -> Any:
+    """The states after all steps, and the last memory.
+
+    A single step takes a state of any size, too: one that has been projected.
+    """
+    steps, batch, features = x.shape
+    size = c.shape[1]
+    # All that is multiplied by weights at a step: the input, a one for the bias, the state before.
+    rows = xp.empty((steps, batch, features + 1 + h.shape[1]), x.dtype)
+    before = rows[..., features + 1 :]
+    rows[..., :features] = x
+    rows[..., features] = 1
+    before[0] = h
+    cut = _cut(xp, batch, rows.shape[2], size) if batch >= _FEW else 0
+    if cut:
+        gates = xp.empty((steps, 4, batch, size), x.dtype)
+        weight = _columns(_by_gate(xp, v.T, b[None], w.T), cut)
+        products = _columns(gates, cut)
+    else:
+        z = xp.dot(x.reshape(steps * batch, features), v.T)
+        z += b
+        gates = _by_gate(xp, z.reshape(steps, batch, 4 * size))
+        weight, part = _by_gate(xp, w.T), _room(xp, gates.shape[1:], x.dtype)
+    out = xp.empty((steps + 1, batch, size), x.dtype)
+    cells, tops = xp.empty((2, steps, batch, size), x.dtype)
+    scratch = _room(xp, (batch, size), x.dtype)
+    half = xp.asarray(0.5, x.dtype)
+    xp = _library(xp)
+    add, multiply, tanh, matmul = xp.add, xp.multiply, xp.tanh, xp.matmul
+    for t in range(steps):
+        gate, cell, top = gates[t], cells[t], tops[t]
+        if t:
+            before[t] = h
+        if cut:
+            matmul(rows[t], weight, products[t])
+        else:
+            matmul(h, weight, part)
+            add(gate, part, gate)
+        tanh(gate, gate)
+        logistic = gate[:3]
+        multiply(logistic, half, logistic)
+        add(logistic, half, logistic)
+        o, i, f, j = gate
+        multiply(f, c, cell)
+        multiply(i, j, scratch)
+        add(cell, scratch, cell)
+        tanh(cell, top)
+        h, c = out[t], cell
+        multiply(o, top, h)
+    out[steps] = c
+    if not kept:
+        kept += (rows, gates, cells, tops)
+    return out
+
+
+@silent
+def _lstm_kernel(
+    xp: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    x: Any,
+    c: Any,
+    v: Any,
+    w: Any,
+    out: Any,
+    kept: Any,
+) -> Any:
+    rows, gates, cells, tops = kept
+    steps, _, batch, size = gates.shape
+    memory = g[steps].copy()
+    inner = xp.empty((steps, batch, 4 * size), gates.dtype)
+    by_gate = _columns(inner, 4)
+    share = _room(xp, (batch, w.shape[1]), gates.dtype)
+    times, weight, product = _times(xp, w, share)
+    # All of a step while it is in the cache: passes over whole sequences would wait for memory.
+    part, less = _room(xp, (2, *gates.shape[1:]), gates.dtype)
+    by_o, by_i, by_f, by_j = part
+    back, scratch = _room(xp, (2, batch, size), gates.dtype)
+    pool, xp = xp, _library(xp)
+    add, multiply, subtract = xp.add, xp.multiply, xp.subtract
+    for t in range(steps - 1, -1, -1):
+        gate, row = gates[t], by_gate[t]
+        o, i, f, j = gate
+        add(g[t], share if t < steps - 1 else 0, back)
+        # To the memory: back * o * (1 - top * top).
+        multiply(back, out[t], by_o)
+        multiply(by_o, tops[t], scratch)
+        subtract(memory, scratch, memory)
+        multiply(back, o, scratch)
+        add(memory, scratch, memory)
+        multiply(memory, i, by_j)
+        multiply(by_j, j, by_i)
+        multiply(memory, f, memory)
+        multiply(memory, cells[t - 1] if t else c, by_f)
+        # To each gate its part less a share of it: x * (1 - y) for logistic functions y, and
+        # x * (1 - j * j) for the tanh.
+        multiply(part[:3], gate[:3], less[:3])
+        multiply(by_i, j, less[3])
+        subtract(part, less, part)
+        row[:3] = part[1:]
+        row[3] = by_o
+        times(inner[t], weight, product)
+    made = {"h": share, "c": memory}
+    inner = inner.reshape(steps * batch, 4 * size)
+    if "x" in wanted:
+        made["x"] = pool.dot(inner, v).reshape(x.shape)
+    if not made.keys() >= set(wanted):
+        features = x.shape[2]
+        weights = pool.dot(inner.T, rows.reshape(steps * batch, rows.shape[2]))
+        made["v"] = xp.ascontiguousarray(weights[:, :features])
+        made["b"] = xp.ascontiguousarray(weights[:, features])
+        made["w"] = xp.ascontiguousarray(weights[:, features + 1 :])
+    return tuple([made[key] for key in wanted])
+
+
+def _lstm_steps(
+    F: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
+) -> Iterator[tuple[Any, ...]]:
+    """For each step the state and memory before, the gates and the memory's tanh."""
+    size = c.shape[-1]
+    for t in range(x.shape[0]):
+        a = x[t] @ F.adjoint(v) + h @ F.adjoint(w) + b
+        i, f, o = (F.sigmoid(a[:, k * size : (k + 1) * size]) for k in (0, 1, 3))
+        j = F.tanh(a[:, 2 * size : 3 * size])
+        new = f * c + i * j
+        top = F.tanh(new)
+        yield h, c, i, f, j, o, top
+        h, c = o * top, new
+
+
+def _lstm_rule(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    x: Any,
+    h: Any,
+    c: Any,
+    v: Any,
+    w: Any,
+    b: Any,
+) -> Any:
+    rows = list(_lstm_steps(F, x, h, c, v, w, b))
+    memory = g[len(rows)]
+    back = None
+    parts = []
+    for t in range(len(rows) - 1, -1, -1):
+        _, before, i, f, j, o, top = rows[t]
+        back = g[t] if back is None else back + g[t]
+        memory = memory + back * o * (1 - top * top)
+        part = F.cat(
+            [
+                memory * j * i * (1 - i),
+                memory * before * f * (1 - f),
+                memory * i * (1 - j * j),
+                back * top * o * (1 - o),
+            ],
+            1,
+        )
+        parts.append(part)
+        memory = memory * f
+        back = part @ w
+    parts.reverse()
+    made: dict[str, Callable[[], Any]] = {
+        "x": lambda: _stacked(F, [part @ v for part in parts]),
+        "h": lambda: back,
+        "c": lambda: memory,
+        "v": lambda: _total([F.adjoint(part) @ x[t] for t, part in enumerate(parts)]),
+        "w": lambda: _total([F.adjoint(part) @ rows[t][0] for t, part in enumerate(parts)]),
+        "b": lambda: _total([F.sum(part, (0,), False) for part in parts]),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _lstm_together(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    x: Any,
+    h: Any,
+    c: Any,
+    v: Any,
+    w: Any,
+    b: Any,
+    out: Any,
+    kept: Any,
+) -> Any:
+    if F.fused:
+        return _lstm_kernel(F.xp, g, wanted, x, c, v, w, out, kept)
+    return _lstm_rule(F, g, wanted, x, h, c, v, w, b)
+
+
+def _lstm_push(
+    F: Any, key: str, tangent: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
+) -> Any:
+    turned = F.adjoint(w)
+    size = c.shape[-1]
+    moved = tangent if key == "h" else F.zeros_of(h)
+    memory = tangent if key == "c" else F.zeros_of(c)
+    found = []
+    for t, (state, before, i, f, j, o, top) in enumerate(_lstm_steps(F, x, h, c, v, w, b)):
+        part = moved @ turned
+        if key == "x":
+            part = part + tangent[t] @ F.adjoint(v)
+        elif key == "v":
+            part = part + x[t] @ F.adjoint(tangent)
+        elif key == "w":
+            part = part + state @ F.adjoint(tangent)
+        elif key == "b":
+            part = part + tangent
+        ti, tf, tj, to = (part[:, k * size : (k + 1) * size] for k in range(4))
+        memory = (
+            tf * f * (1 - f) * before + f * memory + ti * i * (1 - i) * j + i * tj * (1 - j * j)
+        )
+        moved = to * o * (1 - o) * top + o * (1 - top * top) * memory
+        found.append(moved)
+    return _stacked(F, [*found, memory])
+
+
+# -- the gated cell -------------------------------------------------------------------------------
+
+
+@silent
+def _gru(xp: Any, z: Any, h: Any, w: Any, b: Any, kept: Any) -> Any:
+    """The states after all steps."""
+    steps, batch, width = z.shape
+    size = width // 3
+    scale = _per_gate(xp, (0.5, 0.5, 1), z)
+    gates = xp.multiply(z, scale)
+    bias = b * scale
+    out, news = xp.empty((2, steps, batch, size), z.dtype)
+    part, scratch = _room(xp, (batch, width), z.dtype), _room(xp, (batch, size), z.dtype)
+    times, weight, product = _times(xp, w.T * scale, part)
+    xp = _library(xp)
+    for t in range(steps):
+        gate, state, new = gates[t], out[t], news[t]
+        times(h, weight, product)
+        part += bias
+        two = gate[:, : 2 * size]
+        two += part[:, : 2 * size]
+        xp.tanh(two, two)
+        two *= 0.5
+        two += 0.5
+        new[...] = part[:, 2 * size :]
+        last = gate[:, 2 * size :]
+        xp.multiply(gate[:, :size], new, scratch)
+        last += scratch
+        xp.tanh(last, last)
+        xp.subtract(h, last, state)
+        state *= gate[:, size : 2 * size]
+        state += last
+        h = state
+    if not kept:
+        kept += (gates, news)
+    return out
+
+
+@silent
+def _gru_kernel(
+    xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any, kept: Any
+) -> Any:
+    gates, news = kept
+    steps, batch, width = gates.shape
+    size = width // 3
+    shape = (steps, batch, 3, size)
+    reset, update, last = (gates.reshape(shape)[:, :, k] for k in range(3))
+    # By the state's part of the gates, before the gradient comes in; then the inputs' last one.
+    parts = xp.empty_like(gates)
+    part = parts.reshape(shape)
+    inner = (1 - last * last) * (1 - update)
+    part[:, :, 0] = inner * news * reset * (1 - reset)
+    part[0, :, 1] = h
+    part[1:, :, 1] = out[:-1]
+    part[:, :, 1] -= last
+    part[:, :, 1] *= update * (1 - update)
+    part[:, :, 2] = inner * reset
+    back = xp.zeros((batch, size), gates.dtype)
+    share = _room(xp, back.shape, back.dtype)
+    times, weight, product = _times(xp, w, share)
+    xp = _library(xp)
+    for t in range(steps - 1, -1, -1):
+        back += g[t]
+        part[t] *= back[:, None]
+        inner[t] *= back
+        times(parts[t], weight, product)
+        back *= update[t]
+        back += share
+    made = {"h": back}
+    if "w" in wanted:
+        made["w"] = _previous(xp.dot, out, h, parts)
+    if "b" in wanted:
+        made["b"] = parts.reshape(-1, width).sum(axis=0)
+    if "z" in wanted:
+        part[:, :, 2] = inner
+        made["z"] = parts
+    return tuple([made[key] for key in wanted])
+
+
+def _gru_steps(F: Any, z: Any, h: Any, w: Any, b: Any) -> Iterator[tuple[Any, ...]]:
+    """For each step the state before, the gates and the state's part of the new values."""
+    size = h.shape[-1]
+    turned = F.adjoint(w)
+    for t in range(z.shape[0]):
+        a, part = z[t], h @ turned + b
+        r, u = (F.sigmoid(a[:, k] + part[:, k]) for k in (slice(0, size), slice(size, 2 * size)))
+        q = part[:, 2 * size :]
+        n = F.tanh(a[:, 2 * size :] + r * q)
+        yield h, r, u, n, q
+        h = n + u * (h - n)
+
+
+def _gru_rule(F: Any, g: Any, wanted: tuple[str, ...], z: Any, h: Any, w: Any, b: Any) -> Any:
+    rows = list(_gru_steps(F, z, h, w, b))
+    back = None
+    parts, weights, biases = [], [], []
+    for t in range(len(rows) - 1, -1, -1):
+        state, r, u, n, q = rows[t]
+        back = g[t] if back is None else back + g[t]
+        inner = back * (1 - u) * (1 - n * n)
+        reset = inner * q * r * (1 - r)
+        update = back * (state - n) * u * (1 - u)
+        part = F.cat([reset, update, inner * r], 1)
+        parts.append(F.cat([reset, update, inner], 1))
+        weights.append(F.adjoint(part) @ state)
+        biases.append(F.sum(part, (0,), False))
+        back = back * u + part @ w
+    made: dict[str, Callable[[], Any]] = {
+        "z": lambda: _stacked(F, parts[::-1]),
+        "h": lambda: back,
+        "w": lambda: _total(weights),
+        "b": lambda: _total(biases),
+    }
+    return tuple([made[key]() for key in wanted])
+
+
+def _gru_together(
+    F: Any,
+    g: Any,
+    wanted: tuple[str, ...],
+    z: Any,
+    h: Any,
+    w: Any,
+    b: Any,
+    out: Any,
+    kept: Any,
+) -> Any:
+    if F.fused:
+        return _gru_kernel(F.xp, g, wanted, h, w, out, kept)
+    return _gru_rule(F, g, wanted, z, h, w, b)
+
+
+def _gru_push(F: Any, key: str, tangent: Any, z: Any, h: Any, w: Any, b: Any) -> Any:
+    turned = F.adjoint(w)
+    size = h.shape[-1]
+    moved = tangent if key == "h" else F.zeros_of(h)
+    found = []
+    for t, (state, r, u, n, q) in enumerate(_gru_steps(F, z, h, w, b)):
+        part = moved @ turned
+        if key == "w":
+            part = part + state @ F.adjoint(tangent)
+        elif key == "b":
+            part = part + tangent
+        tr, tu, tq = (part[:, k * size : (k + 1) * size] for k in range(3))
+        tn = r * tq
+        if key == "z":
+            tr = tr + tangent[t][:, :size]
+            tu = tu + tangent[t][:, size : 2 * size]
+            tn = tn + tangent[t][:, 2 * size :]
+        tn = (tn + tr * r * (1 - r) * q) * (1 - n * n)
+        moved = tn + tu * u * (1 - u) * (state - n) + u * (moved - tn)
+        found.append(moved)
+    return _stacked(F, found)
+
+
+def _cost(z: Any, h: Any, *rest: Any) -> int:
+    steps = int(z._metadata.shape[0])
+    products = z._metadata.size * h._metadata.shape[-1]
+    return 10_000 + 10_000 * steps + 4 * int(z._metadata.cost) + product_cost(products)
+
+
+def _lstm_cost(x: Any, h: Any, c: Any, *rest: Any) -> int:
+    steps = int(x._metadata.shape[0])
+    gates = 4 * steps * int(c._metadata.size)
+    products = gates * (x._metadata.shape[-1] + h._metadata.shape[-1])
+    elementwise = 16 * steps * int(c._metadata.cost)
+    return int(10_000 + 10_000 * steps + elementwise + product_cost(products))
+
+
+OPS = (
+    _plain("tanh"),
+    _plain("relu"),
+    operation(
+        "lstm",
+        _lstm,
+        "x h c v w b",
+        "kept",
+        pushes={
+            "x": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "x", t, x, h, c, v, w, b),
+            "h": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "h", t, x, h, c, v, w, b),
+            "c": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "c", t, x, h, c, v, w, b),
+            "v": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "v", t, x, h, c, v, w, b),
+            "w": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "w", t, x, h, c, v, w, b),
+            "b": lambda F, t, x, h, c, v, w, b: _lstm_push(F, "b", t, x, h, c, v, w, b),
+        },
+        together=_lstm_together,
+        cost=_lstm_cost,
+    ),
+    operation(
+        "gru",
+        _gru,
+        "z h w b",
+        "kept",
+        pushes={
+            "z": lambda F, t, z, h, w, b: _gru_push(F, "z", t, z, h, w, b),
+            "h": lambda F, t, z, h, w, b: _gru_push(F, "h", t, z, h, w, b),
+            "w": lambda F, t, z, h, w, b: _gru_push(F, "w", t, z, h, w, b),
+            "b": lambda F, t, z, h, w, b: _gru_push(F, "b", t, z, h, w, b),
+        },
+        together=_gru_together,
+        cost=_cost,
+    ),
+)

@@ -1,0 +1,816 @@
+"""Reductions, and the scans that go with them.
+
+`dims` are axes counted from the front; `keepdim` leaves ones in their places.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops.fused import fused, masked
+from asyncgrad.ops.op import Op, linear, operation
+from asyncgrad.ops.table.elementwise import refuse, sgn
+from asyncgrad.ops.table.shape import kept_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Pairs of shapes that are remembered, with the axes along which one is broadcast to the other.
+_CACHE_LIMIT = 1024
+_broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
+#: Elements of a block that BLAS adds up: 256 KB of float32.
+_BLOCK = 1 << 16
+#: Gradients of fewer elements are spread by writing them out; making a view takes longer.
+_SMALL = 4096
+
+
+def _total(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The sum; halves are added up in single precision."""
+    dtype = x.dtype
+    if dtype.itemsize == 2 and dtype.kind not in "iu":
+        return xp.add.reduce(x, dims, xp.float32, None, keepdim).astype(dtype)
+    return xp.add.reduce(x, dims, dtype, None, keepdim)
+
+
+def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """The sum over the axes along which `shape` was broadcast to the shape of `x`."""
+    if x.shape == shape:
+        return x
+    key = (x.shape, shape)
+    dims = _broadcast.get(key)
+    if dims is None:
+        if len(_broadcast) >= _CACHE_LIMIT:
+            _broadcast.clear()
+        lead = x.ndim - len(shape)
+        dims = _broadcast[key] = tuple(range(lead)) + tuple(
+            [lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1]
+        )
+    out = _total(xp, x, dims, False)
+    return out if out.shape == shape else out.reshape(shape)
+
+
+def _spread(xp: Any, g: Any, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The elements of a reduction put where those that were reduced had been."""
+    if not keepdim and g.ndim:
+        g = g.reshape(kept_shape(shape, dims))
+    if math.prod(shape) > _SMALL:
+        return xp.broadcast_to(g, shape)
+    out = xp.empty(shape, g.dtype)
+    out[...] = g
+    return out
+
+
+def _sum_back(xp: Any, g: Any, saved: tuple[tuple[int, ...], tuple[int, ...], bool]) -> Any:
+    """The gradient by what was summed."""
+    return _spread(xp, g, *saved)
+
+
+def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
+    """How many elements become one."""
+    return math.prod([shape[dim] for dim in dims])
+
+
+def _mean(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    count = _count(x.shape, dims)
+    total = _total(xp, x, dims, keepdim)
+    return total / count if count else total * math.nan
+
+
+def _mean_pull(F: Any, g: Any, x_shape: Any, dims: Any, keepdim: Any) -> Any:
+    count = _count(x_shape, dims)
+    return F.spread(F.div_scalar(g, count) if count else g, x_shape, dims, keepdim)
+
+
+def _sum_cost(*_: Any) -> int:
+    """The gradient is a view, however large."""
+    return 2_000
+
+
+def _mean_cost(x: Any, dims: tuple[int, ...], keepdim: bool) -> int:
+    """The same of a few numbers that are divided first, where the mean is of everything."""
+    return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
+
+
+# -- spread of values -----------------------------------------------------------------------------
+
+
+def _square_sum(x: Any) -> Any:
+    """The sum of the squared absolute values of an array that lies in one piece.
+
+    BLAS adds up blocks, which stay in the cache and lose no precision; Python adds up the blocks.
+    """
+    flat = x.reshape(-1)
+    if flat.dtype.kind == "c":
+        flat = flat.view(flat.real.dtype)
+    if flat.size <= _BLOCK:
+        return flat.dot(flat)
+    blocks = [flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK)]
+    return flat.dtype.type(math.fsum([float(block.dot(block)) for block in blocks]))
+
+
+def _kept(g: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
+    """The result of a reduction with ones in the places of the axes that were reduced."""
+    if len(dims) == 1 and dims[0] == len(shape) - 1:
+        return g[..., None]
+    return g.reshape(kept_shape(shape, dims))
+
+
+def _in_one_piece(x: Any, dims: tuple[int, ...]) -> bool:
+    """Whether all of an array is reduced, and BLAS can do it."""
+    return len(dims) == x.ndim and bool(x.flags.c_contiguous) and x.dtype.itemsize > 2
+
+
+def _square_totals(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The sums of the squared absolute values over some axes."""
+    if (
+        xp.ndarray is np.ndarray
+        and len(dims) == 1
+        and dims[0] == x.ndim - 1
+        and x.dtype.itemsize > 2
+    ):
+        out = np.vecdot(x, x).real
+        return out[..., None] if keepdim else out
+    squares = xp.square(x.real) + xp.square(x.imag) if x.dtype.kind == "c" else xp.square(x)
+    return _total(xp, squares, dims, keepdim)
+
+
+def _var(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
+    count = _count(x.shape, dims)
+    free = max(0, count - correction)
+    for token in fp_errors_ignored:
+        try:
+            if _in_one_piece(x, dims):
+                off = xp.subtract(x, _total(xp, x, dims, False) / count)
+                out = _square_sum(xp.asarray(off)) / free
+                return out.reshape((1,) * x.ndim) if keepdim else out
+            off = xp.subtract(x, _total(xp, x, dims, True) / count)
+            result = _square_totals(xp, off, dims, keepdim) / free
+        finally:
+            restore_fp_errors(token)
+        break
+    return result
+
+
+def _std(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
+    # Nothing to be silent about: it is no negative number.
+    return xp.sqrt(_var(xp, x, dims, correction, keepdim))
+
+
+def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+    shape = x.shape
+    free = _count(shape, dims) - correction
+    off = F.sub(x, F.mean(x, dims, True))
+    g = F.reshape(g, kept_shape(shape, dims))
+    if free > 0:
+        return F.mul(F.mul_scalar(g, 2 / free), off)
+    # No degree of freedom: undefined at the mean, infinite elsewhere.
+    zero = F.zero(off)
+    return F.mul(g, F.where(off == 0, zero + math.nan, zero + math.inf))
+
+
+def _var_gradient(
+    xp: Any, g: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool
+) -> Any:
+    count = _count(x.shape, dims)
+    whole = len(dims) == x.ndim
+    mean = _total(xp, x, dims, not whole) / count if count else math.nan
+    if not whole and not keepdim:
+        g = _kept(g, x.shape, dims)
+    off = xp.asarray(xp.subtract(x, mean))
+    free = count - correction
+    if free > 0:
+        return xp.multiply(off, g * (2 / free), off)
+    return g * xp.where(off == 0, math.nan, math.inf).astype(x.dtype)
+
+
+def _std_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+    scaled = F.mask(F.div(g, F.mul_scalar(out, 2)), out != 0)
+    return _var_pull(F, scaled, x, dims, correction, keepdim)
+
+
+def _std_gradient(
+    xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], correction: float, keepdim: bool
+) -> Any:
+    return _var_gradient(xp, _over(xp, g, out + out), x, dims, correction, keepdim)
+
+
+def _over(xp: Any, g: Any, out: Any) -> Any:
+    """A quotient, and 0 where it is one by 0."""
+    for token in fp_errors_ignored:
+        try:
+            quotient = xp.divide(g, out)
+        finally:
+            restore_fp_errors(token)
+        break
+    if xp.ndarray is np.ndarray and xp.count_nonzero(out) == out.size:
+        return quotient
+    return xp.where(out == 0, out.dtype.type(0), quotient)
+
+
+def _var_push(F: Any, t: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+    off = F.sub(x, F.mean(x, dims, True))
+    inner = F.real(F.mul(F.conj(off), t)) if x.dtype.kind == "c" else F.mul(off, t)
+    free = max(0, _count(x.shape, dims) - correction)
+    return F.div_scalar(F.mul_scalar(F.sum(inner, dims, keepdim), 2), free)
+
+
+def _std_push(F: Any, t: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
+    pushed = _var_push(F, t, x, dims, correction, keepdim)
+    return F.mask(F.div(pushed, F.mul_scalar(out, 2)), out != 0)
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+def _others(F: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    """For each element the product of all others along `dims`, without a division.
+
+    What stands before an element is multiplied up in doubling steps, and so is what stands after:
+    any order of derivatives is exact, also where elements are 0.
+    """
+    shape = x.shape
+    rest = tuple(i for i in range(len(shape)) if i not in dims)
+    order = rest + dims
+    lines = F.reshape(F.permute(x, order), (*[shape[i] for i in rest], -1))
+    last = len(rest)
+    length = lines.shape[last]
+    before = _shifted(F, lines, last, 1, length)
+    after = _shifted(F, lines, last, -1, length)
+    step = 1
+    while step < length - 1:
+        before = F.mul(before, _shifted(F, before, last, step, length))
+        after = F.mul(after, _shifted(F, after, last, -step, length))
+        step *= 2
+    out = F.reshape(F.mul(before, after), tuple(shape[i] for i in order))
+    return F.permute(out, tuple(order.index(i) for i in range(len(shape))))
+
+
+def _shifted(F: Any, x: Any, dim: int, by: int, length: int) -> Any:
+    """Ones, then the elements moved along `dim`; negative to the front."""
+    size = min(abs(by), length)
+    ones = F.zero(F.narrow(x, dim, 0, size)) + 1
+    kept = F.narrow(x, dim, 0 if by > 0 else size, length - size)
+    return F.cat((ones, kept) if by > 0 else (kept, ones), dim)
+
+
+def _prod_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+    """On the host by division, where nothing is 0."""
+    if F.fused and x.__class__ is np.ndarray and np.count_nonzero(x) == x.size:
+        kept = kept_shape(x.shape, dims)
+        return F.div(F.reshape(g, kept) * F.reshape(out, kept), x)
+    others = _others(F, x, dims) if x.shape and math.prod(x.shape) else F.zero(x) + 1
+    return F.chain(F.reshape(g, kept_shape(x.shape, dims)), others)
+
+
+def _prod_push(F: Any, t: Any, x: Any, dims: Any, keepdim: Any) -> Any:
+    others = _others(F, x, dims) if x.shape and math.prod(x.shape) else F.zero(x) + 1
+    return F.sum(F.mul(t, others), dims, keepdim)
+
+
+# -- extremes -------------------------------------------------------------------------------------
+
+
+def _extreme_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+    """Shared evenly among the elements that attain the extreme."""
+    kept = kept_shape(x.shape, dims)
+    hits = F.hits(x, F.reshape(out, kept))
+    return F.mul(F.div(F.reshape(g, kept), F.sum(hits, dims, True)), hits)
+
+
+def _extreme_gradient(
+    xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool
+) -> Any:
+    if len(dims) < x.ndim and not keepdim:
+        g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
+    hits = xp.equal(x, out)
+    if len(dims) == x.ndim and x.__class__ is np.ndarray:
+        count = int(xp.count_nonzero(hits)) or math.nan
+    else:
+        count = xp.add.reduce(hits, dims, x.dtype, None, True)
+    for token in fp_errors_ignored:
+        try:
+            result = xp.multiply(hits, g / count)
+        finally:
+            restore_fp_errors(token)
+        break
+    return result
+
+
+def _extreme_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+    hits = F.hits(x, F.reshape(out, kept_shape(x.shape, dims)))
+    return F.div(F.sum(F.mul(t, hits), dims, keepdim), F.sum(hits, dims, keepdim))
+
+
+def _extreme(name: str, method: str) -> Op:
+    def forward(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+        if x.dtype.kind == "c":
+            refuse(name, x.dtype)
+        return getattr(x, method)(dims, None, keepdim)
+
+    return operation(
+        name,
+        forward,
+        "x",
+        "dims keepdim",
+        pulls={"x": fused(_extreme_gradient, _extreme_pull)},
+        pushes={"x": _extreme_push},
+    )
+
+
+def _whole_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
+    """The same for all of a tensor, where NaN counts as an extreme."""
+    hits = F.hits_or_nan(x, out)
+    share = F.div(g, F.sum(hits, tuple(range(len(x.shape))), False))
+    return F.mask(F.expand(share, x.shape), hits != 0)
+
+
+def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
+    if x.__class__ is not np.ndarray:
+        # Nobody looks at what is on a device.
+        hits = xp.logical_or(xp.equal(x, out), xp.logical_and(xp.isnan(x), xp.isnan(out)))
+        return masked(xp, xp.divide(g, xp.count_nonzero(hits)).astype(g.dtype), hits)
+    hits = xp.isnan(x) if out != out else xp.equal(x, out)
+    return masked(xp, g / int(xp.count_nonzero(hits)), hits)
+
+
+def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
+    hits = F.hits_or_nan(x, out)
+    dims = tuple(range(len(x.shape)))
+    return F.div(F.sum(F.mul(t, hits), dims, False), F.sum(hits, dims, False))
+
+
+def _middle_of_none(dtype: Any) -> Any:
+    """NaN, or what PyTorch makes of it where there is none."""
+    return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else "nan")
+
+
+def _median(xp: Any, x: Any) -> Any:
+    """The middle element of all, the lower of two; NaN if there is any."""
+    if not x.size:
+        return _middle_of_none(x.dtype)
+    flat = _sorted(xp, x)
+    middle = flat[(flat.size - 1) // 2]
+    return xp.where(xp.isnan(flat[-1]), flat[-1], middle).astype(x.dtype)
+
+
+def _nanmedian(xp: Any, x: Any) -> Any:
+    """The same of those that are not NaN."""
+    if not x.size:
+        return _middle_of_none(x.dtype)
+    flat = _sorted(xp, x)
+    count = flat.size - xp.count_nonzero(xp.isnan(flat))
+    return flat[xp.maximum(count - 1, 0) // 2].astype(x.dtype)
+
+
+def _sorted(xp: Any, x: Any) -> Any:
+    """All elements in order, NaN last: of bfloat16 NumPy puts it anywhere."""
+    flat = x.reshape(-1)
+    return xp.sort(flat.astype(xp.float32) if x.dtype.kind == "V" else flat)
+
+
+def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1) -> Op:
+    def forward(xp: Any, x: Any) -> Any:
+        if x.dtype.kind == "c":
+            refuse(name, x.dtype)
+        return getattr(x, method)() if isinstance(method, str) else method(xp, x)
+
+    return operation(
+        name,
+        forward,
+        "x",
+        pulls={"x": fused(_whole_gradient, _whole_pull)},
+        pushes={"x": _whole_push},
+        node=f"{name.capitalize()}Backward{overload}",
+        cost=lambda x: 2 * x._metadata.cost,
+    )
+
+
+# -- elements at indices --------------------------------------------------------------------------
+
+
+def _places(xp: Any, indices: Any, dim: int) -> tuple[Any, ...]:
+    """An index of the elements at `indices` along `dim`."""
+    ndim = indices.ndim
+    if ndim == 1:
+        return (indices,)
+    if ndim == 2:
+        if dim == 1:
+            return (xp.arange(len(indices))[:, None], indices)
+        return (indices, xp.arange(indices.shape[1]))
+    return tuple(
+        indices
+        if axis == dim
+        else xp.arange(n).reshape((1,) * axis + (-1,) + (1,) * (ndim - axis - 1))
+        for axis, n in enumerate(indices.shape)
+    )
+
+
+def _along(xp: Any, x: Any, indices: Any, dim: int, keepdim: bool) -> Any:
+    """The elements at `indices` (which keep `dim`) along `dim`."""
+    if not x.ndim:
+        return x.copy()
+    out = x[_places(xp, indices, dim)]
+    return out if keepdim else out.squeeze(dim)
+
+
+def _put_along(xp: Any, g: Any, indices: Any, dim: int, shape: tuple[int, ...]) -> Any:
+    if not shape:
+        return xp.array(g)
+    out = xp.zeros(shape, dtype=g.dtype)
+    out[_places(xp, indices, dim)] = g
+    return out
+
+
+def _along_pull(F: Any, g: Any, x_shape: Any, indices: Any, dim: Any, keepdim: Any) -> Any:
+    if not keepdim and x_shape:
+        g = F.reshape(g, indices.shape)
+    return F.put_along(g, indices, dim, x_shape)
+
+
+def selection(name: str, node: str) -> Op:
+    """Elements that were found at `indices` along `dim`, `values`, are handed in and out."""
+    return operation(
+        name,
+        lambda xp, x, values, indices, dim, keepdim: values,
+        "x",
+        "values indices dim keepdim",
+        pulls={"x": _along_pull},
+        pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
+        node=node,
+        frees=("indices",),
+    )
+
+
+# -- logarithm of a sum of exponentials -----------------------------------------------------------
+
+
+def _logsumexp(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if not _count(x.shape, dims):
+        out = xp.full(kept_shape(x.shape, dims), -math.inf, x.dtype)
+        return out if keepdim else out.reshape(_left_shape(x.shape, dims))
+    # One line needs no axes kept, which makes it cheaper.
+    keep = len(dims) < x.ndim
+    real = x.real if x.dtype.kind == "c" else x
+    for token in fp_errors_ignored:
+        try:
+            peak = real.max(dims, None, keep)
+            finite = xp.isfinite(peak)
+            # An infinite peak stays what it is: shifted by it everything would be NaN.
+            if x.__class__ is not np.ndarray or xp.count_nonzero(finite) < peak.size:
+                peak = xp.where(finite, peak, real.dtype.type(0))
+            out = xp.log(_total(xp, xp.exp(xp.subtract(x, peak)), dims, keep)) + peak
+        finally:
+            restore_fp_errors(token)
+        break
+    if keepdim == keep:
+        return out
+    return out.reshape(kept_shape(x.shape, dims) if keepdim else _left_shape(x.shape, dims))
+
+
+def _left_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+def _logsumexp_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+    kept = kept_shape(x.shape, dims)
+    return F.chain(F.reshape(g, kept), F.exp(F.sub(x, F.reshape(out, kept))))
+
+
+def _logsumexp_gradient(
+    xp: Any, g: Any, x: Any, out: Any, dims: tuple[int, ...], keepdim: bool
+) -> Any:
+    if len(dims) < x.ndim and not keepdim:
+        g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
+    for token in fp_errors_ignored:
+        try:
+            e = xp.asarray(xp.subtract(x, out))
+            xp.exp(e, e)
+            result = xp.multiply(e, g, e)
+        finally:
+            restore_fp_errors(token)
+        break
+    return result
+
+
+def _logsumexp_push(F: Any, t: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
+    shares = F.exp(F.sub(x, F.reshape(out, kept_shape(x.shape, dims))))
+    return F.sum(F.mul(t, shares), dims, keepdim)
+
+
+# -- norms ----------------------------------------------------------------------------------------
+
+
+def _vector_norm(xp: Any, x: Any, ord: float, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if x.dtype.itemsize == 2:
+        wide = _vector_norm(xp, x.astype(xp.float32), ord, dims, keepdim)
+        return wide.astype(x.dtype)
+    for token in fp_errors_ignored:
+        try:
+            if ord == 2:
+                if _in_one_piece(x, dims):
+                    out = xp.sqrt(_square_sum(x))
+                    return out.reshape((1,) * x.ndim) if keepdim else out
+                return xp.sqrt(_square_totals(xp, x, dims, keepdim))
+            size = xp.abs(x)
+            if ord == math.inf:
+                return size.max(dims, None, keepdim)
+            if ord == -math.inf:
+                return size.min(dims, None, keepdim)
+            if ord == 1:
+                return _total(xp, size, dims, keepdim)
+            if ord == 0:
+                return xp.add.reduce(size != 0, dims, size.dtype, None, keepdim)
+            result = xp.power(_total(xp, xp.power(size, ord), dims, keepdim), 1 / ord)
+        finally:
+            restore_fp_errors(token)
+        break
+    return result
+
+
+def _quotient(F: Any, g: Any, out: Any) -> Any:
+    """A quotient, and 0 where it is one by 0, with all its derivatives."""
+    return F.mask(F.div(g, F.where(out != 0, out, F.zero(out) + 1)), out != 0)
+
+
+def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
+    """PyTorch's choice of a subgradient: 0 where the norm is 0, shared among extremes."""
+    if ord == 0:
+        return None
+    kept = kept_shape(x.shape, dims)
+    g = F.reshape(g, kept)
+    if ord == 1:
+        return F.mul(F.sgn(x), g)
+    norm = F.reshape(out, kept)
+    if ord == 2:
+        return F.mul(x, _quotient(F, g, norm))
+    size = F.abs(x)
+    if math.isinf(ord):
+        hits = F.hits_or_nan(size, norm)
+        return F.mul(F.sgn(x), F.mul(F.div(g, F.sum(hits, dims, True)), hits))
+    if ord < 1:
+        steep = F.mask(F.pow_scalar(size, ord - 1), x != 0)
+        return F.mul(F.mul(F.sgn(x), steep), F.mul(g, F.pow_scalar(norm, 1 - ord)))
+    scale = _quotient(F, g, F.pow_scalar(norm, ord - 1))
+    if ord < 2:
+        return F.mul(F.mul(F.sgn(x), F.pow_scalar(size, ord - 1)), scale)
+    return F.mul(F.mul(x, F.pow_scalar(size, ord - 2)), scale)
+
+
+def _vector_norm_gradient(
+    xp: Any, g: Any, x: Any, out: Any, ord: float, dims: tuple[int, ...], keepdim: bool
+) -> Any:
+    if ord == 0:
+        return None
+    if len(dims) < x.ndim and not keepdim:
+        g, out = _kept(g, x.shape, dims), _kept(out, x.shape, dims)
+    if ord == 2:
+        return xp.multiply(x, _over(xp, g, out))
+    if ord == 1:
+        return xp.multiply(sgn(xp, x), g)
+    size = xp.abs(x)
+    if math.isinf(ord):
+        hits = xp.equal(size, out) | xp.isnan(size)
+        share = g / xp.add.reduce(hits, dims, size.dtype, None, True)
+        return xp.multiply(sgn(xp, x), share * hits)
+    for token in fp_errors_ignored:
+        try:
+            if ord < 1:
+                steep = xp.where(size == 0, size.dtype.type(0), xp.power(size, ord - 1))
+                return sgn(xp, x) * steep * (g * xp.power(out, 1 - ord))
+            if ord == 3:
+                steep = xp.multiply(x, size)
+            elif ord < 2:
+                steep = sgn(xp, x) * xp.power(size, ord - 1)
+            else:
+                steep = xp.multiply(x, xp.power(size, ord - 2))
+            result = xp.multiply(steep, _over(xp, g, xp.power(out, ord - 1)))
+        finally:
+            restore_fp_errors(token)
+        break
+    return result
+
+
+def _vector_norm_push(F: Any, t: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
+    local = _vector_norm_pull(F, F.zero(out) + 1, x, out, ord, dims, keepdim)
+    if local is None:
+        return F.zero(out)
+    inner = F.real(F.mul(F.conj(local), t)) if x.dtype.kind == "c" else F.mul(local, t)
+    return F.sum(inner, dims, keepdim)
+
+
+# -- nuclear norm ---------------------------------------------------------------------------------
+
+
+def _decomposition_cost(x: Any) -> int:
+    """A singular value decomposition takes some 20 m n k operations, at about one a nanosecond."""
+    metadata = x._metadata
+    return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
+
+
+def _adjoint(x: Any) -> Any:
+    return x.conj().swapaxes(-1, -2)
+
+
+def _polar(xp: Any, x: Any) -> Any:
+    """The unitary factor of matrices: the gradient of the sum of their singular values."""
+    u, _, vh = xp.linalg.svd(x, full_matrices=False)
+    return xp.matmul(u, vh)
+
+
+def _polar_tangent(xp: Any, t: Any, x: Any) -> Any:
+    """How the unitary factor of `x` changes along `t`; as a linear map it is its own adjoint."""
+    u, s, vh = xp.linalg.svd(x, full_matrices=False)
+    uh, v = _adjoint(u), _adjoint(vh)
+    for token in fp_errors_ignored:
+        try:
+            inner = xp.matmul(xp.matmul(uh, t), v)
+            turned = (inner - _adjoint(inner)) / (s[..., :, None] + s[..., None, :])
+            left = (t - xp.matmul(u, xp.matmul(uh, t))) @ (v / s[..., None, :])
+            right = (u / s[..., None, :]).swapaxes(-1, -2).conj()
+            right = right @ (t - xp.matmul(xp.matmul(t, v), vh))
+        finally:
+            restore_fp_errors(token)
+        break
+    return xp.matmul(xp.matmul(u, turned), vh) + xp.matmul(left, vh) + xp.matmul(u, right)
+
+
+def _nuclear_pull(F: Any, g: Any, x: Any) -> Any:
+    return F.mul(F.reshape(g, (*x.shape[:-2], 1, 1)), F.polar(x))
+
+
+def _nuclear_push(F: Any, t: Any, x: Any) -> Any:
+    inner = F.mul(F.conj(F.polar(x)), t)
+    last = (len(x.shape) - 2, len(x.shape) - 1)
+    return F.sum(F.real(inner) if x.dtype.kind == "c" else inner, last, False)
+
+
+# -- scans ----------------------------------------------------------------------------------------
+
+
+def _accumulated(xp: Any, x: Any, dim: int) -> Any:
+    return xp.add.accumulate(x, dim, x.dtype) if x.ndim else x.copy()
+
+
+def _accumulated_back(xp: Any, x: Any, dim: int) -> Any:
+    out = xp.array(x)
+    if x.ndim:
+        back = (slice(None),) * dim + (slice(None, None, -1),)
+        xp.add.accumulate(x[back], dim, x.dtype, out[back])
+    return out
+
+
+class AllAxes(tuple[int, ...]):
+    """The axes of a reduction that was asked for no axis in particular: PyTorch's names differ."""
+
+    __slots__ = ()
+
+
+OPS = (
+    linear(
+        "sum",
+        _total,
+        lambda F, g, x_shape, dims, keepdim: F.spread(g, x_shape, dims, keepdim),
+        attributes=("dims", "keepdim"),
+        fresh=False,
+        kernel=_sum_back,
+        variant=("dims", lambda dims: f"SumBackward{dims.__class__ is not AllAxes:d}"),
+        cost=_sum_cost,
+    ),
+    linear(
+        "sum_to",
+        _sum_to,
+        lambda F, g, x_shape: F.expand(g, x_shape),
+        attributes=("shape",),
+        fresh=False,
+        node="SumBackward1",
+    ),
+    linear(
+        "spread",
+        _spread,
+        lambda F, g, dims, keepdim: F.sum(g, dims, keepdim),
+        attributes=("shape", "dims", "keepdim"),
+        node="ExpandBackward0",
+    ),
+    operation(
+        "mean",
+        _mean,
+        "x",
+        "dims keepdim",
+        pulls={"x": _mean_pull},
+        pushes={"x": lambda F, t, dims, keepdim: F.mean(t, dims, keepdim)},
+        fresh=False,
+        variant=("dims", lambda dims: f"MeanBackward{dims.__class__ is not AllAxes:d}"),
+        cost=_mean_cost,
+    ),
+    operation(
+        "var",
+        _var,
+        "x",
+        "dims correction keepdim",
+        pulls={"x": fused(_var_gradient, _var_pull)},
+        pushes={"x": _var_push},
+    ),
+    operation(
+        "std",
+        _std,
+        "x",
+        "dims correction keepdim",
+        pulls={"x": fused(_std_gradient, _std_pull)},
+        pushes={"x": _std_push},
+    ),
+    operation(
+        "prod",
+        lambda xp, x, dims, keepdim: xp.multiply.reduce(x, dims, x.dtype, None, keepdim),
+        "x",
+        "dims keepdim",
+        pulls={"x": _prod_pull},
+        pushes={"x": _prod_push},
+        variant=("dims", lambda dims: f"ProdBackward{dims.__class__ is not AllAxes:d}"),
+    ),
+    _extreme("amax", "max"),
+    _extreme("amin", "min"),
+    _whole("max", "max"),
+    _whole("min", "min"),
+    _whole("median", _median, 0),
+    _whole("nanmedian", _nanmedian, 0),
+    selection("max_along", "MaxBackward0"),
+    selection("min_along", "MinBackward0"),
+    selection("median_along", "MedianBackward1"),
+    selection("nanmedian_along", "NanmedianBackward1"),
+    selection("kthvalue", "KthvalueBackward0"),
+    selection("mode", "ModeBackward0"),
+    operation(
+        "along",
+        _along,
+        "x",
+        "indices dim keepdim",
+        pulls={"x": _along_pull},
+        pushes={"x": lambda F, t, indices, dim, keepdim: F.along(t, indices, dim, keepdim)},
+        node="GatherBackward0",
+    ),
+    operation(
+        "put_along",
+        _put_along,
+        "x",
+        "indices dim shape",
+        pulls={"x": lambda F, g, indices, dim: F.along(g, indices, dim, True)},
+        pushes={"x": lambda F, t, indices, dim, shape: F.put_along(t, indices, dim, shape)},
+    ),
+    operation(
+        "logsumexp",
+        _logsumexp,
+        "x",
+        "dims keepdim",
+        pulls={"x": fused(_logsumexp_gradient, _logsumexp_pull)},
+        pushes={"x": _logsumexp_push},
+    ),
+    operation(
+        "vector_norm",
+        _vector_norm,
+        "x",
+        "ord dims keepdim",
+        pulls={"x": fused(_vector_norm_gradient, _vector_norm_pull)},
+        pushes={"x": _vector_norm_push},
+        node="LinalgVectorNormBackward0",
+    ),
+    operation(
+        "nuclear_norm",
+        lambda xp, x: xp.linalg.svd(x, compute_uv=False).sum(-1),
+        "x",
+        pulls={"x": _nuclear_pull},
+        pushes={"x": _nuclear_push},
+        cost=_decomposition_cost,
+    ),
+    operation(
+        "polar",
+        _polar,
+        "x",
+        pulls={"x": lambda F, g, x: F.polar_tangent(g, x)},
+        pushes={"x": lambda F, t, x: F.polar_tangent(t, x)},
+        cost=_decomposition_cost,
+    ),
+    operation("polar_tangent", _polar_tangent, "t x"),
+    linear(
+        "cumsum",
+        _accumulated,
+        lambda F, g, dim: F.cumsum_back(g, dim),
+        attributes=("dim",),
+    ),
+    linear(
+        "cumsum_back",
+        _accumulated_back,
+        lambda F, g, dim: F.cumsum(g, dim),
+        attributes=("dim",),
+    ),
+    # Without a derivative.
+    operation("hits", lambda xp, x, out: (x == out).astype(x.dtype), "x out"),
+    operation(
+        "hits_or_nan",
+        lambda xp, x, out: ((x == out) | (xp.isnan(out) & xp.isnan(x))).astype(x.dtype),
+        "x out",
+    ),
+)

@@ -1,0 +1,109 @@
+"""Scans in which each result is made of the one before it.
+
+Both go along the axis step by step, all lines at once: their factors may be too far apart for
+products of them to be held.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops.op import operation
+from asyncgrad.ops.table.elementwise import refuse
+
+
+def _recurrence(xp: Any, x: Any, y: Any, dim: int) -> Any:
+    """`out[i] = x[i] + y[i] * out[i - 1]` along an axis; the first factor counts for nothing."""
+    out = xp.array(x)
+    lines, factors = xp.moveaxis(out, dim, 0), xp.moveaxis(y, dim, 0)
+    for i in range(1, len(lines)):
+        lines[i] += factors[i] * lines[i - 1]
+    return out
+
+
+def _before(F: Any, x: Any, dim: int) -> Any:
+    """What stands before each element along an axis, 0 before the first."""
+    return F.pad_zeros(F.narrow(x, dim, 0, x.shape[dim] - 1), x.shape, dim, 1)
+
+
+def _behind(F: Any, x: Any, dim: int) -> Any:
+    return F.pad_zeros(F.narrow(x, dim, 1, x.shape[dim] - 1), x.shape, dim, 0)
+
+
+def _recurrence_back(F: Any, g: Any, y: Any, dim: int) -> Any:
+    """The adjoint: the same from the end, with the factor of the next element."""
+    factors = F.flip(_behind(F, F.conj(y), dim), (dim,))
+    return F.flip(F.recurrence(F.flip(g, (dim,)), factors, dim), (dim,))
+
+
+def _recurrence_by_factors(F: Any, g: Any, y: Any, out: Any, dim: int) -> Any:
+    return F.chain(_recurrence_back(F, g, y, dim), _before(F, out, dim))
+
+
+def _log_of_two(xp: Any, x: Any, y: Any) -> Any:
+    """As PyTorch: the angle is counted from that of the greater one, all turns included."""
+    first = x.real >= y.real
+    more, less = xp.where(first, x, y), xp.where(first, y, x)
+    return xp.where(xp.isfinite(more.real), more + xp.log1p(xp.exp(less - more)), more)
+
+
+@without_fp_errors
+def _logcumsumexp(xp: Any, x: Any, dim: int) -> Any:
+    if x.dtype.kind in "iub":
+        refuse("logcumsumexp", x.dtype)
+    if not x.ndim:
+        return x.copy()
+    if x.__class__ is np.ndarray and x.dtype.kind == "f":
+        return np.logaddexp.accumulate(x, axis=dim, dtype=x.dtype)
+    out = xp.array(x)
+    lines = xp.moveaxis(out, dim, 0)
+    for i in range(1, len(lines)):
+        lines[i] = _log_of_two(xp, lines[i - 1], lines[i])
+    return out
+
+
+def _ratios(F: Any, out: Any, dim: int) -> Any:
+    """What share of each sum was there before its last element."""
+    length = out.shape[dim]
+    steps = F.sub(F.narrow(out, dim, 0, length - 1), F.narrow(out, dim, 1, length - 1))
+    return F.exp(F.pad_zeros(steps, out.shape, dim, 1))
+
+
+def _logcumsumexp_pull(F: Any, g: Any, x: Any, out: Any, dim: int) -> Any:
+    share = F.exp(F.sub(x, out))
+    if not x.shape or not x.shape[dim]:
+        return F.chain(g, share)
+    return F.chain(_recurrence_back(F, g, _ratios(F, out, dim), dim), share)
+
+
+def _logcumsumexp_push(F: Any, t: Any, x: Any, out: Any, dim: int) -> Any:
+    moved = F.mul(t, F.exp(F.sub(x, out)))
+    if not x.shape or not x.shape[dim]:
+        return moved
+    return F.recurrence(moved, _ratios(F, out, dim), dim)
+
+
+OPS = (
+    operation(
+        "recurrence",
+        _recurrence,
+        "x y",
+        "dim",
+        pulls={"x": _recurrence_back, "y": _recurrence_by_factors},
+        pushes={
+            "x": lambda F, t, y, dim: F.recurrence(t, y, dim),
+            "y": lambda F, t, y, out, dim: F.recurrence(F.mul(t, _before(F, out, dim)), y, dim),
+        },
+    ),
+    operation(
+        "logcumsumexp",
+        _logcumsumexp,
+        "x",
+        "dim",
+        pulls={"x": _logcumsumexp_pull},
+        pushes={"x": _logcumsumexp_push},
+    ),
+)

@@ -1,0 +1,404 @@
+"""Functions that move elements."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
+from asyncgrad.ops.fused import assign
+from asyncgrad.ops.op import Op, Part, linear, operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+#: Elements of a matrix for which a mask is kept.
+_SMALL = 1024
+
+
+def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """A view that repeats elements; one element is by far the commonest case."""
+    if x.size == 1 and x.__class__ is np.ndarray:
+        buffer = np.ascontiguousarray(x) if x.shape else x
+        out = np.ndarray(shape, x.dtype, buffer, 0, (0,) * len(shape))
+        out.flags.writeable = False
+        return out
+    if x.__class__ is np.ndarray and x.flags.c_contiguous:
+        # A third of what `broadcast_to` takes.
+        lead = len(shape) - x.ndim
+        axes = zip(x.strides, x.shape, shape[lead:], strict=True)
+        strides = (0,) * lead + tuple([step if n == m else 0 for step, n, m in axes])
+        out = np.ndarray(shape, x.dtype, x, 0, strides)
+        out.flags.writeable = False
+        return out
+    return xp.broadcast_to(x, shape)
+
+
+def _squeezed(xp: Any, x: Any, dims: tuple[int, ...]) -> Any:
+    """A view: where there is nothing to leave out, the library would answer with `x` itself."""
+    return x.squeeze(dims) if dims else x[...]
+
+
+def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape after a reduction over `dims` that keeps them as ones."""
+    kept = list(shape)
+    for i in dims:
+        kept[i] = 1
+    return tuple(kept)
+
+
+class Named(tuple[int, ...]):
+    """Axes, with PyTorch's name of what was asked to be done with them."""
+
+    #: The name of the node.
+    node: str
+
+    def __new__(cls, axes: Iterable[int], node: str) -> Self:
+        """Say what the axes are for."""
+        named = super().__new__(cls, axes)
+        named.node = node
+        return named
+
+
+@lru_cache(1024)
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that undoes one."""
+    back = [0] * len(order)
+    for i, axis in enumerate(order):
+        back[axis] = i
+    return tuple(back)
+
+
+def _pad_zeros(xp: Any, g: Any, shape: tuple[int, ...], dim: int, start: int) -> Any:
+    """Zeros of `shape` with `g` from `start` along `dim`."""
+    out = xp.zeros(shape, dtype=g.dtype)
+    out[(slice(None),) * dim + (slice(start, start + g.shape[dim]),)] = g
+    return out
+
+
+def _cat_pull(F: Any, g: Any, place: int, ends: Any, dim: int) -> Any:
+    start = ends[place - 1] if place else 0
+    return F.narrow(g, dim, start, ends[place] - start)
+
+
+def _stack_pull(F: Any, g: Any, place: int, dim: int) -> Any:
+    return F.getitem(g, ((slice(None),) * dim) + (place, Ellipsis))
+
+
+def _to(xp: Any, x: Any, dtype: Any) -> Any:
+    kind, wanted = x.dtype.kind, dtype.kind
+    if kind == "c" and wanted == "b":
+        # Not NumPy's conversion, to which some NaN are false.
+        return x != 0
+    if kind == "c" and wanted != "c":
+        x = x.real
+    if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):
+        return x.astype(dtype)
+    # What does not fit becomes infinite or undefined, as in C, without a word.
+    for token in fp_errors_ignored:
+        try:
+            out = x.astype(dtype)
+        finally:
+            restore_fp_errors(token)
+        break
+    return out
+
+
+def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:
+    lead = (1,) * (len(repeats) - len(x_shape))
+    pairs = zip(repeats, lead + x_shape, strict=True)
+    blocks = F.reshape(g, tuple(n for pair in pairs for n in pair))
+    return F.reshape(F.sum(blocks, tuple(range(0, 2 * len(repeats), 2)), False), x_shape)
+
+
+def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+    out = x.diagonal(offset, dim1, dim2)
+    if out.__class__ is np.ndarray:
+        # NumPy's view can't be written to by default, PyTorch's can.
+        out.flags.writeable = x.flags.writeable
+    return out
+
+
+def _pairs(xp: Any, x: Any) -> Any:
+    """Real and imaginary parts along a further axis; devices copy them."""
+    if x.__class__ is not np.ndarray:
+        return xp.stack((x.real, x.imag), -1)
+    return x[..., None].view(f"f{x.dtype.itemsize // 2}")
+
+
+def _unpaired(xp: Any, x: Any) -> Any:
+    """Complex numbers of their parts along the last axis."""
+    if x.__class__ is not np.ndarray:
+        return x[..., 0] + 1j * x[..., 1]
+    return x.view(f"c{2 * x.dtype.itemsize}")[..., 0]
+
+
+def _slowest_first(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes as PyTorch lays out a copy: by strides, those without one where they are."""
+    order = list(range(len(shape)))[::-1]
+    for i in range(1, len(order)):
+        place = i
+        for other in range(i - 1, -1, -1):
+            slow, fast = order[other], order[place]
+            if not (strides[slow] and strides[fast]):
+                continue
+            before, after = (abs(strides[slow]), shape[slow]), (abs(strides[fast]), shape[fast])
+            if before < after:
+                break
+            if before > after:
+                order[other], order[place] = fast, slow
+                place = other
+    return tuple(order[::-1])
+
+
+def _clone(xp: Any, x: Any, order: Any = "K") -> Any:
+    if x.__class__ is not np.ndarray:
+        return x.copy(order)
+    if order == "C":
+        out = xp.empty(x.shape, x.dtype)
+    elif 0 in x.strides:
+        # The library puts axes along which elements are repeated last in memory.
+        axes = _slowest_first(x.shape, x.strides)
+        out = np.empty([x.shape[axis] for axis in axes], x.dtype).transpose(inverse(axes))
+    else:
+        return x.copy(order)
+    assign(out, x)
+    return out
+
+
+@lru_cache(64)
+def _triangle(rows: int, columns: int, diagonal: int) -> Any:
+    """Where a matrix is on and below a diagonal."""
+    return np.tri(rows, columns, diagonal, bool)
+
+
+def _is_small(x: Any) -> bool:
+    """Whether a mask for a matrix is worth being kept."""
+    return x.__class__ is np.ndarray and bool(x.shape[-1] * x.shape[-2] <= _SMALL)
+
+
+def _tril(xp: Any, x: Any, diagonal: int) -> Any:
+    if not _is_small(x):
+        return xp.tril(x, diagonal)
+    # What NumPy's function does, but for the mask.
+    return np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0))
+
+
+def _triu(xp: Any, x: Any, diagonal: int) -> Any:
+    if not _is_small(x):
+        return xp.triu(x, diagonal)
+    return np.where(_triangle(*x.shape[-2:], diagonal - 1), x.dtype.type(0), x)
+
+
+def _pinned(xp: Any, x: Any, device: Any) -> Any:
+    out = device.empty_pinned(x.shape, x.dtype)
+    assign(out, x)
+    return out
+
+
+def _put_diagonal(
+    xp: Any, g: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
+) -> Any:
+    """Zeros of `shape` with `g` on a diagonal."""
+    out = xp.zeros(shape, dtype=g.dtype)
+    _diagonal(xp, out, offset, dim1, dim2)[...] = g
+    return out
+
+
+def _pad(xp: Any, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
+    """A frame of (before, after) elements round each axis; what is negative is cut off."""
+    shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
+    out = xp.full(shape, value, dtype=x.dtype)
+    inner = tuple(
+        slice(max(0, before), n - max(0, after))
+        for n, (before, after) in zip(shape, widths, strict=True)
+    )
+    kept = tuple(
+        slice(max(0, -before), n - max(0, -after))
+        for n, (before, after) in zip(x.shape, widths, strict=True)
+    )
+    out[inner] = x[kept]
+    return out
+
+
+def _pad_adjoint(F: Any, g: Any, widths: Any) -> Any:
+    return F.pad(g, tuple((-before, -after) for before, after in widths), 0)
+
+
+OPS = (
+    linear(
+        "expand",
+        _expand,
+        lambda F, g, x_shape: F.sum_to(g, x_shape),
+        attributes=("shape",),
+        fresh=False,
+        view=True,
+    ),
+    linear(
+        "reshape",
+        lambda xp, x, shape: x.reshape(shape),
+        lambda F, g, x_shape: F.reshape(g, x_shape),
+        attributes=("shape",),
+        fresh=False,
+        passes=True,
+        view=True,
+        node="ViewBackward0",
+    ),
+    linear(
+        "permute",
+        lambda xp, x, order: x.transpose(order),
+        lambda F, g, order: F.permute(g, inverse(order)),
+        attributes=("order",),
+        fresh=False,
+        passes=True,
+        view=True,
+        variant=("order", lambda order: getattr(order, "node", "PermuteBackward0")),
+    ),
+    linear(
+        "unsqueeze",
+        lambda xp, x, dim: x.reshape((*x.shape[:dim], 1, *x.shape[dim:])),
+        lambda F, g, dim: F.squeeze(g, (dim,)),
+        attributes=("dim",),
+        fresh=False,
+        passes=True,
+        view=True,
+    ),
+    linear(
+        "squeeze",
+        _squeezed,
+        lambda F, g, x_shape, dims: F.reshape(g, x_shape),
+        attributes=("dims",),
+        fresh=False,
+        passes=True,
+        view=True,
+        variant=("dims", lambda dims: getattr(dims, "node", "SqueezeBackward2")),
+    ),
+    linear(
+        "narrow",
+        lambda xp, x, dim, start, length: x[(slice(None),) * dim + (slice(start, start + length),)],
+        lambda F, g, x_shape, dim, start: F.pad_zeros(g, x_shape, dim, start),
+        attributes=("dim", "start", "length"),
+        view=True,
+        node="SliceBackward0",
+    ),
+    linear(
+        "pad_zeros",
+        _pad_zeros,
+        lambda F, g, x_shape, dim, start: F.narrow(g, dim, start, x_shape[dim]),
+        attributes=("shape", "dim", "start"),
+        fresh=False,
+    ),
+    Op(
+        "cat",
+        lambda xp, xs, dim: xp.concatenate(xs, axis=dim),
+        ("*xs",),
+        ("dim",),
+        pulls={"*xs": Part(("place", "ends", "dim"), _cat_pull)},
+        pushes={"*xs": Part(("dim",), lambda F, ts, dim: F.cat(ts, dim))},
+        fresh=False,
+    ),
+    Op(
+        "stack",
+        lambda xp, xs, dim: xp.stack(xs, axis=dim),
+        ("*xs",),
+        ("dim",),
+        pulls={"*xs": Part(("place", "dim"), _stack_pull)},
+        pushes={"*xs": Part(("dim",), lambda F, ts, dim: F.stack(ts, dim))},
+        fresh=False,
+    ),
+    linear(
+        "clone",
+        _clone,
+        lambda F, g: g,
+        attributes=("order",),
+        fresh=False,
+        passes=True,
+    ),
+    linear(
+        "pin_memory",
+        _pinned,
+        lambda F, g: g,
+        attributes=("device",),
+        fresh=False,
+        passes=True,
+    ),
+    linear(
+        "to",
+        _to,
+        lambda F, g, x_dtype: F.to(g, x_dtype),
+        attributes=("dtype",),
+        node="ToCopyBackward0",
+    ),
+    linear(
+        "flip",
+        lambda xp, x, dims: xp.flip(x, dims).copy(),
+        lambda F, g, dims: F.flip(g, dims),
+        attributes=("dims",),
+    ),
+    linear(
+        "roll",
+        lambda xp, x, shifts, dims: xp.roll(x, shifts, dims),
+        lambda F, g, shifts, dims: F.roll(g, tuple(-n for n in shifts), dims),
+        attributes=("shifts", "dims"),
+    ),
+    linear(
+        "repeat",
+        lambda xp, x, repeats: xp.tile(x, repeats),
+        _repeat_adjoint,
+        attributes=("repeats",),
+        fresh=False,
+    ),
+    linear(
+        "tril",
+        _tril,
+        lambda F, g, diagonal: F.tril(g, diagonal),
+        attributes=("diagonal",),
+    ),
+    linear(
+        "triu",
+        _triu,
+        lambda F, g, diagonal: F.triu(g, diagonal),
+        attributes=("diagonal",),
+    ),
+    linear(
+        "diagonal",
+        _diagonal,
+        lambda F, g, x_shape, offset, dim1, dim2: F.put_diagonal(g, x_shape, offset, dim1, dim2),
+        attributes=("offset", "dim1", "dim2"),
+        view=True,
+    ),
+    # A view of a gradient could not be made in every layout.
+    linear(
+        "view_as_real",
+        _pairs,
+        lambda F, g: F.complex(F.getitem(g, (Ellipsis, 0)), F.getitem(g, (Ellipsis, 1))),
+        view=True,
+    ),
+    linear(
+        "view_as_complex",
+        _unpaired,
+        lambda F, g: F.view_as_real(g),
+        fresh=False,
+        view=True,
+    ),
+    linear(
+        "put_diagonal",
+        _put_diagonal,
+        lambda F, g, offset, dim1, dim2: F.diagonal(g, offset, dim1, dim2),
+        attributes=("shape", "offset", "dim1", "dim2"),
+        fresh=False,
+        node="DiagEmbedBackward0",
+    ),
+    operation(
+        "pad",
+        _pad,
+        "x",
+        "widths value",
+        pulls={"x": _pad_adjoint},
+        pushes={"x": lambda F, t, widths: F.pad(t, widths, 0)},
+        node="ConstantPadNdBackward0",
+    ),
+)

@@ -1,0 +1,25 @@
+"""Sorting: the values are elements of the input, found at indices that have no derivative."""
+
+from __future__ import annotations
+
+from asyncgrad.ops.op import Refused, operation
+from asyncgrad.ops.table.reduction import selection
+
+OPS = (
+    selection("sort", "SortBackward0"),
+    selection("topk", "TopkBackward0"),
+    *[
+        operation(
+            name,
+            lambda xp, x, values: values,
+            "x",
+            "values",
+            pulls={"x": Refused(name)},
+            node=node,
+        )
+        for name, node in (
+            ("unique", "Unique2Backward0"),
+            ("unique_consecutive", "UniqueConsecutiveBackward0"),
+        )
+    ],
+)

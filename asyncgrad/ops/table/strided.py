@@ -1,0 +1,169 @@
+"""Views of a tensor's memory by any strides, and the way back."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.ops.op import linear, operation
+from asyncgrad.records import NamedTuple
+
+
+class Strides(NamedTuple):
+    """Where elements lie in memory, counted in elements."""
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    start: int = 0
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The lowest place, and the first behind the highest; there has to be an element."""
+        pairs = zip(self.shape, self.steps, strict=True)
+        ends = [(n - 1) * step for n, step in pairs]
+        low = self.start + sum([end for end in ends if end < 0])
+        return low, self.start + sum([end for end in ends if end > 0]) + 1
+
+    def places(self) -> Any:
+        """The place of each element."""
+        places = np.full((1,) * len(self.shape), self.start)
+        for axis, (n, step) in enumerate(zip(self.shape, self.steps, strict=True)):
+            places = places + (np.arange(n) * step).reshape(
+                [-1 if i == axis else 1 for i in range(len(self.shape))]
+            )
+        return places
+
+
+def strides_of(array: Any) -> tuple[int, ...]:
+    """An array's strides in elements."""
+    return tuple([step // array.dtype.itemsize for step in array.strides])
+
+
+def _wanted(
+    size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None, origin: int
+) -> Strides:
+    """What is asked for, counted from the first element of the tensor, which is at `origin`."""
+    return Strides(size, stride, 0 if storage_offset is None else storage_offset - origin)
+
+
+def _as_strided(
+    xp: Any,
+    x: Any,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    storage_offset: int | None,
+    layout: tuple[tuple[int, ...], int],
+) -> Any:
+    steps, origin = layout
+    wanted = _wanted(size, stride, storage_offset, origin)
+    out = in_memory(x, wanted, steps)
+    if out is not None:
+        return out
+    # The array lies otherwise, or is a device's: a copy, made as if it did lie so.
+    held = Strides(x.shape, steps)
+    return _restride(xp, x, held, wanted, held)
+
+
+def in_memory(x: Any, wanted: Strides, steps: tuple[int, ...]) -> Any:
+    """A view of the memory of a host's array that lies as it should, None if there is none."""
+    if x.__class__ is not np.ndarray:
+        return None
+    axes = zip(x.shape, strides_of(x), steps, strict=True)
+    if any(n > 1 and own != step for n, own, step in axes):
+        return None
+    owner = x.base if isinstance(x.base, np.ndarray) else x
+    memory = owner.transpose(np.argsort([-abs(step) for step in owner.strides], kind="stable"))
+    if not memory.flags.c_contiguous:
+        return None
+    itemsize = x.dtype.itemsize
+    ahead = x.ctypes.data - owner.ctypes.data
+    if prod(wanted.shape):
+        low, high = (ahead + place * itemsize for place in wanted.reach)
+        if low < 0 or high > owner.nbytes:
+            return None
+    strides = tuple([step * itemsize for step in wanted.steps])
+    start = ahead + wanted.start * itemsize if prod(wanted.shape) else 0
+    out = np.ndarray(wanted.shape, x.dtype, memory.reshape(-1), start, strides)
+    out.flags.writeable = x.flags.writeable
+    return out
+
+
+def _span(*parts: Strides) -> tuple[int, int]:
+    reaches = [part.reach for part in parts]
+    return min(low for low, _ in reaches), max(high for _, high in reaches)
+
+
+def _restride(xp: Any, x: Any, source: Strides, target: Strides, shared: Strides) -> Any:
+    """Elements put where `source` says, added up, and taken from where `target` says.
+
+    Elements of `shared` that lie in one place have equal parts of what is there.
+    """
+    if not (prod(source.shape) and prod(target.shape)):
+        return xp.zeros(target.shape, dtype=x.dtype)
+    low, high = _span(source, target)
+    memory = xp.zeros(high - low, dtype=x.dtype)
+    xp.add.at(memory, xp.asarray(source.places() - low), x)
+    places = shared.places() - low
+    counts = np.bincount(places.reshape(-1), minlength=high - low)
+    if counts.max() > 1:
+        memory = (memory / xp.asarray(np.maximum(counts, 1))).astype(x.dtype)
+    return memory[xp.asarray(target.places() - low)]
+
+
+def _as_strided_adjoint(
+    F: Any, g: Any, x_shape: Any, size: Any, stride: Any, storage_offset: Any, layout: Any
+) -> Any:
+    steps, origin = layout
+    held = Strides(x_shape, steps)
+    return F.restride(g, _wanted(size, stride, storage_offset, origin), held, held)
+
+
+def _as_strided_scatter(xp: Any, x: Any, y: Any, held: Strides, wanted: Strides) -> Any:
+    """A copy with other elements in the places that are `wanted`."""
+    if not (x.size and y.size):
+        return x.copy()
+    low, high = _span(held, wanted)
+    memory = xp.zeros(high - low, dtype=x.dtype)
+    memory[xp.asarray(held.places() - low)] = x
+    memory[xp.asarray(wanted.places() - low)] = y
+    return memory[xp.asarray(held.places() - low)]
+
+
+def _cleared(F: Any, g: Any, held: Strides, wanted: Strides) -> Any:
+    zeros = F.zeros_of(F.restride(g, held, wanted, held))
+    return F.as_strided_scatter(g, zeros, held, wanted)
+
+
+OPS = (
+    linear(
+        "as_strided",
+        _as_strided,
+        _as_strided_adjoint,
+        attributes=("size", "stride", "storage_offset", "layout"),
+        view=True,
+    ),
+    linear(
+        "restride",
+        _restride,
+        lambda F, g, source, target, shared: F.restride(g, target, source, shared),
+        attributes=("source", "target", "shared"),
+    ),
+    operation(
+        "as_strided_scatter",
+        _as_strided_scatter,
+        "x y",
+        "held wanted",
+        pulls={
+            "x": _cleared,
+            "y": lambda F, g, held, wanted: F.restride(g, held, wanted, held),
+        },
+        pushes={
+            "x": _cleared,
+            "y": lambda F, t, out, held, wanted: F.as_strided_scatter(
+                F.zeros_of(out), t, held, wanted
+            ),
+        },
+    ),
+)

@@ -1,0 +1,279 @@
+"""More curves: inverse hyperbolic functions, error and gamma functions, and pairs of numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.devices.fp_errors import without_fp_errors
+from asyncgrad.ops.namespace import IgnoringFpErrors
+from asyncgrad.ops.op import Refused, binary, operation, part, unary
+from asyncgrad.ops.special import special_function
+from asyncgrad.ops.table.elementwise import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+_ROOT_HALF = math.sqrt(0.5)
+
+
+def _special(name: str, function: str = "") -> Callable[..., Any]:
+    """A special function of real numbers, by SciPy's name; of halves in single precision."""
+
+    def compute(xp: Any, x: Any) -> Any:
+        return _computed(xp, name, function or name, x)
+
+    return without_fp_errors(compute)
+
+
+def _computed(xp: Any, name: str, function: str, x: Any, *before: Any) -> Any:
+    if x.dtype.kind not in "fV":
+        refuse(name, x.dtype)
+    known = x if x.dtype.itemsize > 2 else x.astype(xp.float32)
+    return special_function(name, function)(*before, known).astype(x.dtype, copy=False)
+
+
+@without_fp_errors
+def _polygamma(xp: Any, x: Any, n: int) -> Any:
+    return _computed(xp, "polygamma", "polygamma", x, n)
+
+
+@without_fp_errors
+def _lgamma(xp: Any, x: Any) -> Any:
+    """SciPy's, but with PyTorch's value at minus infinity."""
+    out = _computed(xp, "lgamma", "gammaln", x)
+    return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
+
+
+def _real(name: str, function: str) -> Callable[..., Any]:
+    """A library's function that refuses complex numbers."""
+
+    def compute(xp: Any, x: Any, y: Any) -> Any:
+        if x.dtype.kind == "c":
+            refuse(name, x.dtype)
+        return getattr(xp, function)(x, y)
+
+    return without_fp_errors(compute)
+
+
+def _acosh_slope(F: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":
+        return F.rsqrt(x - 1) * F.rsqrt(x + 1)
+    return F.rsqrt(x * x - 1)
+
+
+@without_fp_errors
+def _xlogy(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "c":
+        refuse("xlogy", x.dtype)
+    product = x * xp.log(y)
+    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
+
+
+def _xlogy_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mask(F.xlogy(g, y), ~((x == 0) & (y <= 0)))
+
+
+def _xlogy_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mul(g, F.div(x, y))
+
+
+@without_fp_errors
+def _xlog1py(xp: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "c":
+        refuse("xlog1py", x.dtype)
+    product = x * xp.log1p(y)
+    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
+
+
+def _xlog1py_by_x(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mask(F.xlog1py(g, y), ~((x == 0) & (y <= -1)))
+
+
+def _xlog1py_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
+    return F.mul(g, F.div(x, y + 1))
+
+
+def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
+    """A special function of two numbers; by the first one there is no derivative."""
+
+    def compute(xp: Any, x: Any, y: Any) -> Any:
+        if x.dtype.kind not in "fV":
+            refuse(name, x.dtype)
+        wide = x.dtype if x.dtype.itemsize > 2 else xp.float32
+        out = special_function(name, function)(x.astype(wide), y.astype(wide))
+        return out.astype(x.dtype, copy=False)
+
+    rule = part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))
+    pulls = {"x": part(Refused(name)), "y": rule}
+    return binary(
+        name, forward=without_fp_errors(compute), pulls=pulls, pushes={"y": rule}, node=node
+    )
+
+
+def _gamma_density(F: Any, x: Any, y: Any) -> Any:
+    return F.exp((x - 1) * F.log(y) - y - F.lgamma(x))
+
+
+def _over_itself(F: Any, x: Any, out: Any) -> Any:
+    """The values of an odd function of slope 0.5 at 0, divided by where they are taken."""
+    nothing = F.zeros_of(x)
+    at_zero = F.eq(x, nothing)
+    half = F.add_scalar(nothing, 0.5)
+    return F.where(at_zero, half, F.div(out, F.where(at_zero, half, x)))
+
+
+def _logit_pull(F: Any, g: Any, x: Any) -> Any:
+    slope = F.div(g, x * (1 - x))
+    return F.where((x < 0) | (x > 1), F.zero(slope) + math.nan, slope)
+
+
+def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
+    """Forwards or backwards, depending on whether the sign was changed; at 0 neither."""
+    return F.mul(g, F.mask(F.div(out, x), x != 0))
+
+
+OPS = (
+    unary("asinh", lambda F, x: F.rsqrt(x * x + 1), IgnoringFpErrors("arcsinh")),
+    unary("acosh", _acosh_slope, IgnoringFpErrors("arccosh")),
+    unary("atanh", lambda F, x: F.reciprocal(1 - x * x), IgnoringFpErrors("arctanh")),
+    unary("erfc", lambda F, x: F.exp(-(x * x)) * -_TWO_OVER_ROOT_PI, _special("erfc")),
+    unary("erfinv", lambda F, out: F.exp(out * out) / _TWO_OVER_ROOT_PI, _special("erfinv")),
+    unary(
+        "logit",
+        forward=without_fp_errors(lambda xp, x: xp.log(x / (1 - x))),
+        pulls={"x": part(_logit_pull)},
+        pushes={"x": part(_logit_pull)},
+    ),
+    unary("lgamma", lambda F, x: F.digamma(x), _lgamma),
+    unary("digamma", lambda F, x: F.polygamma(x, 1), _special("digamma")),
+    operation(
+        "polygamma",
+        _polygamma,
+        "x",
+        "n",
+        pulls={"x": lambda F, g, x, n: F.mul(g, F.polygamma(x, n + 1))},
+        pushes={"x": lambda F, t, x, n: F.mul(t, F.polygamma(x, n + 1))},
+    ),
+    unary("entr", lambda F, x: -1 - F.log(x), _special("entr"), node="SpecialEntrBackward0"),
+    unary("ndtr", lambda F, x: F.normal_pdf(x), _special("ndtr"), node="SpecialNdtrBackward0"),
+    unary(
+        "ndtri",
+        lambda F, out: F.exp(out * out * 0.5) * math.sqrt(2 * math.pi),
+        _special("ndtri"),
+        node="SpecialNdtriBackward0",
+    ),
+    unary(
+        "log_ndtr",
+        lambda F, x: F.reciprocal(F.erfcx(x * -_ROOT_HALF)) * (_TWO_OVER_ROOT_PI * _ROOT_HALF),
+        _special("log_ndtr"),
+        node="SpecialLogNdtrBackward0",
+    ),
+    unary(
+        "erfcx",
+        lambda F, x, out: 2 * x * out - _TWO_OVER_ROOT_PI,
+        _special("erfcx"),
+        node="SpecialErfcxBackward0",
+    ),
+    unary("i0", lambda F, x: F.i1(x), _special("i0")),
+    unary(
+        "i0e",
+        lambda F, x, out: F.i1e(x) - F.sgn(x) * out,
+        _special("i0e"),
+        node="SpecialI0EBackward0",
+    ),
+    unary(
+        "i1",
+        lambda F, x, out: F.i0(x) - _over_itself(F, x, out),
+        _special("i1"),
+        node="SpecialI1Backward0",
+    ),
+    unary(
+        "i1e",
+        lambda F, x, out: F.i0e(x) - F.sgn(x) * out - _over_itself(F, x, out),
+        _special("i1e"),
+        node="SpecialI1EBackward0",
+    ),
+    binary(
+        "heaviside",
+        forward=lambda xp, x, y: xp.where(x == 0, y, (x > 0).astype(x.dtype)),
+        pulls={"x": part(Refused("heaviside")), "y": part(Refused("heaviside"))},
+        node="NotImplemented",
+    ),
+    *(
+        unary(name, slope, _special(name, function))
+        for name, function, slope in (
+            ("bessel_j0", "j0", lambda F, x: -F.bessel_j1(x)),
+            ("bessel_j1", "j1", lambda F, x, out: F.bessel_j0(x) - _over_itself(F, x, out)),
+            ("bessel_y0", "y0", lambda F, x: -F.bessel_y1(x)),
+            ("bessel_y1", "y1", lambda F, x, out: F.bessel_y0(x) - F.div(out, x)),
+            ("modified_bessel_k0", "k0", lambda F, x: -F.modified_bessel_k1(x)),
+            (
+                "modified_bessel_k1",
+                "k1",
+                lambda F, x, out: -F.modified_bessel_k0(x) - F.div(out, x),
+            ),
+            (
+                "scaled_modified_bessel_k0",
+                "k0e",
+                lambda F, x, out: out - F.scaled_modified_bessel_k1(x),
+            ),
+            (
+                "scaled_modified_bessel_k1",
+                "k1e",
+                lambda F, x, out: out - F.scaled_modified_bessel_k0(x) - F.div(out, x),
+            ),
+        )
+    ),
+    _special_of_two(
+        "zeta", "zeta", lambda F, x, y: -(x * F.zeta(x + 1, y)), "SpecialZetaBackward0"
+    ),
+    _special_of_two("igamma", "gammainc", _gamma_density, "IgammaBackward0"),
+    _special_of_two(
+        "igammac", "gammaincc", lambda F, x, y: -_gamma_density(F, x, y), "IgammacBackward0"
+    ),
+    binary(
+        "xlog1py",
+        forward=_xlog1py,
+        pulls={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
+        pushes={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
+        node="SpecialXlog1PyBackward0",
+    ),
+    binary(
+        "hypot",
+        lambda F, x, out: F.div(x, out),
+        lambda F, y, out: F.div(y, out),
+        _real("hypot", "hypot"),
+    ),
+    binary(
+        "logaddexp",
+        lambda F, x, y: F.reciprocal(F.exp(y - x) + 1),
+        lambda F, x, y: F.reciprocal(F.exp(x - y) + 1),
+        _real("logaddexp", "logaddexp"),
+    ),
+    binary(
+        "copysign",
+        forward=_real("copysign", "copysign"),
+        pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
+        pushes={"x": part(_same_sign), "y": part(lambda F, t: F.zeros_of(t))},
+    ),
+    binary(
+        "xlogy",
+        forward=_xlogy,
+        pulls={"x": part(_xlogy_by_x), "y": part(_xlogy_by_y)},
+        pushes={"x": part(_xlogy_by_x), "y": part(_xlogy_by_y)},
+    ),
+    binary(
+        "nextafter",
+        forward=_real("nextafter", "nextafter"),
+        pulls={
+            "x": part(lambda F, g, x, y: F.mask(g, x != y)),
+            "y": part(lambda F, g: F.zeros_of(g)),
+        },
+        pushes={
+            "x": part(lambda F, t, x, y: F.mask(t, x != y)),
+            "y": part(lambda F, t: F.zeros_of(t)),
+        },
+    ),
+)

@@ -1,0 +1,1 @@
+"""Tensors beyond the table: made, copied, moved, printed, changed in place."""

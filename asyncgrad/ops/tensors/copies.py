@@ -1,0 +1,99 @@
+"""Copies and pickles of tensors: Python's protocols."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+from asyncgrad.core.variable import Variable, autograd_meta, gradient_edge, requires_grad, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.dtype_device import as_device
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.tensors.transfer import moved, on_host
+
+
+def _is_computed(variable: Variable) -> bool:
+    """Whether a function made the tensor, and a gradient flows into it."""
+    return gradient_edge(variable) is not None and variable._edge is not None
+
+
+def _leaf(array: Any, metadata: Any, requires_grad: bool) -> Any:
+    made = wrap(array, metadata)
+    if requires_grad:
+        autograd_meta(made).requires_grad = True
+    return made
+
+
+def _copied(array: Any) -> Any:
+    return array.copy(order="K")
+
+
+def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
+    """A leaf with a copy of the values, and of the gradient if there is one.
+
+    Raises:
+        RuntimeError: for a tensor that was computed and leads into a graph.
+    """
+    if id(variable) in memo:
+        return memo[id(variable)]
+    if _is_computed(variable):
+        raise AutogradError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment. Copy its values with .detach().clone()."
+        )
+    metadata = variable._metadata
+    array = metadata.device.launching(_copied)(variable._array)
+    copied = _leaf(array, metadata, requires_grad(variable))
+    memo[id(variable)] = copied
+    meta = variable._autograd
+    if meta is not None and meta.grad is not None:
+        autograd_meta(copied).grad = copy.deepcopy(meta.grad, memo)
+    return copied
+
+
+def shallow_copy(variable: Variable) -> Any:
+    """A leaf that shares the memory, without graph and gradient, with a version of its own."""
+    return _leaf(variable._array, variable._metadata, requires_grad(variable))
+
+
+def reduced(variable: Variable, protocol: Any) -> Any:
+    """What a pickle holds: values and whether a gradient is wanted; neither graph nor gradient."""
+    warn_of_hooks(variable)
+    device = variable._metadata.device
+    where = () if device is CPU else (device,)
+    return _rebuilt, (on_host(variable), requires_grad(variable), *where)
+
+
+def sent(variable: Variable) -> Any:
+    """What a tensor is for another process: the same, of leaves alone.
+
+    Raises:
+        RuntimeError: for a tensor that was computed and leads into a graph.
+    """
+    if _is_computed(variable):
+        raise AutogradError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
+            "does not support crossing process boundaries. Send its values: .detach()."
+        )
+    return variable.__reduce_ex__(4)
+
+
+def warn_of_hooks(variable: Variable) -> None:
+    """Hooks are not pickled: say so."""
+    meta = variable._autograd
+    extras = None if meta is None else meta.extras
+    if extras is not None and any(extras.tensor.values()):
+        warnings.warn(
+            "a backward hook on a tensor will not be serialized. Register it again when the "
+            "tensor has been loaded.",
+            stacklevel=4,
+        )
+
+
+def _rebuilt(array: Any, requires_grad: bool, device: Any = CPU) -> Any:
+    """A tensor from its pickle, where it was."""
+    if device is not CPU:
+        array = moved(array, CPU, as_device("pickle", device))
+    return _leaf(array, metadata_of(array, device), requires_grad)

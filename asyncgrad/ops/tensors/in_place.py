@@ -1,0 +1,377 @@
+"""Changes in place: checked, carried out, and written into the history.
+
+The new values are computed like any result and then copied into the tensor's memory. The tensor
+takes the result's place in the graph; if it is a view, its base does: as a `CopySlices` of what
+the base was and of what the view has become.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.anomaly import remember
+from asyncgrad.core.modes import current, install
+from asyncgrad.core.node import OpNode, as_edge, max_topological_nr, next_sequence_nr
+from asyncgrad.core.saved import restored
+from asyncgrad.core.saved_values import keep_old_values, watch_result
+from asyncgrad.core.streams import note_streams
+from asyncgrad.core.variable import (
+    Variable,
+    bind_replay,
+    bump_version,
+    counter_of,
+    creation_of,
+    gradient_edge,
+    rebase_history,
+    requires_grad,
+    view_of,
+    wrap,
+)
+from asyncgrad.core.views import refuse_change
+from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops import batching
+from asyncgrad.ops.arguments import is_expandable
+from asyncgrad.ops.forward import carry, follow, keep_old_of_tangents
+from asyncgrad.ops.memory import unlocked
+from asyncgrad.ops.namespace import RECORDED as R
+from asyncgrad.ops.overlap import refuse_overlap
+from asyncgrad.ops.promotion import as_number, cast, category, constant
+from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.save_plan import plan_of
+from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.table.in_place import Route
+from asyncgrad.ops.tensors.transfer import to_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from asyncgrad.core.views import View
+    from asyncgrad.ops.save_plan import Plan
+
+_PLANS: dict[tuple[int, ...], Plan] = {
+    wanted: plan_of(OPS["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
+}
+#: What puts one number everywhere, which may be into elements that lie in one place.
+_ALIKE = frozenset({"fill_", "zero_"})
+
+
+def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Put what a function makes of a tensor into the tensor.
+
+    Args:
+        tensor: the tensor, which is the function's first argument.
+        name: the operation, for errors.
+        function: the form that is not in place.
+        args: the function's other arguments.
+        kwargs: and those by name.
+    """
+    if args or kwargs:
+        refuse_overlap(tensor, (*args, *kwargs.values()), name)
+    modes = current()
+    # Tangents may be recorded where values are not.
+    since = next_sequence_nr() if modes.grad or modes.dual_level is not None else None
+    # PyTorch copies what it saves of the changed operand, and of no other.
+    again = since is not None and _given_again(tensor, args, kwargs)
+    given = tensor if modes.saved_hooks is None and not again else _as_before(tensor)
+    if modes.grad and given._edge is not None:
+        given = _without_hooks(tensor, given)
+    result = function(given, *args, **kwargs)
+    return assign(tensor, result, name, None if again else since)
+
+
+def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
+    """The operator that puts what a function makes of two operands into the first."""
+
+    def changing(self: Any, other: Any) -> Any:
+        return change(self, name, function, other)
+
+    changing.__name__ = changing.__qualname__ = name
+    return changing
+
+
+def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The form of a function that puts its result into its first argument."""
+
+    def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return change(self, name, function, *args, **kwargs)
+
+    changing.__name__ = name
+    changing.__doc__ = f"`{name[:-1]}`, in place."
+    return changing
+
+
+def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether what is changed, or what looks into its memory, is another operand, too."""
+    counter = tensor._counter
+    return any(
+        other is tensor
+        or (counter is not None and isinstance(other, Variable) and other._counter is counter)
+        for other in (*args, *kwargs.values())
+    )
+
+
+def _as_before(tensor: Any) -> Any:
+    """What may be saved in the place of a tensor that changes: its values, copied."""
+    edge = gradient_edge(tensor)
+    if edge is None:
+        return tensor
+    metadata = tensor._metadata
+    copied = restored(metadata.F.clone(tensor._array), metadata, edge)
+    level = current().dual_level
+    if level is not None:
+        level.copy(tensor._array, copied._array)
+    return copied
+
+
+def _without_hooks(tensor: Any, given: Any) -> Any:
+    """What a change reads: of a view with hooks a view that has none, for its node is left out.
+
+    So is that of a view by any strides, which leads to a part of the base only.
+    """
+    view, node = view_of(tensor), as_edge(tensor._edge).node
+    if view is None or node is None or view.creation is not None:
+        return given
+    if node.extras is None and node.name() != "AsStridedBackward0":
+        return given
+    given = wrap(given._array, given._metadata, _replay(view))
+    given._counter = tensor._counter
+    return given
+
+
+def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = False) -> Any:
+    """Put the values of another tensor, broadcast, into a tensor; they may be elsewhere."""
+    shape = tensor._metadata.shape
+    if tensor._batched or getattr(source, "_batched", False):
+        return _copy_batched(tensor, source, name, copy)
+    if not isinstance(source, Variable):
+        number = as_number(source)
+        if number is None:
+            raise TypeError(
+                f"{name}(): argument 'other' must be Tensor, not {type(source).__name__}"
+            )
+        source = constant(number, tensor, np.result_type(type(number)))
+    device = tensor._metadata.device
+    if source._metadata.device is not device:
+        # What goes to the host is read here and now.
+        source = to_device(source, device, non_blocking=non_blocking and device is not CPU)
+    if source._metadata.is_complex and not tensor._metadata.is_complex:
+        source = R.to(source, source._array.real.dtype)
+    given = source = cast(source, tensor._metadata.dtype)
+    if source._metadata.shape != shape:
+        if name == "copy_" and len(source._metadata.shape) > len(shape):
+            raise AutogradError(
+                f"{name}: output with shape {list(shape)} doesn't match the broadcast shape "
+                f"{list(source._metadata.shape)}. Reshape the source."
+            )
+        source = _broadcast(source, shape, name)
+    refuse_overlap(tensor, (given if name == "copy_" else source,), name)
+    if view_of(tensor) is None and current().grad:
+        check_change(tensor, name, recorded=requires_grad(tensor) or requires_grad(source))
+        source = R.overwrite(tensor, source)
+    return assign(tensor, source, name)
+
+
+def _copy_batched(tensor: Any, source: Any, name: str, put: Callable[..., Any]) -> Any:
+    """The same where examples of a batch are involved: on the tensors that hold the batches."""
+    level = batching.level_of((tensor, source))
+    if not (tensor._batched and tensor._level is level):
+        raise AutogradError(
+            f"vmap: inplace arithmetic({name}) is not possible because there exists a Tensor "
+            f"`other` in extra_args that has more elements than `self`: the batch of a vmap can't "
+            f"be put into a tensor that is the same for all examples. Use the functional form."
+        )
+    source = cast(source, tensor._metadata.dtype)
+    if source._metadata.shape != tensor._metadata.shape:
+        source = _broadcast(source, tensor._metadata.shape, name)
+    _, (held, values) = batching.together(tensor, source)
+    put(held, values, name=name)
+    return tensor
+
+
+def _broadcast(source: Any, shape: tuple[int, ...], name: str) -> Any:
+    given = source._metadata.shape
+    extra = len(given) - len(shape)
+    if extra > 0 and given[:extra] == (1,) * extra:
+        source = R.reshape(source, given[extra:])
+        given = given[extra:]
+    if not is_expandable(given, shape):
+        raise AutogradError(
+            f"{name}: shape mismatch: values of shape {list(given)} can't be broadcast to "
+            f"{list(shape)}"
+        )
+    return R.expand(source, shape)
+
+
+def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
+    """Put one number into every element of a tensor."""
+    if isinstance(value, Variable):
+        name = f"{name}(Tensor)"
+    else:
+        number = as_number(value)
+        if number is None:
+            raise TypeError(
+                f"{name}(): argument 'value' must be Number, not {type(value).__name__}"
+            )
+        value = constant(fitted(name, number, tensor._metadata.dtype), tensor)
+    if value._metadata.shape:
+        raise AutogradError(
+            f"{name} only supports 0-dimension value tensor but got tensor with "
+            f"{len(value._metadata.shape)} dimensions."
+        )
+    return copy(tensor, value, name)
+
+
+def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
+    """Raise where a change in place would make the graph wrong, or can't be made.
+
+    Args:
+        tensor: what is to be changed.
+        name: the operation, for errors.
+        recorded: the change becomes part of the graph.
+    """
+    check_history(tensor, name, recorded=recorded)
+    F, array = tensor._metadata.F, tensor._array
+    repeated = name in _ALIKE and unlocked(array) is not None
+    if not repeated and not F.make_writeable(array):
+        raise AutogradError(
+            f"{name}: unsupported operation: the tensor's memory is read-only, or more than one "
+            f"element of it refers to a single memory location (an expanded tensor). Clone it "
+            f"first."
+        )
+
+
+def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
+    """Raise where a change in place, be it of no element, would make the graph wrong."""
+    meta = tensor._autograd
+    modes = current()
+    if modes.before_change is not None:
+        modes.before_change(tensor)
+    if modes.transform is not None:
+        modes.transform.check_change(tensor, name)
+    if meta is not None and meta.inference and not modes.inference:
+        raise AutogradError(
+            f"{name}: Inplace update to inference tensor outside InferenceMode is not allowed. "
+            f"You can make a clone to get a normal tensor before doing inplace update."
+        )
+    if recorded and modes.grad:
+        view = view_of(tensor)
+        if view is not None and creation_of(view) is not None:
+            refuse_change(view, indirect=False, edge=tensor._edge)
+        if meta is not None and meta.requires_grad and tensor._edge is None:
+            raise AutogradError(
+                f"{name}: a leaf Variable that requires grad is being used in an in-place "
+                f"operation. Use the functional form, or put it under asyncgrad.no_grad()."
+            )
+        if view is not None and view.base._edge is None and requires_grad(tensor):
+            raise AutogradError(
+                f"{name}: a view of a leaf Variable that requires grad is being used in an "
+                f"in-place operation. Use the functional form, or put it under "
+                f"asyncgrad.no_grad()."
+            )
+
+
+def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any:
+    """Give a tensor the values and the history of an operation's result, in place.
+
+    Args:
+        tensor: the tensor.
+        result: the operation's result, of its shape.
+        name: the operation, for errors.
+        since: nodes with greater sequence numbers belong to the operation: they may have saved
+            the values that the tensor had before.
+    """
+    if result._batched or tensor._batched:
+        return _copy_batched(tensor, result, name, partial(assign, since=since))
+    recorded = current().grad and (requires_grad(tensor) or requires_grad(result))
+    check_change(tensor, name, recorded=recorded)
+    if result._metadata.shape != tensor._metadata.shape:
+        raise AutogradError(
+            f"{name}: output with shape {list(tensor.shape)} doesn't match the broadcast shape "
+            f"{list(result.shape)}. Use the functional form."
+        )
+    if category(result._metadata.dtype) > category(tensor._metadata.dtype):
+        raise AutogradError(
+            f"{name}: result type {result.dtype} can't be cast to the desired output type "
+            f"{tensor.dtype}. Convert the tensor first."
+        )
+    edge = None
+    if recorded:
+        edge = gradient_edge(cast(result, tensor._metadata.dtype))
+        if since is not None:
+            keep_old_values(edge, tensor, since)
+    modes = current()
+    moves = modes.dual_level is not None and modes.forward
+    if moves and since is not None:
+        keep_old_of_tangents(tensor, result, since)
+    bump_version(tensor)
+    tensor._metadata.F.assign(unlocked(tensor._array), result._array)
+    if moves:
+        carry(tensor, result)
+    if recorded:
+        watch_result(edge, result, counter_of(tensor))
+        rebase(tensor, edge)
+    elif tensor._counter is not None and tensor._counter.views:
+        tensor._counter.forget_edges()
+    return tensor
+
+
+def rebase(tensor: Any, edge: Any) -> None:
+    """Make what an edge leads to the history of a tensor that has been changed in place.
+
+    Args:
+        tensor: the tensor.
+        edge: the stored edge of its new values, None if no gradient flows to them.
+    """
+    view = view_of(tensor)
+    if view is None:
+        rebase_history(tensor, _copied(tensor, edge, None) if edge is None else edge)
+    else:
+        route = Route(view.path, view.base)
+        rebase_history(view.base, _copied(view.base, edge, route))
+
+
+def _copied(base: Any, edge: Any, route: Route | None) -> Any:
+    """A node for a base whose view has new values, or all of it where there is no route."""
+    before = gradient_edge(base)
+    places = tuple([place for place, known in enumerate((before, edge)) if known is not None])
+    following = (before, edge) if len(places) == 2 else before if edge is None else edge
+    node = OpNode()
+    if route is None:
+        node.rule = _OVERWRITTEN.rule
+        node.saved = None
+    else:
+        node.rule = _PLANS[places].rule
+        node.saved = route
+    node.following = following
+    node.guard = None
+    node.extras = None
+    node.output_metadata = base._metadata
+    node.cost = 2 * base._metadata.cost
+    node.sequence_nr = next_sequence_nr()
+    node.topological_nr = 1 + max_topological_nr(following)
+    modes = current()
+    if modes.anomaly:
+        remember(node, modes)
+    if modes.streams is not None:
+        note_streams(node, modes.streams)
+    return node
+
+
+_OVERWRITTEN = plan_of(OPS["overwrite"], (0,), ())
+
+
+def _replay(view: View) -> Any:
+    """The edge of a view, taken again from its base."""
+    found = current()
+    install(found.replace(grad=True, inference=False, saved_hooks=None, forward=False))
+    try:
+        return follow(view.base, view.path)._edge
+    finally:
+        install(found)
+
+
+bind_replay(_replay)

@@ -1,0 +1,123 @@
+"""New tensors that no operation has computed: where they are, and what they may require."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import autograd_meta, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.ops.arguments import check_bool, one_shape
+from asyncgrad.ops.dtype_device import as_device
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.promotion import category
+
+if TYPE_CHECKING:
+    from asyncgrad.devices import Device
+
+
+def place_of(name: str, device: Any = None, like: Any = None) -> Device:
+    """Where a new tensor is to be: as asked for, beside another one, or the default device."""
+    if device is not None:
+        return as_device(name, device)
+    if like is not None:
+        return like._metadata.device  # type: ignore[no-any-return]
+    place = current().device
+    return CPU if place is None else place.device
+
+
+def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
+    """A tensor of an array that is on its device.
+
+    Args:
+        name: the function that makes it, for errors.
+        array: the array.
+        device: the device.
+        requires_grad: gradients are to be accumulated for it.
+
+    Raises:
+        RuntimeError: if gradients are required of a dtype that has none.
+        TypeError: if `requires_grad` is no bool.
+    """
+    if requires_grad:
+        check_bool(name, "requires_grad", requires_grad)
+        if category(array.dtype) < 2:
+            raise RuntimeError(
+                f"{name}: Only Tensors of floating point and complex dtype can require gradients, "
+                f"got {array.dtype}. Pass dtype=asyncgrad.float32."
+            )
+    out = wrap(array, metadata_of(array, device))
+    if requires_grad:
+        autograd_meta(out).requires_grad = True
+    if current().inference:
+        autograd_meta(out).inference = True
+    return out
+
+
+def from_host(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
+    """A tensor of an array, which is taken to the device unless it is there."""
+    if device is not CPU and isinstance(array, np.ndarray):
+        array = device.from_host(array, pinned=False)
+    return leaf(name, array, device, requires_grad)
+
+
+def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
+    """The shape of a new tensor, given as one sequence, as several numbers or by name.
+
+    Raises:
+        TypeError: if it is missing, or not made of integers.
+        RuntimeError: if it is negative somewhere.
+    """
+    if size is not None:
+        if sizes:
+            raise TypeError(f"{name}() got multiple values for argument 'size'")
+        sizes = (size,)
+    shape = one_shape(name, sizes)
+    if shape and min(shape) < 0:
+        raise RuntimeError(
+            f"{name}: Trying to create tensor with negative dimension {min(shape)}: {list(shape)}"
+        )
+    return shape
+
+
+def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
+    """The shape of a new tensor, which has to be a sequence.
+
+    Raises:
+        TypeError: if it is none, or not made of integers.
+        RuntimeError: if it is negative somewhere.
+    """
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(
+            f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}"
+        )
+    return new_shape(name, (size,))
+
+
+def fitting(name: str, values: Any, dtype: Any) -> Any:
+    """Python's numbers, as an array, in a dtype.
+
+    Raises:
+        RuntimeError: if some of them do not fit.
+    """
+    if values.dtype == dtype:
+        return values
+    if values.dtype.kind == "c" and category(dtype) < 3:
+        fits = not np.any(values.imag)
+        values = values.real
+    else:
+        fits = True
+    if fits and category(dtype) == 1 and values.size:
+        limits = np.iinfo(dtype)
+        # Below zero, unsigned integers wrap around once.
+        lowest = limits.min or -limits.max
+        fits = bool(np.all((values >= lowest) & (values <= limits.max)))
+    if not fits:
+        raise RuntimeError(
+            f"{name}: value cannot be converted to type {dtype} without overflow: "
+            f"{values.ravel()!s}"
+        )
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)

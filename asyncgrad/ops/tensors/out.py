@@ -1,0 +1,210 @@
+"""The argument `out`: results written into tensors that are there already.
+
+The function is computed as ever; its result is then checked against `out` and copied. So an `out`
+that shares memory with an input is no problem, and a result that does not fit changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import Variable, requires_grad, view_of
+from asyncgrad.errors import AutogradError, OutOfMemoryError
+from asyncgrad.ops.dtype_device import as_layout
+from asyncgrad.ops.forward import tangent_of
+from asyncgrad.ops.promotion import category
+from asyncgrad.ops.signatures import Postponed, extended
+from asyncgrad.ops.spellings import respell
+from asyncgrad.ops.tensors import in_place
+from asyncgrad.ops.tensors.transfer import made_pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+#: Functions whose result has to have the dtype of `out`; others convert within their category.
+_EXACT = frozenset({
+    "abs", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "avg_pool2d",
+    "bmm", "ceil", "clamp", "clamp_max", "clamp_min", "complex", "diag", "dot", "floor", "gather",
+    "gelu", "index_add", "index_select", "inner", "linear", "log_softmax", "logsigmoid",
+    "masked_select", "matmul", "mm", "mv", "neg", "nonzero", "norm", "polar", "round", "scatter",
+    "scatter_add", "sgn", "sign", "softmax", "softplus", "sort", "take_along_dim", "tensordot",
+    "topk", "tril", "triu", "trunc", "vector_norm", "where",
+})  # fmt: skip
+#: Those that compute in the dtype of `out` unless another one is given.
+_ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
+#: The arguments that functions get here, and their defaults.
+_OUT = {"out": None}
+_MADE = {"layout": None, "pin_memory": False}
+#: How NumPy says that a shape has more elements than there are addresses.
+_TOO_LARGE = ("too big", "too large", "Maximum allowed")
+
+
+def put(out: Any, name: str, result: Any) -> Any:
+    """Write the result of a function into the tensor, or tensors, that the caller gave.
+
+    Args:
+        out: a tensor, or a sequence of them where the function has several results. One of another
+            shape takes the result's; that of a tensor that is not empty is warned of.
+        name: the function, for errors.
+        result: what it returned.
+
+    Returns:
+        `out`, or the function's named tuple with the tensors of `out`.
+
+    Raises:
+        TypeError: if `out` is not made of tensors.
+        RuntimeError: if a gradient would have to flow, or dtype or device do not fit.
+    """
+    if isinstance(result, tuple):
+        return _put_all(out, name, result)
+    _check(out, name, result)
+    return _write(out, name, result)
+
+
+def _put_all(out: Any, name: str, results: Any) -> Any:
+    if not isinstance(out, (tuple, list)) or len(out) != len(results):
+        raise TypeError(
+            f"{name}(): argument 'out' must be tuple of {len(results)} Tensors, not "
+            f"{type(out).__name__}"
+        )
+    for one, result in zip(out, results, strict=True):
+        _check(one, name, result, several=True)
+    return type(results)(*[_write(o, name, r) for o, r in zip(out, results, strict=True)])
+
+
+def _check(out: Any, name: str, result: Any, *, several: bool = False) -> None:
+    if not isinstance(out, Variable):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if current().grad and (requires_grad(out) or requires_grad(result)):
+        raise AutogradError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            f"but one of the arguments requires grad. Leave out= away, or put the call under "
+            f"asyncgrad.no_grad()."
+        )
+    if current().dual_level is not None and any(
+        tangent_of(x, current().dual_level) is not None for x in (out, result)
+    ):
+        raise NotImplementedError(
+            f"Trying to use forward AD with {name}_out that does not support it because it is an "
+            f"out= function. Leave out= away."
+        )
+    given, found = out._metadata, result._metadata
+    if given.device is not found.device:
+        raise AutogradError(
+            f"{name}(): Expected out tensor to have device {found.device}, but got {given.device} "
+            f"instead"
+        )
+    if given.dtype != found.dtype:
+        if name in _EXACT or several:
+            raise AutogradError(
+                f"{name}(): Expected out tensor to have dtype {found.dtype}, but got "
+                f"{given.dtype} instead"
+            )
+        if category(found.dtype) > category(given.dtype):
+            error = TypeError if name in {"cat", "stack"} else AutogradError
+            raise error(
+                f"{name}(): result type {found.dtype} can't be cast to the desired output type "
+                f"{given.dtype}"
+            )
+    in_place.check_change(out, name, recorded=False)
+    if given.shape != found.shape and view_of(out) is not None:
+        raise AutogradError(
+            f"{name}(): out has shape {list(given.shape)} and would take {list(found.shape)}, "
+            f"but it is a view, whose memory is not its own. Give a tensor of that shape."
+        )
+
+
+def _write(out: Any, name: str, result: Any) -> Any:
+    given, found = out._metadata, result._metadata
+    if given.shape != found.shape:
+        if given.size:
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape "
+                f"{list(given.shape)}, which does not match the required output shape "
+                f"{list(found.shape)}. Reuse it with {name}(..., out=x.new_empty(0)).",
+                UserWarning,
+                stacklevel=4,
+            )
+        F = found.F
+        out._array = F.xp.empty(found.shape, dtype=given.dtype)
+        out._metadata = F.metadata_of(out._array)
+    return in_place.assign(out, result, name)
+
+
+def writes(function: _F) -> _F:
+    """The function with an argument `out`, and NumPy's names of arguments, too.
+
+    For functions that take longer than the call of a wrapper; others name `out` themselves.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        respell(name, kwargs)
+        out = kwargs.pop("out", None)
+        if out is None:
+            return function(*args, **kwargs)
+        if name in _ACCUMULATING and isinstance(out, Variable):
+            kwargs.setdefault("dtype", out._metadata.dtype)
+        return put(out, name, function(*args, **kwargs))
+
+    call.__signature__ = Postponed(extended, function, _OUT)  # type: ignore[attr-defined]
+    return cast("_F", call)
+
+
+def makes(function: _F) -> _F:
+    """The function, which makes a tensor, with `out`, `layout` and `pin_memory`."""
+    name = function.__name__
+    beside = as_made(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if not kwargs:
+                return function(*args)
+            out = kwargs.pop("out", None)
+            if out is None:
+                return beside(*args, **kwargs)
+        except (MemoryError, ValueError) as error:
+            said = str(error)
+            if isinstance(error, ValueError) and not any(part in said for part in _TOO_LARGE):
+                raise
+            raise OutOfMemoryError(f"{name}(): can't allocate memory: {error}") from None
+        if not isinstance(out, Variable):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        dtype = out._metadata.dtype
+        if kwargs.setdefault("dtype", dtype) not in {None, dtype}:
+            raise RuntimeError(
+                f"{name}(): dtype {kwargs['dtype']} does not match dtype of out parameter ({dtype})"
+            )
+        kwargs["dtype"] = dtype
+        kwargs.setdefault("device", out._metadata.device)
+        return put(out, name, beside(*args, **kwargs))
+
+    call.__signature__ = Postponed(extended, beside, _OUT)  # type: ignore[attr-defined]
+    return cast("_F", call)
+
+
+def as_made(function: _F) -> _F:
+    """The function, which makes a tensor, with `layout` and `pin_memory`.
+
+    Every layout but the usual one is refused.
+    """
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            as_layout(name, kwargs.pop("layout", None))
+            if kwargs.pop("pin_memory", None):
+                return made_pinned(function(*args, **kwargs))
+        return function(*args, **kwargs)
+
+    call.__signature__ = Postponed(extended, function, _MADE)  # type: ignore[attr-defined]
+    return cast("_F", call)

@@ -1,0 +1,301 @@
+"""Where random numbers come from.
+
+A generator can be drawn from in several threads and tasks at once: each draw takes what it needs
+under a lock. A large draw takes no more there than a seed for a generator of its own, so that
+nobody waits for its values.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import weakref
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from asyncgrad.core.locks import Lock
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.variable import Variable, wrap
+from asyncgrad.devices import CPU
+from asyncgrad.errors import AutogradError
+from asyncgrad.ops.batching import check_randomness
+from asyncgrad.ops.dtype_device import as_device
+from asyncgrad.ops.namespace import metadata_of
+
+#: The seed of generators that got none; PyTorch's.
+_DEFAULT_SEED = 67280421310721
+#: How many values are so many that they are drawn outside the lock.
+_LARGE = 1 << 16
+#: The lengths in bytes of a state's fields: seed, state, increment, kept half, whether it is kept.
+_FIELDS = (8, 16, 16, 4, 4)
+#: How many bits of precision the numbers in [0, 1) have, for the dtypes that NumPy does not draw.
+_BITS = {"float16": 11, "bfloat16": 8}
+
+
+class Generator:
+    """A source of random numbers, safe to draw from in several threads and tasks.
+
+    Args:
+        device: where the tensors that are drawn will be; numbers are drawn on the host.
+
+    Raises:
+        RuntimeError: if there is no such device.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> one, two = ag.Generator().manual_seed(5), ag.Generator().manual_seed(5)
+        >>> bool((ag.rand(3, generator=one) == ag.rand(3, generator=two)).all())
+        True
+    """
+
+    __slots__ = ("__weakref__", "_lock", "_random", "_seed", "device")
+
+    def __init__(self, device: Any = "cpu") -> None:
+        """Start from the seed that every new generator has."""
+        #: Where the tensors that are drawn will be.
+        self.device = as_device("Generator", device)
+        self._lock = Lock()
+        self._start(_DEFAULT_SEED)
+        _all.add(self)
+
+    def _start(self, seed: int) -> None:
+        fresh = np.random.Generator(np.random.PCG64(seed))
+        with self._lock:
+            self._seed = seed
+            self._random = fresh
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from a seed.
+
+        Args:
+            seed: an integer of 64 bits, with or without sign.
+
+        Raises:
+            RuntimeError: if it is no integer.
+            ValueError: if it has more than 64 bits.
+        """
+        try:
+            number = operator.index(seed)
+        except TypeError:
+            raise RuntimeError(
+                f"manual_seed expected a long, but got {type(seed).__name__}"
+            ) from None
+        if not -(1 << 63) <= number < 1 << 64:
+            raise ValueError(
+                f"manual_seed: Overflow when unpacking long long: {number} has more than 64 bits"
+            )
+        self._start(number % (1 << 64))
+        return self
+
+    def seed(self) -> int:
+        """Start anew from a seed that nobody can foresee, and return it."""
+        seed = int.from_bytes(os.urandom(8), "little")
+        self._start(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """The seed that the numbers started from."""
+        return self._seed
+
+    def get_state(self) -> Any:
+        """All that the next numbers depend on, as a tensor of bytes."""
+        with self._lock:
+            seed, found = self._seed, self._random.bit_generator.state
+        inner = found["state"]
+        values = (seed, inner["state"], inner["inc"], found["uinteger"], found["has_uint32"])
+        state = b"".join(
+            value.to_bytes(size, "little") for value, size in zip(values, _FIELDS, strict=True)
+        )
+        array = np.frombuffer(state, np.uint8).copy()
+        return wrap(array, metadata_of(array, CPU))
+
+    def __getstate__(self) -> tuple[Any, Any]:
+        """What copies and pickles hold."""
+        return self.device, self.get_state()
+
+    def __setstate__(self, state: tuple[Any, Any]) -> None:
+        self.device, numbers = state
+        self._lock = Lock()
+        self.set_state(numbers)
+        _all.add(self)
+
+    def set_state(self, new_state: Any) -> None:
+        """Go on from where `get_state` was called.
+
+        Raises:
+            TypeError: if the state is no tensor of bytes.
+            RuntimeError: if it is no state of such a generator.
+        """
+        if not isinstance(new_state, Variable):
+            raise TypeError(f"expected a ByteTensor, but got {type(new_state).__name__}")
+        if new_state._metadata.dtype != np.uint8:
+            raise TypeError(
+                f"RNG state must be a ByteTensor, got a tensor of dtype {new_state._metadata.dtype}"
+            )
+        if new_state._metadata.shape != (sum(_FIELDS),):
+            raise RuntimeError(
+                f"Expected a generator's state of {sum(_FIELDS)} bytes but found the input RNG "
+                f"state size to be {new_state._metadata.size}"
+            )
+        rest = bytes(new_state._array)
+        values = []
+        for size in _FIELDS:
+            values.append(int.from_bytes(rest[:size], "little"))
+            rest = rest[size:]
+        seed, state, increment, kept, is_kept = values
+        if not increment % 2 or is_kept > 1:
+            raise RuntimeError(
+                "set_state: these bytes are no state of a generator. Pass what get_state() gave."
+            )
+        source = np.random.PCG64(0)
+        source.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": state, "inc": increment},
+            "has_uint32": is_kept,
+            "uinteger": kept,
+        }
+        with self._lock:
+            self._seed = seed
+            self._random = np.random.Generator(source)
+
+    def clone_state(self) -> Generator:
+        """Another generator that goes on as this one would."""
+        other = Generator(self.device)
+        other.set_state(self.get_state())
+        return other
+
+    def draw(self, method: str, *args: Any, many: int = 0, **kwargs: Any) -> Any:
+        """What a method of NumPy's generator gives.
+
+        Args:
+            method: the method's name.
+            args: its arguments.
+            many: how many values it gives; if they are many, others can draw meanwhile.
+            kwargs: its arguments by name.
+        """
+        with self._lock:
+            if many < _LARGE:
+                return getattr(self._random, method)(*args, **kwargs)
+            seeds = self._random.integers(0, 1 << 63, 2)
+        child = np.random.Generator(np.random.PCG64(seeds))
+        return getattr(child, method)(*args, **kwargs)
+
+    def uniform(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Numbers in [0, 1), or complex ones with such parts.
+
+        Raises:
+            NotImplementedError: for a dtype that is neither floating nor complex.
+        """
+        many = prod(shape)
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            if many < _LARGE:
+                with self._lock:
+                    return self._random.random(shape, dtype)
+            return self.draw("random", shape, dtype, many=many)
+        if dtype.name in _BITS:
+            # Rounding float32 would make some of them 1.
+            bits = _BITS[dtype.name]
+            numbers = self.draw("integers", 0, 1 << bits, shape, np.uint16, many=many)
+            return (numbers.astype(np.float32) / (1 << bits)).astype(dtype)
+        if dtype.kind == "c":
+            return self._both_parts(self.uniform, shape, dtype)
+        raise NotImplementedError(f"uniform: not implemented for {dtype}: it is not floating")
+
+    def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Standard normal numbers; complex ones have this variance in both parts together.
+
+        Raises:
+            NotImplementedError: for a dtype that is neither floating nor complex.
+        """
+        many = prod(shape)
+        if dtype.kind == "f" and dtype.itemsize > 2:
+            if many < _LARGE:
+                with self._lock:
+                    return self._random.standard_normal(shape, dtype)
+            return self.draw("standard_normal", shape, dtype, many=many)
+        if dtype.name in _BITS:
+            return self.draw("standard_normal", shape, np.float32, many=many).astype(dtype)
+        if dtype.kind == "c":
+            values = self._both_parts(self.normal, shape, dtype)
+            values *= 0.5**0.5
+            return values
+        raise NotImplementedError(f"normal: not implemented for {dtype}: it is not floating")
+
+    def _both_parts(self, one: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        real = np.dtype(f"f{dtype.itemsize // 2}")
+        return one((*shape, 2), real).view(dtype)[..., 0]
+
+
+_all: weakref.WeakSet[Generator] = weakref.WeakSet()
+
+default_generator = Generator()
+default_generator.seed()
+
+
+def _after_fork() -> None:
+    """A thread that drew was not forked, and would never give its locks back, NumPy's neither."""
+    for generator in _all:
+        # What the standard library does with its own.
+        generator._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        generator._random.bit_generator.lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def source_of(generator: Any = None) -> Generator:
+    """The generator that is given, or else the one that is in force here.
+
+    Raises:
+        TypeError: if it is no generator.
+    """
+    modes = current()
+    if modes.batch is not None:
+        check_randomness()
+        if modes.batch.randomness == "different":
+            raise AutogradError(
+                "vmap: this operation can't draw different numbers for each example. Draw them "
+                "outside of vmap, or use randomness='same'."
+            )
+    if generator is None:
+        return modes.generator or default_generator
+    if not isinstance(generator, Generator):
+        raise TypeError(
+            f"argument 'generator' must be asyncgrad.Generator, not {type(generator).__name__}"
+        )
+    return generator
+
+
+class fork_rng(Mode):
+    """Draws in this block leave the generator as it was.
+
+    The block draws from a copy of the default generator, which is this task's or thread's alone:
+    what others draw meanwhile neither changes nor repeats its numbers. It is a decorator, too.
+
+    Args:
+        devices: for PyTorch's programs; all devices draw from one generator.
+        enabled: False makes this do nothing.
+
+    Example:
+        >>> import asyncgrad as ag
+        >>> with ag.random.fork_rng():
+        ...     first = ag.rand(2)
+        >>> bool((ag.rand(2) == first).all())
+        True
+    """
+
+    def __init__(self, devices: Any = None, enabled: bool = True) -> None:
+        """Nothing is copied before the block is entered."""
+        super().__init__()
+        self._enabled = enabled
+
+    def __enter__(self) -> fork_rng:
+        """Copy the generator that is in force."""
+        self._put({"generator": source_of().clone_state()} if self._enabled else {})
+        return self
+
+    def _again(self) -> fork_rng:
+        return fork_rng(enabled=self._enabled)

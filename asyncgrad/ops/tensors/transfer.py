@@ -1,0 +1,148 @@
+"""Tensors on their way between devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.modes import current
+from asyncgrad.core.node import Node, init_node
+from asyncgrad.core.streams import stream_of
+from asyncgrad.core.variable import Variable, gradient_edge, wrap
+from asyncgrad.devices import CPU, Device, Event, current_stream
+from asyncgrad.devices.discovery import accelerators
+from asyncgrad.devices.pinned import is_pinned
+from asyncgrad.ops.batching import lift_batch
+from asyncgrad.ops.mode_hooks import in_modes
+from asyncgrad.ops.namespace import metadata_of
+from asyncgrad.ops.op import Op, part
+
+if TYPE_CHECKING:
+    from asyncgrad.core.graph_task import GraphTask
+
+
+def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = False) -> Any:
+    """A copy of an array on another device.
+
+    Args:
+        array: the array.
+        source: where it is.
+        target: where the copy is to be.
+        non_blocking: don't wait for a copy to the host, nor for one from pinned memory: the values
+            come with the current stream.
+    """
+    if source is CPU:
+        return target.from_host(array, pinned=non_blocking and is_pinned(array))
+    if target is not CPU:
+        if target.type == source.type:
+            return target.from_peer(array, source)
+        array, source = moved(array, source, CPU), CPU
+        return target.from_host(array, pinned=False)
+    stream = current_stream(source)
+    copy = source.to_host(array)
+    if non_blocking:
+        # The device writes into it behind everybody's back.
+        stream.keep(array, copy)
+    else:
+        stream.record_event().synchronize()
+    return copy
+
+
+def on_host(x: Any) -> Any:
+    """A tensor's values as a NumPy array: its own, or a copy that has been waited for."""
+    device = x._metadata.device
+    return moved(x._array, device, CPU) if device.streamed else x._array
+
+
+class ToCopyBackward0(Node):
+    """Takes the gradient back to where the tensor came from, and to its dtype."""
+
+    __slots__ = ("dtype", "source")
+
+    fresh = True
+    #: Where the tensor came from, and its dtype there.
+    source: Device
+    dtype: Any
+
+    def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
+        """The gradient on the other device; on an event loop, copies to the host are awaited."""
+        (gradient,) = gradients
+        if gradient is None:
+            return gradients
+        metadata = self._input_metadata[0]
+        here, source, dtype = metadata.device, self.source, self.dtype
+        if task is not None:
+            streams = task.enter_streams()
+            streams.install(task, stream_of(self))
+            if source.streamed:
+                streams.arrive(source)
+        if isinstance(gradient, Variable):
+            return (to_device(gradient, source, dtype),)
+        gradient = _cast(gradient, metadata, dtype)
+        if source is CPU and here.streamed and task is not None and task.future is not None:
+            copy = moved(gradient, here, source, non_blocking=True)
+            return _after(current_stream(here).record_event(), copy)
+        return (moved(gradient, here, source),)
+
+
+async def _after(event: Event, copy: Any) -> tuple[Any]:
+    """A copy, once it is there."""
+    # Nothing else knows of the copy. Cancelled here, the stream holds it until it is made.
+    await event
+    return (copy,)
+
+
+def _cast(array: Any, metadata: Any, dtype: Any) -> Any:
+    """An array of a tensor's device in another dtype."""
+    return array if array.dtype == dtype else metadata.F.to(array, dtype)
+
+
+def to_device(x: Any, device: Device, dtype: Any = None, *, non_blocking: bool = False) -> Any:
+    """A copy of a tensor on another device, and in another dtype unless None, recorded."""
+    if x._batched:
+        return lift_batch(to_device(x._value, device, dtype, non_blocking=non_blocking), x._level)
+    metadata = x._metadata
+    array = x._array if dtype is None else _cast(x._array, metadata, dtype)
+    array = moved(array, metadata.device, device, non_blocking=non_blocking)
+    out = wrap(array, metadata_of(array, device))
+    modes = current()
+    edge = gradient_edge(x) if modes.grad and out._metadata.dtype.kind not in "iub" else None
+    if edge is not None:
+        node = out._edge = ToCopyBackward0()
+        init_node(node, edge, out._metadata)
+        node.source = metadata.device
+        node.dtype = metadata.dtype
+    return out if modes.plain else in_modes(_ENTRY, (x,), (device, dtype), out, modes)
+
+
+#: What other modes have to know of it: it is linear.
+_ENTRY = Op(
+    "to",
+    to_device,
+    ("x",),
+    ("device", "dtype"),
+    pulls={"x": part(lambda F, g: g)},
+    pushes={"x": part(lambda F, t, device, dtype: to_device(t, device, dtype))},
+)
+
+
+def made_pinned(made: Any) -> Any:
+    """A tensor that was just made, in memory that the accelerator can copy from by itself.
+
+    Raises:
+        RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
+    """
+    if made._metadata.device is not CPU:
+        raise RuntimeError(
+            f"Only dense CPU tensors can be pinned, not one of {made._metadata.device}. Leave "
+            f"pin_memory= or device= away."
+        )
+    device = next(iter(accelerators()), None)
+    if device is None:
+        raise RuntimeError(
+            "pin_memory=True requires an accelerator, and there is none. Leave it away, or ask for "
+            "'sim:0' first."
+        )
+    array = device.empty_pinned(made._metadata.shape, made._metadata.dtype)
+    array[...] = made._array
+    made._array = array
+    return made

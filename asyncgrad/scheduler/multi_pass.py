@@ -1,0 +1,152 @@
+"""Programs: calls made of several passes and a user's function, awaited or run to their end.
+
+A program is a coroutine. On a running loop it becomes a task, elsewhere the calling thread runs
+it: there its passes have ended when they are awaited, so that it never has to wait. Only a user's
+coroutine function waits; without a loop it is run on the portal's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from asyncio.events import _get_running_loop
+from contextvars import copy_context
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from asyncgrad.core.call_site import CallSite
+from asyncgrad.core.modes import Mode, current
+from asyncgrad.core.variable import Variable
+from asyncgrad.errors import AutogradError
+from asyncgrad.scheduler.portal import OnPortal
+from asyncgrad.scheduler.reentrant import is_in_node
+from asyncgrad.scheduler.registry import engine_of
+from asyncgrad.scheduler.results import awaitable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+    from contextvars import Context
+
+
+class MultiPass(asyncio.Task[Any]):
+    """What a call of several passes returns on a running loop: await it."""
+
+    def __init__(self, program: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        """Run a coroutine, whether anybody holds the task or not."""
+        self._observed = False
+        self._origin = CallSite().remember()
+        super().__init__(program, loop=loop)
+        programs = engine_of(loop).programs
+        programs.add(self)
+        super().add_done_callback(programs.discard)
+
+    def __iter__(self) -> Generator[Any, None, Any]:
+        """Refuse to be unpacked like the results it stands for."""
+        raise TypeError("await the call: `values = await asyncgrad.func.vjp(...)`")
+
+    def __getitem__(self, place: Any) -> Any:
+        """Refuse to be indexed like them."""
+        return iter(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for the results."""
+        self._observed = True
+        return super().__await__()
+
+    def result(self) -> Any:
+        """What the call gave."""
+        self._observed = True
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """The error the call ended with, or None."""
+        self._observed = True
+        return super().exception()
+
+    def add_done_callback(
+        self, callback: Callable[..., Any], /, *, context: Context | None = None
+    ) -> None:
+        """Call a function when the call has ended."""
+        self._observed = True
+        super().add_done_callback(callback, context=context)
+
+    def __del__(self) -> None:
+        """Warn if nobody ever looked at the outcome."""
+        if not self._observed:
+            warnings.warn(
+                f"a call started at {self._origin} was never awaited",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
+        super().__del__()
+
+
+def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
+    """Run a program on the running loop, or to its end where nobody could await it.
+
+    Args:
+        program: the coroutine.
+        waits: it calls a coroutine function of the user's.
+
+    Returns:
+        A `Program` on a running loop; elsewhere the result, which can be awaited, too.
+
+    Raises:
+        RuntimeError: if a program that has to end at once waits for something.
+    """
+    loop = _get_running_loop()
+    if loop is None:
+        if waits:
+            running = OnPortal(program, copy_context())
+            try:
+                result, error = running.result()
+            except BaseException:
+                running.end()
+                raise
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    # The traceback holds this frame.
+                    del error
+            return awaitable(result)
+    else:
+        modes = current()
+        if not modes.blocking and not is_in_node():
+            return MultiPass(program, loop)
+    try:
+        program.send(None)
+    except StopIteration as stop:
+        return awaitable(stop.value)
+    program.close()
+    raise AutogradError(
+        "a blocking call met a coroutine that waits for something, which could only run on an "
+        "event loop: use await"
+    )
+
+
+def waits(function: Any) -> bool:
+    """Whether a function is a coroutine function, or a transform of one."""
+    known = getattr(function, "_waits", None)
+    if known is not None:
+        return bool(known)
+    body = getattr(function, "forward", None) or type(function).__call__
+    return iscoroutinefunction(function) or iscoroutinefunction(body)
+
+
+async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a user's function from a program.
+
+    A plain function can't await: what it starts has to end before it returns.
+    """
+    program = getattr(function, "_program", None)
+    if program is not None:
+        return await program(*args, **kwargs)
+    if waits(function):
+        return await function(*args, **kwargs)
+    with Mode(blocking=True):
+        result = function(*args, **kwargs)
+    if isawaitable(result) and not isinstance(result, (Variable, tuple, list, dict)):
+        result = await result
+    return result
