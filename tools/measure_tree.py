@@ -1,0 +1,153 @@
+"""Measure the package's source: how long it is, how well typed, and how often it repeats itself.
+
+    python tools/measure_tree.py            prints a table
+    python tools/measure_tree.py --list     also what is counted: pairs, files, circles
+
+Needs `grimp`, which import-linter brings along.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+
+import grimp
+
+PACKAGE = Path(__file__).parent.parent / "asyncgrad"
+#: So many lines make a repetition.
+REPEATED = 6
+#: Longer files are listed, but for the table's chapters and their public functions.
+LONG = 400
+_CHAPTERS = {"table", "api"}
+
+
+def sources(*folders: str) -> list[Path]:
+    """The package's files, or those of some of its folders."""
+    roots = [PACKAGE / folder for folder in folders] or [PACKAGE]
+    return sorted(path for root in roots for path in root.rglob("*.py"))
+
+
+def lines(paths: list[Path]) -> int:
+    """How many lines files have: code, comments and blank ones."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def any_share(paths: list[Path]) -> float:
+    """The share of parameters that are annotated with `Any` and nothing else."""
+    total = untyped = 0
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                given = node.args
+                named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+                named += [one for one in (given.vararg, given.kwarg) if one is not None]
+                annotations = [one.annotation for one in named if one.annotation is not None]
+                total += len(annotations)
+                untyped += sum(isinstance(a, ast.Name) and a.id == "Any" for a in annotations)
+    return untyped / total
+
+
+def _shapes(path: Path) -> list[tuple[int, str]]:
+    """The lines of code of a file, with the same mark for every name, string and number."""
+    shaped: dict[int, list[str]] = defaultdict(list)
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in {tokenize.NAME, tokenize.STRING, tokenize.NUMBER}:
+            shaped[token.start[0]].append("x")
+        elif token.type == tokenize.OP:
+            shaped[token.start[0]].append(token.string)
+    return [
+        (number, " ".join(shape))
+        for number, shape in sorted(shaped.items())
+        if number not in docstrings and len(shape) > 1
+    ]
+
+
+def repetitions() -> list[tuple[str, int, str, int, int]]:
+    """Pairs of places that have the same shape in `REPEATED` lines or more: where, and how many."""
+    shapes = {path: _shapes(path) for path in sources()}
+    places: dict[tuple[str, ...], list[tuple[Path, int]]] = defaultdict(list)
+    for path, found in shapes.items():
+        for start in range(len(found) - REPEATED + 1):
+            window = tuple(shape for _, shape in found[start : start + REPEATED])
+            # Short lines, and lists of names or numbers, are alike by their nature.
+            if len(set(window)) > REPEATED // 2 and sum(map(len, window)) > 12 * REPEATED:
+                places[window].append((path, start))
+    pairs = {
+        (one, other) for same in places.values() for one, other in combinations(sorted(same), 2)
+    }
+    found_pairs = []
+    for one, other in sorted(pairs):
+        if ((one[0], one[1] - 1), (other[0], other[1] - 1)) in pairs:
+            continue
+        length = 0
+        while ((one[0], one[1] + length), (other[0], other[1] + length)) in pairs:
+            length += 1
+        if one[0] == other[0] and other[1] - one[1] < length + REPEATED:
+            continue
+        where = [
+            (str(path.relative_to(PACKAGE.parent)), shapes[path][start][0])
+            for path, start in (one, other)
+        ]
+        found_pairs.append((*where[0], *where[1], length + REPEATED - 1))
+    return found_pairs
+
+
+def circles() -> list[set[str]]:
+    """Modules that import one another, imports for type checkers counted."""
+    graph = grimp.build_graph("asyncgrad", cache_dir=None)
+    reach = {
+        name: graph.find_downstream_modules(name) & graph.find_upstream_modules(name)
+        for name in graph.modules
+    }
+    found: list[set[str]] = []
+    for name, others in sorted(reach.items()):
+        if others and not any(name in circle for circle in found):
+            found.append({name, *others})
+    return found
+
+
+def main() -> int:
+    """Print the table."""
+    long = [
+        path
+        for path in sources()
+        if lines([path]) > LONG and not _CHAPTERS & set(path.relative_to(PACKAGE).parts)
+    ]
+    repeated, circular = repetitions(), circles()
+    heart = sources("core", "scheduler", "autograd")
+    engine = sources("core", "scheduler")
+    rows = {
+        "lines of the package": lines(sources()),
+        "lines of core, scheduler and autograd": lines(heart),
+        "parameters typed Any": f"{any_share(sources()):.0%}",
+        "parameters typed Any in core and scheduler": f"{any_share(engine):.0%}",
+        f"pairs of places alike in {REPEATED} lines": len(repeated),
+        f"files above {LONG} lines": len(long),
+        "circles among modules": len(circular),
+    }
+    for name, value in rows.items():
+        print(f"{name:45} {value}")
+    if "--list" in sys.argv[1:]:
+        for one, at, other, there, length in sorted(repeated, key=lambda pair: -pair[-1]):
+            print(f"{length:4} lines: {one}:{at} and {other}:{there}")
+        for path in long:
+            print(f"{lines([path]):4} lines: {path.relative_to(PACKAGE.parent)}")
+        for circle in circular:
+            print("circle:", ", ".join(sorted(circle)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
