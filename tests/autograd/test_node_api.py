@@ -186,6 +186,36 @@ def test_hooks_for_one_saved_tensor(T, log):
 
 
 @both
+def test_reductions_of_two_results_have_one_node(T, log):
+    """Either result alone, both, twice, second derivatives, hooks, and calls of the node."""
+    for name in ("var_mean", "std_mean", "aminmax"):
+        for keywords in ({"dim": 1}, {"dim": 0, "keepdim": True}, {}):
+            x = leaf(T, 1.0, 2.0, 5.0, 7.0, 7.0, 3.0)
+            y = (x * x).reshape(2, 3)
+            one, two = getattr(T, name)(y, **keywords)
+            node = one.grad_fn
+            log(two.grad_fn is node, one.output_nr, two.output_nr, walk(node))
+            log([n for n in dir(node) if n.startswith("_saved_") and n != "_saved_max"])
+            log(node._saved_self, node(T.ones_like(one), None), node(None, T.ones_like(two)))
+            node.register_hook(lambda gi, go: log(gi, go))
+            two.register_hook(lambda g: None if g is None else g * 3)
+            for roots in ((one, two), (two,), (one,)):
+                gradients = [T.ones_like(root) for root in roots]
+                (g,) = T.autograd.grad(roots, x, gradients, create_graph=True)
+                log(g, T.autograd.grad((g * g).sum(), x, retain_graph=True))
+            node._raw_saved_self.register_hooks(lambda t: t * 2, lambda t: t / 2)
+            yield (one * two).sum().backward()
+            log(x.grad)
+            attempt(log, lambda: two.sum().backward())
+    x = leaf(T, 1.0, 2.0)
+    y = x * 1
+    one, two = T.std_mean(y)
+    with T.no_grad():
+        one.zero_()
+    attempt(log, one.backward)
+
+
+@both
 def test_nodes_can_be_called(T, log):
     x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
     one = T.ones(2, dtype=T.float64)

@@ -113,9 +113,8 @@ OTHER_NAMES = {
         "made of functions that move elements, the last of which is seen",
     ),
     **dict.fromkeys(
-        ("var_mean", "std_mean", "aminmax", "unsafe_split", "unsafe_chunk", "split",
-         "split_with_sizes"),
-        "each result has a node of its own, or one part is a slice",
+        ("unsafe_split", "unsafe_chunk", "split", "split_with_sizes"),
+        "one part is a slice",
     ),
     **dict.fromkeys(
         ("__rsub__", "__rdiv__"), "no operator calls it with two tensors"
