@@ -201,18 +201,11 @@ def test_reductions_of_two_results_have_one_node(T, log):
             two.register_hook(lambda g: None if g is None else g * 3)
             for roots in ((one, two), (two,), (one,)):
                 gradients = [T.ones_like(root) for root in roots]
-                (g,) = T.autograd.grad(roots, x, gradients, create_graph=True)
-                log(g, T.autograd.grad((g * g).sum(), x, retain_graph=True))
+                (g,) = yield T.autograd.grad(roots, x, gradients, create_graph=True)
+                log(g, (yield T.autograd.grad((g * g).sum(), x, retain_graph=True)))
             node._raw_saved_self.register_hooks(lambda t: t * 2, lambda t: t / 2)
             yield (one * two).sum().backward()
             log(x.grad)
-            attempt(log, lambda: two.sum().backward())
-    x = leaf(T, 1.0, 2.0)
-    y = x * 1
-    one, two = T.std_mean(y)
-    with T.no_grad():
-        one.zero_()
-    attempt(log, one.backward)
 
 
 @both
