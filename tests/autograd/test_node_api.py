@@ -209,6 +209,30 @@ def test_reductions_of_two_results_have_one_node(T, log):
 
 
 @both
+def test_hooks_for_saved_indices_and_masks(T, log):
+    """What is saved and no operand: packed, unpacked for both derivatives, and given up."""
+    for name, call in (
+        ("indices", lambda x: x[:, T.tensor([1, 2])]),
+        ("indices", lambda x: x[T.tensor([1, 0]), T.tensor([1, 1])]),
+        ("indices", lambda x: x.sort().values),
+        ("indices", lambda x: x.topk(2).values),
+        ("condition", lambda x: T.where(x > 3, x, x * 2)),
+        ("mask", lambda x: x.masked_fill(x > 5, 0.0)),
+    ):
+        x = leaf(T, 3.0, 1.0, 2.0, 5.0, 4.0, 9.0)
+        y = call((x * x).reshape(2, 3))
+        node = y.grad_fn
+        raw = getattr(node, f"_raw_saved_{name}")
+        for one in raw if isinstance(raw, tuple) else (raw,):
+            attempt(log, one.register_hooks, lambda t: [log(t), t], lambda kept: kept[1])
+        log(getattr(node, f"_saved_{name}"))
+        (g,) = yield T.autograd.grad((y * y).sum(), x, create_graph=True)
+        yield (g * g).sum().backward()
+        log(g, x.grad)
+        attempt(log, getattr, node, f"_saved_{name}")
+
+
+@both
 def test_nodes_can_be_called(T, log):
     x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
     one = T.ones(2, dtype=T.float64)

@@ -294,6 +294,21 @@ def test_nodes_are_called_as_pytorchs(name):
         assert ours == theirs or name in OTHER_NAMES
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_saved_can_be_packed_where_pytorchs_can(name):
+    """Of what both nodes have by the same name."""
+    for call in _calls(name):
+        for theirs, ours in zip(*[call.made(side)[1] for side in (0, 1)], strict=True):
+            theirs, ours = theirs.grad_fn, ours.grad_fn
+            if theirs is None or ours is None or theirs.name() != ours.name():
+                continue
+            for raw in dir(theirs):
+                if raw.startswith("_raw_saved_") and hasattr(ours, raw.removeprefix("_raw")):
+                    kept = getattr(ours, raw)
+                    for one in kept if isinstance(kept, tuple) else (kept,):
+                        assert callable(one.register_hooks)
+
+
 def test_a_base_whose_view_was_changed_takes_one_pass():
     """PyTorch's node of such a base gives up the change's own node."""
     for change in (lambda y: y[:1].add_(1), lambda y: y.__setitem__(0, 5.0)):
