@@ -252,13 +252,47 @@ def pack(
     extras_of(node).packed = True
 
 
+def pack_attribute(node: Node, hooks: SavedHooks, position: int, part: int | None) -> None:
+    """Have hooks pack an array that a table node has saved and that is no operand: indices.
+
+    Args:
+        node: the node.
+        hooks: the hooks.
+        position: which of the values.
+        part: which of its parts, None for the value itself.
+    """
+    values = list(values_of(node))
+    value = values[position]
+    array = value if part is None else value[part]
+    packed = SavedTensor(wrap(array, first_metadata(node).F.metadata_of(array)), hooks)
+    values[position] = packed if part is None else (*value[:part], packed, *value[part + 1 :])
+    node.saved = values[0] if len(values) == 1 else tuple(values)
+    extras_of(node).packed = True
+
+
+def _unpack_attribute(node: Node, value: Any) -> Generator[Any, Any, Any]:
+    """What is no operand among what a table node has saved, as its rule takes it."""
+    if value.__class__ is SavedTensor:
+        return (yield from value.unpack_steps(node))._array
+    if value.__class__ is tuple and SavedTensor in map(type, value):
+        parts = list(value)
+        for place, part in enumerate(parts):
+            parts[place] = yield from _unpack_attribute(node, part)
+        return tuple(parts)
+    return value
+
+
 def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
     """What a table node has saved, unpacked: arrays, or tensors that lead into the graph."""
     rule = node.rule
     assert rule is not None
     values = list(values_of(node))
-    for position, where in rule.arrays:
-        value = values[position]
+    arrays = dict(rule.arrays)
+    for position, value in enumerate(values):
+        where = arrays.get(position)
+        if where is None:
+            values[position] = yield from _unpack_attribute(node, value)
+            continue
         edge = saved_edge(node, where)
         if value.__class__ is SavedTensor:
             tensor = yield from value.unpack_steps(node, edge)

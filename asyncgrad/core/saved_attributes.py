@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.core.node import Freed, Node, bind_reader, first_metadata, refuse_freed
-from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, restored
+from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, restored
 from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
@@ -37,12 +37,13 @@ class SavedNone:
 class RawSaved:
     """One value that a table node keeps, to register hooks for it."""
 
-    __slots__ = ("_node", "_position")
+    __slots__ = ("_node", "_part", "_position")
 
-    def __init__(self, node: Node, position: int) -> None:
-        """Stand for the value at a position."""
+    def __init__(self, node: Node, position: int, part: int | None = None) -> None:
+        """Stand for the value at a position, or for a part of it."""
         self._node = node
         self._position = position
+        self._part = part
 
     @property
     def data(self) -> Any:
@@ -52,7 +53,7 @@ class RawSaved:
             return value.data
         rule = self._node.rule
         assert rule is not None
-        where = dict(rule.arrays)[self._position]
+        where = dict(rule.arrays).get(self._position, -1)
         edge = None if where < 0 else saved_edge(self._node, where)
         return restored(value, first_metadata(self._node).F.metadata_of(value), edge)
 
@@ -65,7 +66,8 @@ class RawSaved:
     def _value(self) -> Any:
         if self._node.saved.__class__ is Freed:
             refuse_freed(self._node, self._node.saved)
-        return values_of(self._node)[self._position]
+        value = values_of(self._node)[self._position]
+        return value if self._part is None else value[self._part]
 
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
@@ -80,7 +82,13 @@ class RawSaved:
         if value.__class__ is SavedTensor:
             value.register_hooks(pack_hook, unpack_hook)
         else:
-            pack(node, SavedHooks(pack_hook, unpack_hook), (self._position,))
+            hooks = SavedHooks(pack_hook, unpack_hook)
+            rule = node.rule
+            assert rule is not None
+            if self._position in dict(rule.arrays):
+                pack(node, hooks, (self._position,))
+            else:
+                pack_attribute(node, hooks, self._position, self._part)
 
 
 def saved_attribute(node: Node, name: str) -> Any:
@@ -98,16 +106,20 @@ def saved_attribute(node: Node, name: str) -> Any:
         key = own if own in names else _ALIASES.get(own, own)
         if key == "y" and key not in names and key not in rule.keepable:
             key = "scalar"
+            if raw and key in names:
+                # A number stands in the place of a tensor.
+                return SavedNone()
         if key in names:
             position = names.index(key)
             where = dict(rule.arrays).get(position)
-            if raw and where is not None:
-                return RawSaved(node, position)
             if not raw:
                 return _read(node, position, key, where)
-        if key in rule.keepable:
+            found = RawSaved(node, position) if where is not None else _raw(node, position, key)
+            if found is not None:
+                return found
+        elif key in rule.keepable:
             # An operand whose values no gradient of this call needs.
-            return None
+            return SavedNone() if raw else None
     raise AttributeError(f"{node.name()} has no attribute {name!r}")
 
 
@@ -144,8 +156,46 @@ def saved_names(node: Node) -> list[str]:
         return []
     arrays = {position for position, _ in rule.arrays}
     names = _their_names(rule.names)
-    raw = [f"_raw_saved_{name}" for position, name in enumerate(names) if position in arrays]
+    raw = [
+        f"_raw_saved_{name}"
+        for position, name in enumerate(names)
+        if position in arrays or _raw(node, position, rule.names[position]) is not None
+    ]
     return [*raw, *[f"_saved_{name}" for name in names]]
+
+
+def _raw(node: Node, position: int, key: str) -> Any:
+    """What stands for arrays that a table node keeps and that are no operands; None for others."""
+    rule, saved = node.rule, node.saved
+    assert rule is not None
+    if saved.__class__ is not Freed:
+        value = values_of(node)[position]
+    elif key in rule.plain:
+        assert node.guard is not None
+        value = node.guard[rule.plain.index(key)]
+    else:
+        return RawSaved(node, position)
+    kinds = (first_metadata(node).F.array_type, SavedTensor)
+    if value.__class__ in kinds:
+        return RawSaved(node, position)
+    if value is None:
+        return SavedNone()
+    if key != "index" or value.__class__ is not tuple:
+        return None
+    if saved.__class__ is Freed:
+        refuse_freed(node, saved)
+    return tuple(
+        RawSaved(node, position, place) if part.__class__ in kinds else SavedNone()
+        for place, part in enumerate(value)
+    )
+
+
+def _tensor_of(node: Node, value: Any) -> Any:
+    """An array that a table node keeps, or what hooks have made of it, as a tensor."""
+    if value.__class__ is SavedTensor:
+        return value.unpack(node)
+    F = first_metadata(node).F
+    return wrap(value, F.metadata_of(value)) if value.__class__ is F.array_type else None
 
 
 def _read(node: Node, position: int, key: str, where: int | None) -> Any:
@@ -154,16 +204,17 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
         rule = node.rule
         assert rule is not None
         if where is None and node.guard is not None and key in rule.plain:
-            return node.guard[rule.plain.index(key)]
+            value = node.guard[rule.plain.index(key)]
+            if key != "index" or value.__class__ is not tuple:
+                return value
         refuse_freed(node, saved)
     value = values_of(node)[position]
     F = first_metadata(node).F
     if where is None:
         if key == "index" and value.__class__ is tuple:
-            return tuple(
-                [wrap(p, F.metadata_of(p)) if p.__class__ is F.array_type else None for p in value]
-            )
-        return wrap(value, F.metadata_of(value)) if value.__class__ is F.array_type else value
+            return tuple([_tensor_of(node, part) for part in value])
+        tensor = _tensor_of(node, value)
+        return value if tensor is None else tensor
     edge = saved_edge(node, where)
     if value.__class__ is SavedTensor:
         return value.unpack(node, edge)

@@ -6,7 +6,7 @@ import copy
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asyncgrad.core.node import OpNode
+from asyncgrad.core.node import Edge, OpNode, extras_of
 from asyncgrad.core.variable import counter_of, is_inference, wrap
 
 if TYPE_CHECKING:
@@ -54,6 +54,27 @@ def rename(
             watch(made, watched)
 
 
+def joined(
+    first: Any, second: Any, node: str, out: str, pull: Callable[[Any, Any, Any, Any, Any], Any]
+) -> None:
+    """Give two reductions of one tensor, whose nodes have just been made, one node.
+
+    Args:
+        first: a result whose node saves the operand `x`, `dims` and `keepdim`.
+        second: a result of the same operand.
+        node: the node's name.
+        out: the name of the first result among what is saved.
+        pull: the operand's gradient from the second result's, `pull(F, g, x, dims, keepdim)`.
+    """
+    made, other = first._edge, second._edge
+    if made.__class__ is OpNode and other.__class__ is OpNode:
+        made.rule = _of_two(made.rule, node, out, pull)
+        made.output_metadata = (made.output_metadata, other.output_metadata)
+        # The engine runs a rule with several gradients only where a node has extras.
+        extras_of(made)
+        second._edge = Edge(made, 1)
+
+
 def no_view(result: Any) -> Any:
     """A result without what it is a view of, which only the function that made it has seen."""
     if result._batched or is_inference(result):
@@ -81,6 +102,26 @@ def watch(made: Any, tensors: tuple[Any, ...]) -> None:
             counters = (guard if several else (guard,)) + counters
             versions = (made.version if several else (made.version,)) + versions
         made.guard, made.version = counters, versions
+
+
+@functools.cache
+def _of_two(rule: Any, node: str, out: str, pull: Any) -> Any:
+    """A rule for the gradients of two results, from that of the first."""
+    x, dims, keepdim = [rule.names.index(name) for name in ("x", "dims", "keepdim")]
+
+    def run(F: Any, gradients: Any, saved: Any) -> Any:
+        one, two = gradients
+        if two is not None:
+            two = pull(F, two, saved[x], saved[dims], saved[keepdim])
+        if one is None:
+            return two
+        one = rule.run(F, one, saved)
+        return one if two is None else F.add(one, two)
+
+    known = copy.copy(rule)
+    known.name, known.run, known.fresh = node, run, False
+    known.names = tuple([out if name == "out" else name for name in rule.names])
+    return known
 
 
 @functools.cache

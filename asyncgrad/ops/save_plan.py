@@ -6,6 +6,7 @@ import functools
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from asyncgrad.core.node import first_metadata
 from asyncgrad.core.rule import Rule
 from asyncgrad.core.saved_values import saved_edge, watched
 from asyncgrad.core.variable import counter_of, wrap
@@ -148,7 +149,7 @@ class Plan:
         """What was saved, with tensors that lead into the graph in the place of arrays."""
         single = len(self.sources) == 1
         values = [node.saved] if single else list(node.saved)
-        metadata: Metadata = node.output_metadata
+        metadata: Metadata = first_metadata(node)
         counters = watched(node)
         for position, where in self.arrays:
             array = values[position]

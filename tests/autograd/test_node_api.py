@@ -186,6 +186,53 @@ def test_hooks_for_one_saved_tensor(T, log):
 
 
 @both
+def test_reductions_of_two_results_have_one_node(T, log):
+    """Either result alone, both, twice, second derivatives, hooks, and calls of the node."""
+    for name in ("var_mean", "std_mean", "aminmax"):
+        for keywords in ({"dim": 1}, {"dim": 0, "keepdim": True}, {}):
+            x = leaf(T, 1.0, 2.0, 5.0, 7.0, 7.0, 3.0)
+            y = (x * x).reshape(2, 3)
+            one, two = getattr(T, name)(y, **keywords)
+            node = one.grad_fn
+            log(two.grad_fn is node, one.output_nr, two.output_nr, walk(node))
+            log([n for n in dir(node) if n.startswith("_saved_") and n != "_saved_max"])
+            log(node._saved_self, node(T.ones_like(one), None), node(None, T.ones_like(two)))
+            node.register_hook(lambda gi, go: log(gi, go))
+            two.register_hook(lambda g: None if g is None else g * 3)
+            for roots in ((one, two), (two,), (one,)):
+                gradients = [T.ones_like(root) for root in roots]
+                (g,) = yield T.autograd.grad(roots, x, gradients, create_graph=True)
+                log(g, (yield T.autograd.grad((g * g).sum(), x, retain_graph=True)))
+            node._raw_saved_self.register_hooks(lambda t: t * 2, lambda t: t / 2)
+            yield (one * two).sum().backward()
+            log(x.grad)
+
+
+@both
+def test_hooks_for_saved_indices_and_masks(T, log):
+    """What is saved and no operand: packed, unpacked for both derivatives, and given up."""
+    for name, call in (
+        ("indices", lambda x: x[:, T.tensor([1, 2])]),
+        ("indices", lambda x: x[T.tensor([1, 0]), T.tensor([1, 1])]),
+        ("indices", lambda x: x.sort().values),
+        ("indices", lambda x: x.topk(2).values),
+        ("condition", lambda x: T.where(x > 3, x, x * 2)),
+        ("mask", lambda x: x.masked_fill(x > 5, 0.0)),
+    ):
+        x = leaf(T, 3.0, 1.0, 2.0, 5.0, 4.0, 9.0)
+        y = call((x * x).reshape(2, 3))
+        node = y.grad_fn
+        raw = getattr(node, f"_raw_saved_{name}")
+        for one in raw if isinstance(raw, tuple) else (raw,):
+            attempt(log, one.register_hooks, lambda t: [log(t), t], lambda kept: kept[1])
+        log(getattr(node, f"_saved_{name}"))
+        (g,) = yield T.autograd.grad((y * y).sum(), x, create_graph=True)
+        yield (g * g).sum().backward()
+        log(g, x.grad)
+        attempt(log, getattr, node, f"_saved_{name}")
+
+
+@both
 def test_nodes_can_be_called(T, log):
     x, w = leaf(T, 1.0, 2.0), leaf(T, 3.0, 4.0)
     one = T.ones(2, dtype=T.float64)

@@ -113,9 +113,8 @@ OTHER_NAMES = {
         "made of functions that move elements, the last of which is seen",
     ),
     **dict.fromkeys(
-        ("var_mean", "std_mean", "aminmax", "unsafe_split", "unsafe_chunk", "split",
-         "split_with_sizes"),
-        "each result has a node of its own, or one part is a slice",
+        ("unsafe_split", "unsafe_chunk", "split", "split_with_sizes"),
+        "one part is a slice",
     ),
     **dict.fromkeys(
         ("__rsub__", "__rdiv__"), "no operator calls it with two tensors"
@@ -293,6 +292,21 @@ def test_nodes_are_called_as_pytorchs(name):
         ]
         theirs = [called and called.removeprefix("torch::autograd::") for called in theirs]
         assert ours == theirs or name in OTHER_NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_saved_can_be_packed_where_pytorchs_can(name):
+    """Of what both nodes have by the same name."""
+    for call in _calls(name):
+        for theirs, ours in zip(*[call.made(side)[1] for side in (0, 1)], strict=True):
+            theirs, ours = theirs.grad_fn, ours.grad_fn
+            if theirs is None or ours is None or theirs.name() != ours.name():
+                continue
+            for raw in dir(theirs):
+                if raw.startswith("_raw_saved_") and hasattr(ours, raw.removeprefix("_raw")):
+                    kept = getattr(ours, raw)
+                    for one in kept if isinstance(kept, tuple) else (kept,):
+                        assert callable(one.register_hooks)
 
 
 def test_a_base_whose_view_was_changed_takes_one_pass():

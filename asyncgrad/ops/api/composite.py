@@ -29,8 +29,9 @@ from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.batching import mapped
 from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
-from asyncgrad.ops.node_names import one_node, renamed
+from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.table.reduction import max_beside, mean_beside
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -479,7 +480,9 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """The least and the greatest element, of all or along an axis, as a named tuple."""
     dims = () if dim is None else dim
-    return return_types.aminmax(amin(input, dims, keepdim), amax(input, dims, keepdim))
+    low, high = amin(input, dims, keepdim), amax(input, dims, keepdim)
+    joined(low, high, "AminmaxBackward0", "min", max_beside)
+    return return_types.aminmax(low, high)
 
 
 def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
@@ -494,7 +497,9 @@ def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
         if dim.__class__ is bool:
             dim, unbiased = None, dim
         spreads = spread(input, dim, unbiased, keepdim, correction=correction)
-        return spreads, mean(input, dim, keepdim)
+        means = mean(input, dim, keepdim)
+        joined(spreads, means, f"{name[:3].capitalize()}MeanBackward0", "result0", mean_beside)
+        return spreads, means
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"What `{name[:3]}` and `mean` return; the arguments are those of `var`."

@@ -85,6 +85,11 @@ def _mean_pull(F: Any, g: Any, x_shape: Any, dims: Any, keepdim: Any) -> Any:
     return F.spread(F.div_scalar(g, count) if count else g, x_shape, dims, keepdim)
 
 
+def mean_beside(F: Any, g: Any, x: Any, dims: Any, keepdim: Any) -> Any:
+    """The gradient of a mean whose operand another result of the same call saves."""
+    return _mean_pull(F, g, x.shape, dims, keepdim)
+
+
 def _sum_cost(*_: Any) -> int:
     """The gradient is a view, however large."""
     return 2_000
@@ -279,6 +284,11 @@ def _extreme_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> 
     kept = kept_shape(x.shape, dims)
     hits = F.hits(x, F.reshape(out, kept))
     return F.mul(F.div(F.reshape(g, kept), F.sum(hits, dims, True)), hits)
+
+
+def max_beside(F: Any, g: Any, x: Any, dims: Any, keepdim: Any) -> Any:
+    """The gradient of a maximum that is found again in what another result of the call saves."""
+    return _extreme_pull(F, g, x, F.amax(x, dims, True), dims, keepdim)
 
 
 def _extreme_gradient(
