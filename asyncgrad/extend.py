@@ -22,7 +22,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from asyncgrad.ops import op as _entry
-from asyncgrad.ops.op import Entry as Entry
+from asyncgrad.ops.op import Op as Entry
 from asyncgrad.ops.op import binary, unary
 from asyncgrad.ops.promotion import (
     as_tensor_operand,
