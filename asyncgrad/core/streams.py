@@ -270,9 +270,9 @@ class PassStreams:
         return elsewhere
 
     def within(self, task: GraphTask, stream: Any, function: Any, *args: Any) -> Any:
-        """Call a function on a leaf's `.grad` in the leaf's stream, amid the caller's work.
+        """Call a function on a leaf's `.grad` in the leaf's stream, ordered with the caller's work.
 
-        The two streams wait for each other because the caller's may read the memory of `.grad`.
+        It follows the caller's earlier work and precedes the later, which may use that memory.
         """
         device, outside = stream.device, current()
         callers = self.caller_stream(device)
