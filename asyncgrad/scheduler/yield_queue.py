@@ -42,7 +42,7 @@ class YieldQueue:
         return waiting
 
     def _admit(self, engine: Engine) -> None:
-        """Wake as many tasks as a turn has time for, by what recent ones took, and other callbacks."""
+        """Wake as many tasks as a turn has time for, judging by the time that recent ones took."""
         loop = engine.loop
         line = self.waiting
         others, self._admitted_at = self._start - self._admitted_at, engine.clock()
