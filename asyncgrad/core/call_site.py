@@ -22,7 +22,7 @@ class CallSite:
         """Store the code object and instruction, but not the frame, which would hold its variables.
 
         Args:
-            depth: skip this many frames at once: at least so many are the package's.
+            depth: how many frames to skip first, all of them the package's.
         """
         try:
             frame = sys._getframe(depth)

@@ -126,7 +126,6 @@ class _Inner:
         self._leaves = leaves
 
     def __contains__(self, node: Any) -> bool:
-        """Whether the node is in the set."""
         return node.topological_nr > 0 or node in self._leaves
 
 

@@ -599,7 +599,6 @@ class GraphTask:
         return entry
 
     def _make_ready(self, node: Any, gradient: Any, owned: Any) -> None:
-        """Add a node to `ready`."""
         self.order += 1
         if self.after:
             self._put_back(node, gradient, owned, self.order)

@@ -93,7 +93,7 @@ class Modes:
     )
 
     def __post_init__(self) -> None:
-        """Derive `plain`, so that operations check one field instead of nine."""
+        """Derive `plain`, so that operations check one field instead of many."""
         plain = (
             self.grad
             and not self.inference

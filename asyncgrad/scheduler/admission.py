@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.scheduler.engine import Engine
 
-#: Every 16th admission goes to the pass that has waited longest, if over 64 have overtaken it.
+#: One admission in `_EVERY` goes to the oldest pass, if more than `_PATIENCE` have overtaken it.
 _EVERY = 16
 _PATIENCE = 64
 

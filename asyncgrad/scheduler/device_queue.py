@@ -13,8 +13,8 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
-#: Every 16th turn goes to the pass that has waited longest, if that was for more than 400 turns:
-#: so no pass starves.
+#: One turn in `_EVERY` goes to the pass that has waited longest, if that was for more than
+#: `_PATIENCE` turns: so no pass starves.
 _EVERY = 16
 _PATIENCE = 400
 #: How many passes that have ended in the queue are skipped in one turn of the loop.
@@ -157,7 +157,6 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return task, waited
 
     def _put(self, turn: Turn) -> None:
-        """Add a turn to the heap."""
         heappush(self._queue, turn)
 
     def _get(self) -> Turn:

@@ -452,8 +452,8 @@ class Engine:
         task.release()
         try:
             if error is None or (task.cancelling and not is_stop(error)):
-                # A caller whose `cancel()` returned True relies on that, even if the pass failed, in
-                # a thread or by its deadline, before the request was read.
+                # A caller whose `cancel()` returned True relies on that, even if the pass failed
+                # (in a thread, or by its deadline) before the request was read.
                 future.finish_cancelled(later, error)
             elif is_stop(error):
                 # The error is raised below, so the future gets another one, marked as retrieved.

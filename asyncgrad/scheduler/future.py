@@ -86,7 +86,7 @@ class BackwardFuture(asyncio.Future[Any]):
                 "a coroutine node or hook awaits its own pass, which waits for it: it would wait "
                 "for ever. Await the pass where it was started."
             )
-        # Only for an ended pass: awaiting a pending one yields anyway, and cancels it if cancelled.
+        # Only for an ended pass: a pending one makes its awaiter wait anyway.
         return self._give_way() if engine.spent and self.done() else _wait(self)
 
     def _give_way(self) -> Generator[Any, None, Any]:

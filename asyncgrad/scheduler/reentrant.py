@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-#: Only every 8th nested pass checks the stack, because its frames have to be counted one by one.
+#: Only one nested pass in this many checks the stack, whose frames must be counted one by one.
 _EVERY = 8
 #: Python's default limit on frames. A larger limit set by the user makes C's stack no larger.
 _FRAMES = 1_000

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     #: Must not raise.
     Job = Callable[[], None]
 
-#: Every 16th job is the oldest, if over 64 have overtaken it: so no job starves.
+#: One job in `_EVERY` is the oldest, if more than `_PATIENCE` overtook it: so no job starves.
 _EVERY = 16
 _PATIENCE = 64
 
