@@ -114,7 +114,7 @@ def bind_preparation(prepare: Callable[[], Any]) -> None:
     _prepare[:] = [prepare]
 
 
-#: An awaitable that ends when no pass commits; None if the caller may block. Bound by `bind_turns`.
+#: Returns an awaitable that ends when no pass commits, or None if the caller may block.
 _until_free: list[Callable[[GraphTask], Any]] = []
 
 

@@ -57,7 +57,7 @@ class AutogradMeta:
         self.extras: NodeExtras | None = None
         self.post_accumulate: Hooks | None = None
         self.retains_grad = False
-        #: The base's version after the last in-place change of its axes, -1 before the first.
+        #: The tensor's version after the last in-place change of its axes, -1 before the first.
         self.turned = -1
         #: The `View` if the tensor is a view, or None.
         self.view: Any = None

@@ -69,7 +69,7 @@ class VersionCounter:
             return
         views.append(weakref.ref(variable))
         count = len(views)
-        # Only at powers of two, so that the cost per registration stays constant.
+        # Only at powers of two, so that a registration stays cheap on average.
         if count >= _PRUNE and not count & (count - 1):
             self.views = [reference for reference in views if reference() is not None]
 

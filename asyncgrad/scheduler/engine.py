@@ -84,7 +84,7 @@ class Engine:
         self.slice_ns = SLICE_NS
         self.queue = DeviceQueue()
         self.clock: Callable[[], int] = perf_counter_ns
-        #: Unfinished passes, from the end of `submit` on.
+        #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
         #: Running `MultiPass` tasks, kept alive here because the loop refers to them only weakly.
         self.programs: set[Any] = set()
@@ -97,7 +97,7 @@ class Engine:
         self.thread_segments = ThreadSegments()
         self.nodes = CoroutineNodes()
         self.forgotten_awaits = ForgottenAwaits()
-        #: The unobserved futures, from there.
+        #: The same dictionary as `forgotten_awaits.unobserved`.
         self.unobserved = self.forgotten_awaits.unobserved
         self._turn_open = False
         self._turn_start = 0

@@ -66,7 +66,7 @@ class OnPortal:
         context.run(portal().start_task_soon, self._run, coroutine)
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        # Set before the check: `cancel` sets the flag before it reads `_loop`, so one sees it.
+        # Set before the check: `cancel` sets the flag before it reads `_loop`. One notices.
         self._loop, self._task = get_running_loop(), current_task()
         if self.cancelled:
             self._cancel()
@@ -133,7 +133,7 @@ class OnPortal:
 def _serve(started: Future[Any]) -> None:
     """Run the portal's loop, until the process ends."""
     with _importing:
-        # Imported late: this takes a fifth of asyncgrad's import time. Never on an event loop.
+        # Takes a fifth of asyncgrad's import time, so it is imported late, where no loop runs yet.
         from anyio import run, sleep
         from anyio.from_thread import BlockingPortal
 

@@ -18,9 +18,9 @@ LONG = 200
 _LARGE = 10_000
 #: How many nodes are walked in a turn in which it does.
 _FEW = 32
-#: While other passes wait, a slice is `1 / _PARTS` of its pass, so that none of several equal
-#: passes gets much ahead. It is at least `_LEAST_NS`, to be worth the switch, and passes that cost
-#: less than `SHORT_NS` are not divided so.
+#: While other passes wait, a slice is at most `1 / _PARTS` of its pass, so that none of several
+#: equal passes gets much ahead. But it may always last `_LEAST_NS`, to be worth the switch, and
+#: passes that cost less than `SHORT_NS` are not divided so.
 _PARTS = 12
 _LEAST_NS = 100_000
 SHORT_NS = 900_000

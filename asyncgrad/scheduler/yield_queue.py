@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncgrad.scheduler.engine import Engine
 
-#: In one turn in `_PAUSE` no task resumes. anyio cancels waiting tasks but not ones just woken. If it
-#: checks in each turn just after that, it would otherwise never find a task of a short queue.
+#: In one turn in `_PAUSE` no task resumes. anyio cancels waiting tasks but not ones just woken. If
+#: it checks in each turn right after the wake-up, it would never find a task of a short queue.
 _PAUSE = 16
 
 
