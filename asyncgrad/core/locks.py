@@ -35,5 +35,5 @@ def acquiring(lock: Lock, wait: bool) -> Iterator[bool]:
     Yields:
         True each time the lock was acquired; without `wait` False where another thread has it.
     """
-    # `iter` stops at its second argument, which `acquire` never returns: so it is endless.
+    # `iter` stops at its second argument, which `acquire` never returns here: so it is endless.
     return iter(lock.acquire, False) if wait else iter(partial(lock.acquire, False), None)

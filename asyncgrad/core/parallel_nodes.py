@@ -50,7 +50,7 @@ _ROOM = 2
 
 
 def share(task: GraphTask, helpers: Helpers, node: Any, gradient: Any) -> bool:
-    """Hand out the other expensive nodes that are ready, or split `node` if there is none.
+    """Hand out the other expensive nodes that are ready; split `node` if threads are left.
 
     Args:
         task: the pass.

@@ -261,7 +261,7 @@ class Engine:
             return budget - (now - self._turn_start)
         self._turn_start = now
         loop.call_soon(self._end_turn)
-        # Set last: after an interrupt in between, no turn would be open that nothing ends.
+        # Set last: an interrupt in between must not leave a turn open that nothing ends.
         self._turn_open = True
         return budget
 

@@ -18,7 +18,7 @@ class Finished:
         yield from ()
 
     def __repr__(self) -> str:
-        """A fixed text."""
+        """`<finished pass>`."""
         return "<finished pass>"
 
 
