@@ -49,7 +49,7 @@ class NodeExtras:
         """Start without hooks."""
         #: Hooks on each forward output, by its number.
         self.tensor: dict[int, Hooks] = {}
-        #: By output number: a weak reference to the tensor that retains the gradient after its hooks.
+        #: By output number: a weak reference to the tensor that retains its gradient (after hooks).
         self.retain: dict[int, Callable[[], Any]] = {}
         #: Hooks that run before the node, and after it.
         self.pre: Hooks = {}
