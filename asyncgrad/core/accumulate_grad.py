@@ -1,4 +1,4 @@
-"""The function behind a leaf."""
+"""`AccumulateGrad`: the node of a leaf."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ if TYPE_CHECKING:
 
 
 class AccumulateGrad(Node):
-    """Takes what arrives for the leaf's `.grad`; `commit` adds it when the pass has succeeded."""
+    """Stages the gradients that reach the leaf; `commit` adds them to `.grad` after success."""
 
     __slots__ = ("variable",)
 
-    #: The leaf, which makes the accumulator where somebody asks for its edge.
+    #: The leaf. It creates this node when its gradient edge is first needed.
     variable: Variable
 
-    # The same for all of them. What is read often is in slots all the same, where Python finds it
-    # more quickly.
+    # Constants for all instances. Other attributes are in slots, where Python finds them faster.
     rule = None
     saved = None
     guard = None

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def users_stack() -> list[str]:
-    """The call that is going on, as far as it is the user's: the package's own frames are left out.
+    """The formatted call stack without the package's own frames.
 
-    They lie at its end, and also between a pass and what its nodes and hooks call.
+    Those are at its end, and also between a pass and the user code that its nodes and hooks call.
     """
     stack = traceback.StackSummary.extract(
         (frame, line)
@@ -32,11 +32,11 @@ def users_stack() -> list[str]:
 
 
 def remember(node: Node, modes: Modes) -> None:
-    """Note on a new node where it is made, and the node whose gradient makes it.
+    """Note on a new node its creation stack and the node that is running, if one is.
 
     Args:
-        node: the node.
-        modes: the record in force.
+        node: the new node.
+        modes: the current record of modes.
     """
     metadata = extras_of(node).metadata
     metadata["traceback_"] = users_stack()
@@ -57,19 +57,19 @@ def check_nan(node: Node, received: Any) -> None:
 
 
 def report(node: Node, error: BaseException) -> None:
-    """Warn, and note on the error, where a node that failed was made, and who induced that."""
+    """Warn, and note on the error, where the failed node was made and during which nodes."""
     parts = list(_story(node))
     add_note(error, "".join(parts))
     for part in parts:
         try:
             warnings.warn(part, UserWarning, stacklevel=2)
         except UserWarning as warning:
-            # Where warnings are errors it is the node's error that is raised.
+            # With warnings as errors, the node's own error must still be the one raised.
             traceback.print_exception(warning.with_traceback(None), chain=False)
 
 
 def _story(node: Node) -> Iterator[str]:
-    """The forward call that made a node, then each that induced the one before it."""
+    """The forward call that made a node, then those of its parents (see `remember`)."""
     made_at = node.metadata.get("traceback_")
     if made_at is None:
         yield (

@@ -1,10 +1,10 @@
-"""Who holds the values of a leaf: may they be changed in place?
+"""Which graphs and snapshots hold the values of a leaf, so that they must not change in place.
 
-A node that saves a tensor takes the tensor's version counter with the array, and lets go of both
-when it gives the values up; a snapshot does the same. Only tensors have the counter besides, and
-those that share a leaf's memory are registered with it. So the counter is the register of holders,
-and costs an operation nothing that it does not do anyway. Who takes only the array, like a user
-with `.numpy()`, shares memory with the leaf and is no holder.
+A node that saves a tensor holds the tensor's version counter beside the array until it releases
+the saved values; a snapshot does the same. The only other references to the counter are those of
+tensors that share the leaf's memory, and these are registered with it. So the reference count of
+the counter tells whether there are holders, at no cost to operations. An array taken with
+`.numpy()` shares memory with the leaf but does not count as a holder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncgrad.core.locks import lasting_lock
 from asyncgrad.core.variable import Variable, view_of
 from asyncgrad.core.versions import VersionCounter
 
-#: Parameters get new values, and snapshots are taken, one at a time.
+#: Serializes new values for parameters with the taking of snapshots.
 weights_lock = lasting_lock()
 
 
@@ -25,7 +25,7 @@ def _references(variable: Variable) -> int:
 
 
 def _alone() -> int:
-    """The references to a counter that just one tensor has."""
+    """The references to a counter that only one tensor has."""
     variable = Variable()
     variable._counter = VersionCounter()
     return _references(variable)
@@ -35,9 +35,9 @@ _ALONE = _alone()
 
 
 def is_held(variable: Variable) -> bool:
-    """Whether a graph that has not been freed, or a snapshot, needs the leaf's values as they are.
+    """Whether an unfreed graph or a snapshot needs the leaf's values unchanged.
 
-    A leaf that is a view of another tensor belongs to that: it is never said to be held.
+    Always False for a leaf that is a view: its memory belongs to its base.
     """
     counter = variable._counter
     if counter is None or view_of(variable) is not None:
@@ -48,10 +48,10 @@ def is_held(variable: Variable) -> bool:
 
 
 def rebind(variable: Variable, array: Any) -> None:
-    """Give a leaf other values; who holds the old ones keeps them, unchanged."""
+    """Give a leaf a new array and counter; holders of the old array keep it unchanged."""
     counter = VersionCounter()
     if variable._counter is not None:
         counter.value = variable._counter.version + 1
-    # In this order: another thread that finds the new array and saves it holds it by this counter.
+    # The counter first: another thread that saves the new array must hold it by the new counter.
     variable._counter = counter
     variable._array = array

@@ -1,4 +1,4 @@
-"""Where a pass was started, for messages: the line number is found only if it is needed."""
+"""Where a pass was started, for messages: the line number is computed only when it is needed."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import os
 import sys
 from typing import Self
 
-#: Where the package's own frames come from.
+#: The path prefix of the package's own frames.
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-#: At least so many of them lie between a user's call and an origin made for its pass.
+#: The least number of package frames between the user's call and `CallSite.remember`.
 DEPTH = 4
 
 
 class CallSite:
-    """The user's line that is being run."""
+    """The line of user code that is being run."""
 
     __slots__ = ("_code", "_instruction")
 
-    # In place of `__init__`, which Python calls more slowly: every pass comes by.
+    # Not `__init__`, which Python calls more slowly: every pass makes one.
     def remember(self, depth: int = DEPTH) -> Self:
-        """Remember it, without what its frame holds.
+        """Store the code object and instruction, but not the frame, which would hold its variables.
 
         Args:
-            depth: at least so many frames of the package lie above that of the user.
+            depth: how many frames to skip first, all of them the package's.
         """
         try:
             frame = sys._getframe(depth)
         except ValueError:
-            # A new thread was told to run the package's function, and nothing else.
+            # The stack is shorter: a new thread runs the package's function directly.
             frame = sys._getframe()
         code = frame.f_code
         while code.co_filename.startswith(PACKAGE):
@@ -41,7 +41,7 @@ class CallSite:
         return self
 
     def __str__(self) -> str:
-        """The file and the line."""
+        """`file:line`."""
         lines = self._code.co_lines()
         line = next((n for start, end, n in lines if start <= self._instruction < end), None)
         return f"{self._code.co_filename}:{line}"

@@ -30,38 +30,38 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.variable import AutogradMeta
 
-#: One pass commits at a time, so that no update is lost. Whoever may not wait does not.
+#: Passes commit one at a time, so that no update is lost.
 _committing = lasting_lock()
 
-#: Called, once, by whoever has committed: what is to be done when nobody does.
+#: Functions to call, once, as soon as no pass commits; the thread that has committed calls them.
 _awaiting: deque[Callable[[], None]] = deque()
 
-#: Elements that are not copied at one go.
+#: Gradients with at least this many elements are not copied in one go.
 _LARGE = 1 << 18
 
 _held = [object()]
-#: What `getrefcount` says of an element that its list alone holds.
+#: The `getrefcount` of an object that only a list refers to.
 _ALONE = getrefcount(_held[0])
 
 
 class Prepared(NamedTuple):
-    """What a leaf on a device with streams will have as its `.grad`."""
+    """The new `.grad` of a leaf on a device with streams."""
 
-    #: What it is made from, as `prepare` takes it.
+    #: The arguments of `prepare` that it was computed from.
     staged: tuple[Variable, Any, bool, Any]
-    #: The tensor that is `.grad` when it is computed, with its array and version, or None.
+    #: The leaf's `.grad` when it was computed (or None), with its array and version.
     grad: Variable | None
     before: Any
     version: int
     #: The new array, or a new tensor in the place of the old.
     after: Any
-    #: A copy of the array if others look at its memory, too: it has to be written into.
+    #: A copy of the old array, if others share its memory: then `.grad` is changed in place.
     kept: Any
-    #: Calls a function in the stream of the leaf, and has the caller's stream wait for it.
+    #: Calls a function in the stream of the leaf, and makes the caller's stream wait for it.
     within: Callable[..., Any]
 
     def is_valid(self) -> bool:
-        """Nobody has changed `.grad` since."""
+        """Whether `.grad` is unchanged since `prepare`."""
         grad = self.grad
         if autograd_meta(self.staged[0]).grad is not grad:
             return False
@@ -69,8 +69,8 @@ class Prepared(NamedTuple):
 
 
 def _is_seen(grad: Variable) -> bool:
-    """Whether others than a tensor hold its array, or one that looks at the same memory."""
-    # Counted are the tensor, and for a base the array; and the list.
+    """Whether anything but its tensor, or but the array for its base, refers to the memory."""
+    # One more reference than the list's: the tensor's to its array, or the array's to its base.
     held: list[Any] = [grad._array]
     if getrefcount(held[0]) > _ALONE + 1:
         return True
@@ -81,14 +81,14 @@ def _is_seen(grad: Variable) -> bool:
 def prepare(
     variable: Variable, gradient: Any, owned: bool, recorded: Any, within: Callable[..., Any]
 ) -> Prepared:
-    """Compute what a leaf's `.grad` will be, without touching it; as `commit` would.
+    """Compute what `commit` would make a leaf's `.grad`, without touching it.
 
     Args:
         variable: the leaf.
         gradient: what is added.
-        owned: nobody else has the gradient.
+        owned: nothing else refers to the gradient's array.
         recorded: the recorded functions, if the pass records itself.
-        within: how a function is called in the stream of the leaf.
+        within: calls a function in the stream of the leaf.
 
     Raises:
         RuntimeError: if the gradient does not fit the leaf.
@@ -107,7 +107,7 @@ def prepare(
         total = _recorded_sum(variable, grad, gradient, recorded)
         return Prepared(staged, grad, before, version, total, None, within)
     if grad is not None:
-        # Into neither: both are needed again if `.grad` changes meanwhile.
+        # Into a new array: if `.grad` changes meanwhile, the sum is made again from both.
         total, _ = F.accumulate(before, False, gradient, False)
         if total.dtype != grad._metadata.dtype:
             total = F.in_dtype(total, grad._metadata.dtype)
@@ -119,7 +119,7 @@ def prepare(
 
 
 def _exchange(prepared: Prepared) -> None:
-    """Let a leaf have the `.grad` that was computed for it, or another if it has changed."""
+    """Set a leaf's `.grad` to the prepared one; prepare it again if `.grad` has changed."""
     if not prepared.is_valid():
         prepared = prepared.within(prepare, *prepared.staged, prepared.within)
     after = prepared.after
@@ -153,8 +153,8 @@ def commit(
             be differentiated again; None where they are arrays.
         wait: block while another pass commits.
         prepared: what devices have computed already.
-        begin: called first, when no other pass commits any more.
-        end: called last, when no other one does yet.
+        begin: called first, with the commit lock held.
+        end: called last, with the commit lock still held.
 
     Returns:
         False, with nothing changed, where another pass commits and `wait` is false.
@@ -175,7 +175,7 @@ def commit(
             try:
                 _apply(replaced, fresh, added)
             except BaseException:
-                # Nothing of it needs memory: an interrupt, which must not come between two leaves.
+                # `_apply` allocates nothing, so this is an interrupt. Update the other leaves, too.
                 _apply(replaced, fresh, added)
                 raise
             for one in prepared:
@@ -193,10 +193,10 @@ def commit(
 
 
 def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, Any]:
-    """What is to be done, as `_apply` takes it: all that can fail or needs memory has been done."""
+    """The arguments for `_apply`. Everything that can fail or allocates memory happens here."""
     fresh = []
     added: list[tuple[Variable, Any, Any]] = []
-    #: By what leaves have: their sparse `.grad`, and what it will be; None where all are arrays.
+    #: For leaves with a sparse `.grad`: it and its new value. None where all gradients are dense.
     sums: dict[AutogradMeta, tuple[Variable, Any]] | None = None
     for variable, gradient, owned in staged:
         meta = variable._autograd or autograd_meta(variable)
@@ -246,7 +246,7 @@ def _changes(staged: Sequence[tuple[Variable, Any, bool]]) -> tuple[Any, Any, An
 def _outgrown(
     sums: dict[AutogradMeta, tuple[Variable, Any]], added: list[tuple[Variable, Any, Any]]
 ) -> list[tuple[AutogradMeta, Any]]:
-    """Of sums with a sparse `.grad`, those that are arrays, as tensors; others join `added`."""
+    """Return sums that have become dense, as new tensors; sums that stay sparse join `added`."""
     replaced = []
     for meta, (grad, total) in sums.items():
         if total.__class__ is grad._array.__class__:
@@ -259,7 +259,7 @@ def _outgrown(
 def _summed(
     fresh: Sequence[tuple[AutogradMeta, Any]],
 ) -> list[tuple[AutogradMeta, Any]]:
-    """One tensor for each leaf, though the pass has reached it twice: rows take up no array."""
+    """Sum the gradients of leaves reached twice here: `_apply` can't add into sparse rows."""
     found: dict[AutogradMeta, Any] = {}
     for meta, tensor in fresh:
         first = found.setdefault(meta, tensor)
@@ -274,13 +274,13 @@ def _apply(
     fresh: Sequence[tuple[AutogradMeta, Any]],
     added: list[tuple[Variable, Any, Any]],
 ) -> None:
-    """Let leaves have their gradients; called again, it does what an interrupt has left.
+    """Update every `.grad`; called again after an interrupt, it completes the update.
 
     Args:
-        replaced: what leaves have, with another tensor in the place of `.grad`.
-        fresh: what leaves have that have no `.grad`, with what becomes it.
-        added: the `.grad`s of others, with what is added and, in a list, how much of that has been;
-            or with the rows that they will have, and None.
+        replaced: leaves' records, each with the tensor that replaces its `.grad`.
+        fresh: records of leaves without a `.grad`, each with the tensor that becomes it.
+        added: other `.grad`s, each with the gradient to add and, in a list, how much of it has been
+            added; or with the new sparse rows, and None.
     """
     for meta, tensor in replaced:
         meta.grad = tensor
@@ -288,7 +288,7 @@ def _apply(
         if meta.grad is None:
             meta.grad = tensor
         elif meta.grad is not tensor and all(one[1] is not tensor._array for one in added):
-            # The pass has reached this leaf twice.
+            # The pass has reached this leaf twice: add the second gradient to the first.
             added.append((meta.grad, tensor._array, [0]))
     for grad, gradient, done in added:
         if done is None:
@@ -316,7 +316,7 @@ def _made_anew(
 
 
 def _recorded_sum(variable: Variable, grad: Variable | None, gradient: Any, recorded: Any) -> Any:
-    """What `.grad` becomes where gradients are recorded, laid out as it was, or as the leaf is."""
+    """The new, recorded `.grad`, with the memory layout of the old one or else of the leaf."""
     made = recorded.clone(gradient) if grad is None else recorded.add(grad, gradient)
     array, like = made._array, (variable if grad is None else grad)._array
     made._array = made._metadata.F.keep_gradient(array, like, True, array.dtype)
@@ -332,10 +332,9 @@ def commit_revocably(
     """Commit gradients so that it can be undone.
 
     Returns:
-        A function that puts every `.grad` back that nobody has changed since, and is told whether
-        it may take a while: if not it returns False, with nothing changed, where much is to be
-        copied or another pass commits. None, with nothing changed, where one does and `wait` is
-        false.
+        `revoke(wait)`, which restores every `.grad` that is unchanged since the commit. Without
+        `wait` it returns False, with nothing changed, if much must be copied or another pass
+        commits. None instead, with nothing changed, where one commits now and `wait` is false.
     """
     before: list[Any] = []
     copied = 0
@@ -358,12 +357,12 @@ def commit_revocably(
 
     def look() -> None:
         for meta, _, _ in before:
-            # None where another thread has just dropped it.
+            # None if another thread has just dropped the `.grad`.
             new = meta.grad
             after.append((new, None if new is None else version_of(new)))
 
     def put_back() -> None:
-        # Looked at before any is changed: several may share one memory, and its version.
+        # All checked before any is restored: `.grad`s that share memory share a version, too.
         unchanged = [
             (new, *old)
             for old, (new, version) in zip(before, after, strict=True)
@@ -382,10 +381,10 @@ def commit_revocably(
 
 
 def _restoring(one: Prepared) -> Callable[[], None]:
-    """What puts the values of a `.grad` back that is going to change as it was prepared to."""
+    """A function that restores the values of a `.grad` as they were when it was prepared."""
     if one.grad is not None and one.kept is not None:
         return partial(one.within, one.grad._metadata.F.assign, one.before, one.kept)
-    # It will be exchanged: there is nothing to copy.
+    # `_exchange` replaces the array, so the old one is unchanged and needs no copy.
     return partial(setattr, one.grad, "_array", one.before)
 
 
@@ -394,7 +393,7 @@ def _write(target: Any, values: Any) -> None:
 
 
 def when_free(call: Callable[[], None]) -> None:
-    """Have a function called, once and by any thread, when nobody commits; that may be now."""
+    """Call a function once, in any thread, as soon as no pass commits; perhaps now."""
     _awaiting.append(call)
     if not _committing.locked():
         _tell()
@@ -403,7 +402,7 @@ def when_free(call: Callable[[], None]) -> None:
 def _tell() -> None:
     while _awaiting:
         with suppress(IndexError):
-            # Several threads may do so.
+            # Another thread may take the last entry first.
             _awaiting.popleft()()
 
 

@@ -1,6 +1,6 @@
-"""The walk before a pass runs: what it reaches, and over how many edges gradients will come.
+"""The walk before a pass runs: which nodes it reaches, and how many gradients each waits for.
 
-It is work like any other and may be long: it stops after some steps, and goes on from there.
+Large graphs take long to walk, so the walk can stop after some steps and resume later.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from asyncgrad.core.node import Edge, OpNode
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
-#: Steps of a partial pass' walk between two looks at how many are left.
+#: How many steps a partial pass's walk takes between two checks of the steps left.
 _STEPS = 2_000
 
 
 def count(task: GraphTask, steps: int) -> bool:
-    """Walk for a pass that runs everything; True when it is done, after `steps` nodes False.
+    """Walk for a pass that runs everything; False after `steps` nodes, True when complete.
 
     In a partial pass it ends early at a leaf that is not requested.
     """
@@ -32,7 +32,7 @@ def count(task: GraphTask, steps: int) -> bool:
             node = None
             child: Any
             if following.__class__ is OpNode:
-                # The usual case, a chain: nodes of the table always lead on.
+                # The usual case, a chain: an `OpNode` always has a next node.
                 if following in dependencies:
                     dependencies[following] += 1
                 else:
@@ -64,12 +64,12 @@ def count(task: GraphTask, steps: int) -> bool:
 
 
 def plan(task: GraphTask, steps: int) -> bool:
-    """Walk for a partial pass; True when it is done."""
+    """Walk for a partial pass; True when complete."""
     info, root = task.exec_info, task.root
     assert info is not None
     if task.walk.__class__ is list:
         if info.oldest == 0:
-            # Mostly a leaf is requested, and no leaf is not: then everything runs.
+            # The usual request is for all leaves: then everything runs.
             if not count(task, steps):
                 return False
             if info.all_requested and (root.following or info.should_execute(root)):
@@ -83,6 +83,6 @@ def plan(task: GraphTask, steps: int) -> bool:
             if steps <= 0:
                 return False
     if not info.should_execute(root) and root.extras is None:
-        # PyTorch: the hooks of a root's tensor are called also where nothing runs.
+        # As in PyTorch, hooks of a root's tensor are called even if no node runs.
         task.ready.clear()
     return True

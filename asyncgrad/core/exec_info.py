@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from asyncgrad.core.node import Node
 
 _NONE: frozenset[Any] = frozenset()
-#: What is captured of leaves, by the place of the result.
+#: `captures` entries for leaves (their first input), by position in the result.
 _FIRST_INPUTS = tuple([((0, place),) for place in range(200)])
 _LEAVES = {AccumulateGrad}
 
 
 class ExecInfo:
-    """The plan of a partial pass."""
+    """Which nodes a partial pass runs, and what it captures."""
 
     __slots__ = ("all_requested", "captures", "inner", "needed", "oldest", "trimmed")
 
@@ -31,12 +31,12 @@ class ExecInfo:
             edges: what the pass is to reach, as stored edges.
             run: run the nodes of the edges, instead of capturing what reaches them.
         """
-        #: The nodes that run: something requested lies behind them. `walk` adds to them.
+        #: The nodes to run, because they lead to something requested. `walk` adds to them.
         self.needed: Any = _NONE
-        #: Those of them that lead to something not wanted, too.
+        #: The nodes in `needed` of which some edges lead to nothing requested.
         self.trimmed: Any = _NONE
         oldest, newest = 0, 0
-        # Mostly leaves are requested, each once.
+        # Fast path for the usual case: only leaves are requested, each once.
         captures = dict(zip(edges, _FIRST_INPUTS))  # noqa: B905  quicker
         if len(captures) != len(edges) or set(map(type, edges)) != _LEAVES:
             captures.clear()
@@ -47,30 +47,30 @@ class ExecInfo:
                 number = node.topological_nr
                 oldest, newest = min(oldest, number), max(newest, number)
                 captures[node] = (*captures.get(node, ()), (input_nr, place))
-        #: For captured nodes: pairs of an input and the place of the result it is captured for.
+        #: For captured nodes: pairs of an input number and a position in the result.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] = captures
-        #: Nothing with a smaller topological number can lead to what is requested.
+        #: A node with a smaller topological number can't lead to anything requested.
         self.oldest = oldest if edges else 0
-        #: Something else than a leaf is requested.
+        #: Something other than a leaf is requested.
         self.inner = newest > 0
-        #: No leaf that is not requested has been found.
+        #: The walk has found no leaf that is not requested.
         self.all_requested = True
         if run:
             self.needed, self.captures = set(captures), {}
 
     def run_everything(self) -> None:
-        """Every leaf that can be reached is requested: all that leads to one runs."""
+        """Note that every reachable leaf is requested, so that every node is needed."""
         self.needed = _Inner(self.needed)
 
     def should_execute(self, node: Any) -> bool:
-        """The node's gradient is wanted, to run it or to capture it."""
+        """Whether the pass runs the node or captures its gradient."""
         return node in self.needed or node in self.captures
 
     def walk(self, root: Node, dependencies: dict[Any, int], every: int) -> Iterator[None]:
         """Find the nodes that run, and count the edges over which their gradients will come.
 
-        Depth first: a node is settled when all that it leads to is. On the stack, None stands
-        before a node that is to be settled. Gives way after `every` steps.
+        Depth first: a node is settled after everything that it leads to. None on top of a node on
+        the stack marks it for settling. The generator yields after every `every` steps.
         """
         captures, oldest = self.captures, self.oldest
         needed = self.needed = set(self.needed)
@@ -118,7 +118,7 @@ class ExecInfo:
 
 
 class _Inner:
-    """All nodes but the leaves, and some leaves."""
+    """The set of all nodes that are not leaves, and some leaves."""
 
     __slots__ = ("_leaves",)
 
@@ -126,12 +126,11 @@ class _Inner:
         self._leaves = leaves
 
     def __contains__(self, node: Any) -> bool:
-        """Whether a node is one of them."""
         return node.topological_nr > 0 or node in self._leaves
 
 
 def reachable(root: Node, nodes: Iterable[Node]) -> set[Node]:
-    """Those of some nodes that a pass from `root` runs if it runs everything."""
+    """Which of the given nodes a full pass from `root` runs."""
     wanted = set(nodes)
     oldest = min((node.topological_nr for node in wanted), default=0)
     found: set[Node] = set()
@@ -153,7 +152,7 @@ def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
     """The nodes that a pass runs, in the order in which one thread runs them.
 
     Args:
-        root: what the pass starts from.
+        root: the node that the pass starts from.
         info: the plan of a partial pass, None where everything runs.
     """
     dependencies: dict[Node, int] = {}
@@ -166,7 +165,7 @@ def predicted_order(root: Node, info: ExecInfo | None) -> list[Node]:
                 dependencies[child] = 1
                 stack.append(child)
     order: list[Node] = []
-    # Of those with one number the one that became ready first; the nodes can't be compared.
+    # With equal numbers, the node that became ready first; nodes themselves can't be compared.
     heap: list[tuple[int, int, Node]] = [(0, 0, root)]
     pushed = 0
     while heap:

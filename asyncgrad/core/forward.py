@@ -1,8 +1,8 @@
-"""Forward mode: a level, and the tangents of what is computed while it is open.
+"""Forward mode: levels, and the tangents of arrays computed while a level is open.
 
-A tangent belongs to an array: tensors that hold the same one, as a saved value and what it was
-saved of do, have the same tangent. A level is reached by the record of modes alone. Whoever leaves
-it leaves its tangents behind, and no other task or thread ever sees them.
+A tangent belongs to an array, so tensors that hold the same array (a saved value and the tensor it
+was saved from) have the same tangent. A level is reachable only through the record of modes, so
+other tasks and threads never see its tangents, and they are dropped when the level is left.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.modes import Modes
 
-#: What `Level.get` answers for an array that it knows nothing of.
+#: What `Level.get` returns for an array with no entry.
 UNKNOWN = object()
 
 
 class _Key(weakref.ref):  # type: ignore[type-arg]
-    """A reference to an array that remembers where it is filed."""
+    """A weak reference to an array, with its key in the level's dictionary."""
 
     __slots__ = ("number",)
     number: int
@@ -35,23 +35,23 @@ class Level:
         """Open a level.
 
         Args:
-            outer: the level that was open before, whose tangents go on.
-            recorded: how tangents are computed is recorded in any grad mode.
+            outer: the enclosing level, which stays active.
+            recorded: record the computation of tangents in any grad mode.
         """
         self.recorded = recorded
-        #: Tangents of this level have tangents of that one.
+        #: The enclosing level, in which this level's tangents have tangents.
         self.outer = outer
-        #: By the number of the array: the array, weakly, and its tangent or None.
+        #: By the array's id: a weak reference to the array, and its tangent or None.
         self._tangents: dict[int, tuple[_Key, Any]] = {}
         self._forget = _forgetting(weakref.ref(self))
 
     def get(self, array: Any) -> Any:
-        """The tangent of an array, None if it has none for sure, or else `UNKNOWN`."""
+        """The tangent of an array, None if it is known to have none, else `UNKNOWN`."""
         found = self._tangents.get(id(array))
         return UNKNOWN if found is None else found[1]
 
     def set(self, array: Any, tangent: Any) -> None:
-        """Give an array its tangent: a tensor, or None for none, whatever it is a view of."""
+        """Set an array's tangent: a tensor, or None for none, even if its base has one."""
         key = _Key(array, self._forget)
         key.number = id(array)
         self._tangents[key.number] = (key, tangent)
@@ -64,10 +64,10 @@ class Level:
                 level.set(copied, tangent.clone())
 
     def around(self, modes: Modes) -> Modes:
-        """The record that tangents of this level are computed in.
+        """The record of modes in which this level's tangents are computed.
 
         Args:
-            modes: the record in force.
+            modes: the current record of modes.
         """
         if self.recorded:
             return modes.replace(dual_level=self.outer, grad=True, inference=False)
@@ -89,7 +89,7 @@ class Level:
 
 
 def _forgetting(level: weakref.ref[Level]) -> Callable[[Any], None]:
-    """What drops the tangents of arrays that are gone; it does not keep the level."""
+    """The weakref callback that drops a dead array's tangent; it does not keep the level alive."""
 
     def forget(key: Any) -> None:
         holder = level()

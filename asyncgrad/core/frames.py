@@ -1,4 +1,4 @@
-"""What the traceback of a node's error may hold: the user's frames as they are, and no pass."""
+"""Tracebacks of a node's error: they keep the user's frames intact, and hold no pass alive."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-#: Whose frames compute nodes: they have ended when their pass has.
+#: Modules whose frames compute nodes, and so have ended when their pass has.
 _OURS = ("asyncgrad.core.", "asyncgrad.ops.", "asyncgrad.autograd.function_node")
 
 
 def clear_frames(error: BaseException) -> None:
-    """Have the engine's frames that an error leads to let go of their variables.
+    """Clear the engine's frames that an error leads to.
 
-    Else whoever keeps the error, its future for one, keeps the graph and its arrays.
+    Otherwise whatever keeps the error, such as its future, keeps the graph and its arrays alive.
     """
     following: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -27,7 +27,7 @@ def clear_frames(error: BaseException) -> None:
         following += (one.__cause__, one.__context__)
         traceback = one.__traceback__
         if traceback is not None:
-            # Those that had called the one that has caught it.
+            # The callers of the frame that caught the error.
             caller = traceback.tb_frame.f_back
             while caller is not None and _clear(caller):
                 caller = caller.f_back
@@ -37,7 +37,7 @@ def clear_frames(error: BaseException) -> None:
 
 
 def _clear(frame: FrameType) -> bool:
-    """Have a frame of ours let go of its variables; False if it is another's, or still runs."""
+    """Clear one of the engine's frames; False if it belongs to other code or still runs."""
     if frame.f_globals.get("__name__", "").startswith(_OURS):
         with suppress(RuntimeError):
             frame.clear()

@@ -1,7 +1,7 @@
 """The state of one backward pass, and what has to run next.
 
-Rule 0: one owner at a time: the event loop's worker, or the thread that runs a segment. All others
-    (a coroutine node that ended, `cancel()`) append to the inbox, which the owner drains.
+Rule 0: a pass has one owner at a time: the event loop's worker, or the thread that runs a segment.
+    Others (a finished coroutine, `cancel()`) append to the inbox, which the owner drains.
 Rule 1: everything that decides the order of a backward pass is in this file, once
     `core/dependencies.py` has counted what each node waits for.
 Rule 2: nothing here waits. A call returns what became possible; the caller makes it happen.
@@ -74,15 +74,15 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.parallel_nodes import Helpers
 
-#: Up to so many elements are added to leaves on the loop, where nobody sees some without the
-#: others; more are added in a thread.
+#: Up to this many staged elements are committed on the loop, where no coroutine can see some leaves
+#: updated and others not; more are committed in a thread.
 _LARGE = 50_000
-#: What a pass that has ended holds in the place of its graph.
+#: The root of passes that have ended, instead of their graph.
 _NO_ROOT = GraphRoot((), ())
-#: What follows the last node, and is run like one.
+#: Pseudo-nodes: what happens after the last node is run like a node.
 _CALLBACKS = Callbacks()
 _DEVICES = Devices()
-#: Nodes without a rule that call nothing of the user's unless they have hooks.
+#: Node classes without a rule that run no user code unless they have hooks.
 _SAFE = {AccumulateGrad, Callbacks, Devices, GraphRoot}
 
 
@@ -159,9 +159,9 @@ class GraphTask:
             create_graph: the pass records itself.
             inputs: run only what these stored edges need.
             accumulate: with `inputs`, run their nodes; otherwise capture what reaches them.
-            recorded: the namespace of functions on tensors, where gradients are tensors: in a
-                pass that records itself or pushes tangents.
-            context: what hooks and Functions run in.
+            recorded: the namespace of functions on tensors, if gradients are tensors: in a pass
+                that records itself or pushes tangents.
+            context: the context in which hooks and Functions run.
             parent: the pass whose node started this one.
         """
         root: Any
@@ -176,7 +176,7 @@ class GraphTask:
                 owned = [False] * len(gradient)
         else:
             root, gradient, owned = GraphRoot(edges, gradients), [], []
-        # -- what it was started with
+        # -- arguments
         #: Where the pass begins.
         self.root: Node = root
         self.keep_graph = keep_graph
@@ -185,44 +185,44 @@ class GraphTask:
         self.context = context
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        #: Takes the place of what nodes have saved.
-        # `backward` takes one call more than `grad`, as a function and as a method.
+        #: Replaces what nodes have saved when it is released; knows where the pass was started.
+        # `backward` makes one call more than `grad`, as a function and as a method.
         self.freed = Freed().remember(DEPTH + accumulate)
-        #: Told of every node where somebody looks on; None otherwise.
+        #: Notified of every node; None if there is no observer.
         self.observer: Any = None
-        #: Every node takes the long way: the pass records itself, is observed, or looks for NaN.
+        #: Every node is run by `evaluate`: the pass records itself, is observed, or checks for NaN.
         self.careful = recorded is not None
-        #: Makes the result of the pass once its gradients are committed.
+        #: Computes the result of the pass after its gradients are committed.
         self.collect: Callable[[GraphTask, Callable[..., Any]], Any] | None = None
         self.result: Any = None
-        # -- how far it has got
+        # -- progress
         self.state = NEW
-        #: What the walk has still to look at; None when it is done.
+        #: The rest of the walk; None when it is complete.
         self.walk: Any = [root]
-        #: Nodes that wait, with the number of edges over which nothing has come yet.
+        #: Waiting nodes, with the number of edges over which no gradient has come yet.
         self.dependencies: dict[Node, int] = {}
         #: Nodes with some but not all gradients. Their keys are in `dependencies`, too.
         self.not_ready: dict[Node, InputBuffer] = {}
-        #: Nodes with all their gradients: a heap, the next to run first.
+        #: Nodes with all their gradients: a heap with the next node first.
         self.ready: list[Any] = [(-root.sequence_nr, 0, root, gradient, owned)]
-        #: How many have been put there: the heap never compares nodes.
+        #: Counts pushes to the heap: a tie breaker, so that nodes are never compared.
         self.order = 0
-        #: Leaves with hooks to which a gradient came before its turn: the least sequence number of
-        #: a node that one came from, after whose turn is theirs, and an order among such leaves.
+        #: Leaves with hooks that got a gradient early, before nodes with greater numbers reported:
+        #: the least sequence number of their producers, after which they run, and a tie breaker.
         self.after: dict[Node, tuple[int, int]] = {}
-        #: Nodes that were handed out and have not come back, with their sequence number.
+        #: Nodes that were handed out and have not reported, with their sequence number.
         self.launched: dict[Node, int] = {}
         #: Launched nodes for which the owner still has to arrange a wait.
         self.suspended: list[Suspended] = []
-        #: A hook or a node of the user's may be running now, and what it starts is nested in it.
-        #: Its context alone does not say so: tasks that it makes have a copy, and outlive it.
-        #: None as long as none has run.
+        #: Whether a hook or a user's node may be running, so that a pass started now is nested.
+        #: The context alone does not tell: tasks that such code starts have a copy, and outlive it.
+        #: None until the first has run.
         self.stepping: bool | None = None
-        #: Reports of others than the owner: calls without arguments.
+        #: Reports from code that is not the owner: calls without arguments.
         self.inbox: list[Callable[[], Any]] = []
         #: What a partial pass runs and captures; None if everything runs.
         self.exec_info: ExecInfo | None = None
-        #: Where in `captured` the inputs of a node go.
+        #: For each captured node: pairs of an input number and a position in `captured`.
         self.captures: dict[Any, tuple[tuple[int, int], ...]] | None = None
         self.captured: Any = ()
         if inputs is not None:
@@ -232,41 +232,41 @@ class GraphTask:
                 self.captured = [None] * len(inputs)
         #: What `commit` will add to the leaves: (variable, gradient, owned).
         self.staged: list[tuple[Any, Any, bool]] = []
-        #: So many of them nobody can change any more who sees a gradient of this pass.
+        #: How many of them, from the first, no longer share memory with what user code can see.
         self.secured = 0
-        #: What was queued to follow the last node.
+        #: Functions to call after the last node.
         self.callbacks: list[Callable[[], Any]] = []
-        #: Takes back what was committed before the callbacks, should the pass not succeed.
+        #: Undoes the commit made before the callbacks, if the pass does not succeed.
         self.revoke: Callable[[bool], bool] | None = None
-        #: What a pass over devices with streams knows of them, None for all others; and whether
-        #: it ends when all its work is in the streams, instead of when it is done.
+        #: The stream state of a pass over devices with streams, else None; and whether the pass
+        #: ends when all its work is enqueued in streams, rather than done.
         self.streams: PassStreams | None = None
         self.wait_enqueued = False
         self.error: BaseException | None = None
         self.later_errors: tuple[BaseException, ...] = ()
-        # -- what the scheduler notes on it
+        # -- the scheduler's notes
         self.priority = 0
         self.deadline: float | None = None
         self.future: Any = None
-        #: What happens at the deadline, or when cancelled nodes have had their time.
+        #: The timer for the deadline, or for the grace period of cancelled nodes.
         self.timer: Any = None
-        #: What has happened lately, where that was more than a first slice.
+        #: The last events, unless the pass ended in its first slice.
         self.story: Any = None
-        #: It waits in a queue; a slice of it is running; it was asked to end; its gradients are
-        #: being committed.
+        #: In this order: it waits in a queue; a slice of it is running; it was asked to end; its
+        #: gradients are being committed.
         self.queued = False
         self.running = False
         self.cancelling = False
         self.ending = False
-        #: How long it and what is nested in it have run, -1 before.
+        #: How long it and the passes nested in it have run; -1 before the first slice.
         self.virtual_time = -1
-        #: The longest slice where others wait, known when the walk is done.
+        #: The longest slice while other passes wait; set when the walk is complete.
         self.share_ns = SHARE_NS
 
     # -- the walk -------------------------------------------------------------------------------
 
     def start(self, steps: int = -1) -> bool:
-        """Count dependencies; with `steps`, stop after about so many nodes.
+        """Count dependencies; with `steps`, stop after about that many nodes.
 
         Returns:
             Whether the walk is complete and nodes can run.
@@ -285,9 +285,9 @@ class GraphTask:
     def run(self, budget: int, *, thread: bool = False, helpers: Helpers | None = None) -> Outcome:
         """Run ready nodes until `budget` nanoseconds of expected cost are used up.
 
-        With `thread`, expensive nodes run however much they cost, and the slice ends after a run
-        of cheap ones; `helpers` help with those that are ready together. The heart of the engine:
-        everything that an ordinary node needs is inlined (1.0 us a node of which the array
+        With `thread`, nodes run however expensive they are, and the slice ends after a run of cheap
+        ones; `helpers` help with expensive nodes that are ready together. The hot loop of the
+        engine: the work for an ordinary node is inlined (1.0 us a node, of which the array
         functions take half; benchmarks/chain.py).
         """
         streams = self.streams
@@ -312,7 +312,7 @@ class GraphTask:
         inbox = self.inbox
         launched = self.launched
         whole = budget
-        # A pass that stops running has nothing ready any more.
+        # When the pass fails or is cancelled, `_forget` clears `ready`, which ends this loop.
         while True:
             if inbox:
                 if node is not None:
@@ -339,7 +339,7 @@ class GraphTask:
             if budget < 0:
                 cost = node.cost
                 if not thread:
-                    # The first of a slice runs, whatever that has time for: every slice gets on.
+                    # Unless it is heavy, the first node always runs: every slice makes progress.
                     if cost > HEAVY_NS or budget + cost != whole:
                         self._put_back(node, gradient, owned)
                         return HEAVY if cost > HEAVY_NS else MORE
@@ -369,7 +369,7 @@ class GraphTask:
                     if self._capture(node, gradient):
                         node = None
                         continue
-                    # It is the user's now: nothing may be added into it.
+                    # The user gets this gradient, so nothing may be added into it.
                     owned = False
                 if rule is None:
                     self._resume(node, evaluate(self, node, gradient, owned), None)
@@ -399,17 +399,17 @@ class GraphTask:
                     ):
                         received = steadily(node, partial(run, node.output_metadata.F, gradient))
                     if not keep:
-                        # `Node.release_saved`, without its call.
+                        # Inlined `Node.release_saved`.
                         outliving = rule.outliving
                         node.guard = None if outliving is None else outliving(saved)
                         node.saved = freed
                 else:
-                    # In two steps: Python is slower at methods that are values of a slot.
+                    # Two steps: Python calls a function from a slot more slowly as `rule.run()`.
                     run = rule.run
                     received = run(node.output_metadata.F, gradient, node.saved)
             except BaseException as error:
                 self.fail(error, node)
-                # The traceback holds this frame: it must not hold the graph.
+                # The traceback holds this frame, which must not keep the graph alive.
                 node = gradient = received = following = None
                 break
             if following.__class__ is tuple:
@@ -419,7 +419,7 @@ class GraphTask:
                     continue
                 producer, node, owned = node, None, rule.fresh
                 place = 0
-                # `zip` takes another 0.1 us a node.
+                # No `zip`, which costs 0.1 us a node.
                 for target in following:
                     value = received[place]
                     place += 1
@@ -457,7 +457,7 @@ class GraphTask:
                 and following not in buffers
                 and not (launched and following.__class__ is AccumulateGrad)
             ):
-                # The usual case, a chain: the only producer of a node that can run next.
+                # The usual case, a chain: the target has no other producer and can run next.
                 owned = rule.fresh or (owned and rule.passes)
                 gradient = received
                 node = following
@@ -479,7 +479,7 @@ class GraphTask:
         return function(*args) if self.context is None else self.context.run(function, *args)
 
     def _pull_wanted(self, node: Any, gradient: Any) -> Any:
-        """Compute a table node's gradients for those inputs alone that this pass needs."""
+        """Compute only those gradients of a table node that this pass needs."""
         rule = node.rule
         F = node.output_metadata.F
         dependencies = self.dependencies
@@ -499,7 +499,7 @@ class GraphTask:
         return received
 
     def _capture(self, node: Any, gradient: Any) -> bool:
-        """Keep what has reached a requested node; True if the node itself is not to run."""
+        """Store a requested node's gradients; True if the node itself is not to run."""
         assert self.exec_info is not None
         assert self.captures is not None
         several = node.output_metadata.__class__ is tuple
@@ -508,7 +508,7 @@ class GraphTask:
         return node not in self.exec_info.needed
 
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
-        """Go on with a node until it ends or waits for something."""
+        """Run a node's evaluation until it ends or waits for something."""
         step = evaluation.throw if throw else evaluation.send
         streams = self.streams
         if streams is not None:
@@ -531,13 +531,13 @@ class GraphTask:
                 elif self.recorded is None or self.context is None:
                     self._deliver(node, following, received, fresh)
                 else:
-                    # Sums of gradients are recorded as this pass records, not as its caller does.
+                    # In the context, so that sums are recorded as in this pass, not in its caller.
                     self.context.run(self._deliver, node, following, received, fresh)
         except BaseException as error:
             self.stepping = False
             self.launched.pop(node, None)
             self.fail(error, node)
-            # The traceback holds this frame, which was given the error to throw.
+            # `result` may be the error thrown here, whose traceback holds this frame: a cycle.
             result = None
         else:
             self.stepping = False
@@ -545,7 +545,7 @@ class GraphTask:
             self.suspended.append(Suspended(node, evaluation, waiting))
 
     def _secure(self, node: Any) -> None:
-        """Copy what leaves will share with what a hook or a Function may now change in place."""
+        """Copy staged gradients before user code that may change their arrays in place."""
         if node.extras is None and node.__class__ in _SAFE:
             return
         staged = self.staged
@@ -557,7 +557,7 @@ class GraphTask:
         self.secured = len(staged)
 
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
-        """Take the report of what a suspended node waited for, and go on with the node."""
+        """Take the result that a suspended node waited for, and continue the node."""
         if self.state is not RUNNING:
             self.launched.pop(node, None)
             evaluation.close()
@@ -565,7 +565,7 @@ class GraphTask:
                 self.later_errors += (error,)
         elif error is not None:
             self._resume(node, evaluation, error, throw=True)
-            # The error's traceback holds this frame.
+            # The error's traceback holds this frame: a cycle.
             error = None
         else:
             self._resume(node, evaluation, result)
@@ -599,7 +599,6 @@ class GraphTask:
         return entry
 
     def _make_ready(self, node: Any, gradient: Any, owned: Any) -> None:
-        """Put a ready node on the heap."""
         self.order += 1
         if self.after:
             self._put_back(node, gradient, owned, self.order)
@@ -607,34 +606,34 @@ class GraphTask:
             heappush(self.ready, (-node.sequence_nr, self.order, node, gradient, owned))
 
     def _put_back(self, node: Any, gradient: Any, owned: Any, order: int = 0) -> None:
-        """Put a node that was to run next on the heap again, before all of the same number."""
+        """Return a node to `ready`, before all others with its number."""
         number = node.sequence_nr
         if node in self.after:
             number, order = self.after[node]
         heappush(self.ready, (-number, order, node, gradient, owned))
 
     def _is_early(self, node: Any) -> bool:
-        """Whether a node in which code of the user's may run is before its turn.
+        """Whether a node must wait for helpers because it may run user code.
 
-        Nodes of the table may run in any order, which nobody sees: what comes before this one has
-        still to follow one that a helper has.
+        Users must see their code run in order. A node with a greater number that a helper still
+        computes may lead to nodes that come before this one. Table nodes may run in any order.
         """
         if node.rule is not None and node.extras is None:
             return False
         number, _ = self.after.get(node, (node.sequence_nr, 0))
-        # Others that are handed out have hooks, or are the user's: coroutines.
+        # Other launched nodes are suspended in the user's coroutines.
         return any(
             theirs > number and other.rule is not None and other.extras is None
             for other, theirs in self.launched.items()
         )
 
     def _deliver(self, node: Any, following: Any, received: Any, fresh: Any) -> None:
-        """Hand a node's gradients on; nodes that have everything become ready."""
+        """Pass a node's gradients on; nodes that have all of theirs become ready."""
         dependencies = self.dependencies
         buffers = self.not_ready
         sequence_nr = node.sequence_nr
-        # A producer that was made later comes first in every sum. As long as it has not reported,
-        # it is handed out or ready, or it waits for a node with a greater number yet that is.
+        # Sums are in descending number of the producers. A producer with a greater number that has
+        # not reported is launched or ready, or waits for a node with a greater one still that is.
         ready, launched = self.ready, self.launched
         overtakes = bool(ready) and -ready[0][0] > sequence_nr
         if launched and not overtakes:
@@ -693,26 +692,26 @@ class GraphTask:
                 else:
                     self._make_ready(target, buffer.values[0], buffer.owned[0])
         except BaseException as error:
-            # Too few gradients, or some that can't be summed: the node's failure, not the owner's.
+            # Too few gradients, or a failed sum: the node is to blame, not the owner.
             self.fail(error, node)
 
     # -- streams --------------------------------------------------------------------------------
 
     def enter_streams(self) -> PassStreams:
-        """Go on as a pass over devices with streams; to be called in the caller's streams."""
+        """Continue as a pass over devices with streams; call it with the caller's streams set."""
         streams = self.streams
         if streams is None:
             streams = self.streams = PassStreams(current().streams)
-            # Has `run` look again.
+            # A report makes `run` check `streams` again.
             self.inbox.append(_nothing)
         return streams
 
     # -- ending ---------------------------------------------------------------------------------
 
     def fail(self, error: BaseException, node: Any = None) -> None:
-        """End the pass with an error: the first wins, later ones are kept for its notes."""
+        """End the pass with an error: the first wins, later ones become notes on it."""
         self.launched.pop(node, None)
-        # A cancellation that was reported before the error comes before it.
+        # A cancellation that was reported before the error takes effect first.
         self.drain()
         if self.state in ENDED:
             return
@@ -738,7 +737,7 @@ class GraphTask:
         return True
 
     def _forget(self) -> None:
-        """Let go of every gradient that will not be used."""
+        """Drop every gradient that will not be used."""
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
@@ -748,14 +747,14 @@ class GraphTask:
         self.callbacks.clear()
 
     def drain(self) -> None:
-        """Apply what others have reported."""
+        """Apply the reports in the inbox."""
         while self.inbox:
             self.inbox.pop(0)()
 
     def outcome(self, *, thread: bool = False) -> Outcome:
-        """Why the slice is over; settles the state when nothing is left to come.
+        """Why the slice is over; also ends the pass if nothing is launched or ready.
 
-        Without `thread` a loop may be held: no large gradients are committed, and none taken back.
+        Without `thread` this may run on a loop: large gradients are not committed or reverted.
         """
         if self.launched:
             return MORE if self.ready else WAITING
@@ -778,7 +777,7 @@ class GraphTask:
         return FINISHED
 
     def is_large(self) -> bool:
-        """Whether a thread is to commit what is staged, and not a loop."""
+        """Whether what is staged is so large that it should be committed in a thread."""
         size = 0
         for staged in self.staged:
             size += staged[0]._metadata.size
@@ -798,14 +797,14 @@ class GraphTask:
             prepared = self.streams.prepared
             if not commit(staged, self.recorded, wait, prepared):
                 return False
-            # The arrays that were `.grad` before go now, whoever still holds the pass.
+            # Free the replaced `.grad` arrays now, even if the pass object is kept.
             prepared.clear()
             return True
         if not staged:
             return True
         if self.recorded is None:
             return commit(staged, None, wait)
-        # The sums are part of the graph, whatever the mode of who runs the pass.
+        # Sums are part of the recorded graph, so they must be made in the pass's own grad mode.
         return bool(self._within(commit, staged, self.recorded, wait))
 
     def succeed(self) -> None:
@@ -815,15 +814,15 @@ class GraphTask:
         self.state = DONE
 
     def drop_graph(self) -> None:
-        """Let go of the graph after a success: who keeps the pass must not keep it.
+        """Drop the graph after a success, so that references to the pass don't keep it alive.
 
-        Tasks and timers that hooks start do, in their context.
+        Tasks and timers started by hooks have such references, in their contexts.
         """
         self.root = _NO_ROOT
         self.result = self.collect = self.exec_info = self.captures = self.revoke = None
         self.captured = ()
         self.after.clear()
-        # Its records of modes lead back to the pass.
+        # Its records of modes refer back to the pass: a cycle.
         self.streams = None
 
     def fail_at_end(self, error: BaseException) -> None:
@@ -832,14 +831,14 @@ class GraphTask:
         self._end(FAILED)
 
     def _end(self, state: State) -> None:
-        """Note how the pass has not succeeded."""
+        """Set the final state of a pass that has not succeeded, and undo its commit."""
         self.state = state
         if self.revoke is not None:
             revoke, self.revoke = self.revoke, None
             revoke(True)
 
     def release(self) -> None:
-        """Let go of the graph and the context: whoever holds an error must not hold the pass."""
+        """Drop the graph and the context, so that references to the error don't keep them alive."""
         for error in self.later_errors:
             clear_frames(error)
             if self.error is not None:
@@ -861,7 +860,7 @@ class GraphTask:
         self.inbox.clear()
 
     def running_parent(self) -> GraphTask | None:
-        """This pass or, if it has ended, the nearest one around it that has not."""
+        """This pass or, if it has ended, the innermost enclosing one that has not."""
         task: GraphTask | None = self
         while task is not None and task.state in ENDED:
             task = task.parent
@@ -886,4 +885,4 @@ class GraphTask:
 
 
 def _nothing() -> None:
-    """A report that says nothing."""
+    """An empty report: see `enter_streams`."""

@@ -1,4 +1,4 @@
-"""Hooks are called, awaited where they are coroutines, and what they return is checked."""
+"""Calls hooks, awaits them where they are coroutines, and checks what they return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, None]:
-    """Hooks on the node's forward outputs, then what `retain_grad` asked for."""
+    """Call the hooks on the node's forward outputs, then stage what `retain_grad` asked for."""
     extras = node.extras
     for position, hooks in extras.tensor.items():
         if hooks:
@@ -28,7 +28,7 @@ def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[
         if gradient is not None:
             variable = retain()
             if variable is not None:
-                # What comes later may change the gradient in place.
+                # Copied, because later hooks may change the gradient in place.
                 F = task.recorded or _metadata(node, position).F
                 task.staged.append((variable, F.own_copy(gradient), True))
 
@@ -36,7 +36,7 @@ def tensor_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[
 def _call_hooks(
     task: GraphTask, hooks: Hooks, gradient: Any, metadata: Any
 ) -> Generator[Any, Any, Any]:
-    """One gradient through hooks that may each replace it."""
+    """Pass a gradient through hooks, each of which may replace it."""
     value = _as_tensor(gradient, metadata)
     for hook in tuple(hooks.values()):
         result = yield from awaited(hook(value))
@@ -47,7 +47,7 @@ def _call_hooks(
 
 
 def pre_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any, Any, list[Any]]:
-    """Hooks before the node, which may replace its gradients."""
+    """Call the hooks that run before the node, and may replace its gradients."""
     values = tuple(_as_tensor(g, _metadata(node, i)) for i, g in enumerate(gradients))
     for hook in tuple(node.extras.pre.values()):
         result = yield from awaited(hook(values))
@@ -59,7 +59,7 @@ def pre_hooks(task: GraphTask, node: Any, gradients: list[Any]) -> Generator[Any
 def post_hooks(
     task: GraphTask, node: Any, received: Any, gradients: list[Any]
 ) -> Generator[Any, Any, tuple[Any, ...]]:
-    """Hooks after the node, which may replace what it returned."""
+    """Call the hooks that run after the node, and may replace the gradients it returned."""
     following = node.next_edges
     rule = node.rule
     places = range(len(following)) if rule is None else rule.places
@@ -79,7 +79,7 @@ def post_hooks(
 
 
 def post_accumulate_hooks(variable: Variable, hooks: Hooks) -> Generator[Any, Any, None]:
-    """Hooks on a leaf whose `.grad` has just been changed."""
+    """Call the hooks on a leaf whose `.grad` has just been changed."""
     for hook in tuple(hooks.values()):
         result = yield from awaited(hook(variable))
         if result is not None and result is not variable:
@@ -93,14 +93,14 @@ def post_accumulate_hooks(variable: Variable, hooks: Hooks) -> Generator[Any, An
 
 
 def awaited(result: Any) -> Generator[Any, Any, Any]:
-    """What a hook or node returned, or what its coroutine does."""
+    """The value that a hook or node returned; awaited if it is awaitable."""
     if isawaitable(result) and not isinstance(result, Variable):
         result = yield result
     return result
 
 
 def _check_replacement(hook: Any, value: Any, result: Any) -> None:
-    """Raise unless a hook's result may stand for the gradient it was given."""
+    """Raise unless a hook's result can replace the gradient it was given."""
     if value is None:
         raise AutogradError(
             f"hook {_name(hook)!r} can't replace a None gradient with a non-None value"
@@ -118,7 +118,7 @@ def _check_replacement(hook: Any, value: Any, result: Any) -> None:
 
 
 def _replaced(hook: Any, values: tuple[Any, ...], result: Any) -> tuple[Any, ...]:
-    """A hook's tuple in place of the one it was given, checked."""
+    """The tuple that a hook returned, checked against the one it was given."""
     if not isinstance(result, tuple):
         raise TypeError(f"expected tuple, but hook returned '{type(result).__name__}'")
     if len(result) != len(values):
@@ -133,7 +133,7 @@ def _replaced(hook: Any, values: tuple[Any, ...], result: Any) -> tuple[Any, ...
 
 
 def _as_tensor(gradient: Any, metadata: Any) -> Any:
-    """A gradient as hooks see it."""
+    """A gradient as hooks see it: a tensor or None."""
     if gradient is None or isinstance(gradient, Variable):
         return gradient
     F = metadata.F
@@ -142,7 +142,7 @@ def _as_tensor(gradient: Any, metadata: Any) -> Any:
 
 
 def _from_tensor(task: GraphTask, gradient: Any) -> Any:
-    """A hook's result as the pass carries gradients."""
+    """A hook's result in the form in which the pass carries gradients."""
     if gradient is None or task.recorded is not None:
         return gradient
     return gradient._array

@@ -1,4 +1,4 @@
-"""Hooks: where they are kept, and the handles that remove them."""
+"""Hooks: where they are stored, and the handles that remove them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _next_key: Callable[[], int] = count().__next__
 
-#: Hooks in order of registration, by a key of their own: the same function may be there twice.
+#: Hooks in order of registration. Keys are unique numbers, as a function may be registered twice.
 Hooks = dict[int, Any]
 
 
@@ -26,41 +26,41 @@ class RemovableHandle:
         hooks[self._key] = hook
 
     def remove(self) -> None:
-        """Take the hook out; a second call does nothing."""
+        """Remove the hook; further calls do nothing."""
         if self._hooks is not None:
             self._hooks.pop(self._key, None)
             self._hooks = None
 
     def __enter__(self) -> RemovableHandle:
-        """Nothing more to do: the hook is registered."""
+        """The handle itself; the hook is registered already."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Take the hook out."""
+        """Remove the hook."""
         self.remove()
 
 
 class NodeExtras:
-    """What few nodes have: hooks, metadata, and what anomaly mode remembers."""
+    """What only few nodes have: hooks, metadata, and anomaly mode's notes."""
 
     __slots__ = ("_metadata", "packed", "post", "pre", "retain", "tensor")
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start without hooks."""
         #: Hooks on each forward output, by its number.
         self.tensor: dict[int, Hooks] = {}
-        #: Where the gradient of each output is to be kept, by its number: always after its hooks.
+        #: By output number: a weak reference to the tensor that retains its gradient (after hooks).
         self.retain: dict[int, Callable[[], Any]] = {}
-        #: Hooks on the node before it runs, and after.
+        #: Hooks that run before the node, and after it.
         self.pre: Hooks = {}
         self.post: Hooks = {}
-        #: Some of what the node has saved is packed by hooks.
+        #: Whether hooks have packed some of the saved values.
         self.packed = False
         self._metadata: dict[str, Any] | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The user's dictionary, made when first asked for."""
+        """The user's dictionary, created on first access."""
         if self._metadata is None:
             self._metadata = {}
         return self._metadata

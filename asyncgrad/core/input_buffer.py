@@ -1,8 +1,8 @@
 """Where the gradients of a node are summed until the last has arrived.
 
-The sum goes in descending sequence number of the producers, whatever order they end in: the same
-pass gives the same bits. Producers run one at a time arrive in that order and are added at once.
-Where several run side by side, one that overtakes a greater number is held until its turn.
+Sums are made in descending sequence number of the producers, in whatever order they finish, so the
+same pass gives the same bits. Producers that run one at a time arrive in that order, and are added
+at once. Of producers that run in parallel, one that overtakes a greater number is held back.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 
 
 class InputBuffer:
-    """The gradients of one node so far, one place for each of its inputs."""
+    """The gradients of one node so far, one slot for each of its inputs."""
 
     __slots__ = ("held", "owned", "values")
 
     def __init__(self, size: int) -> None:
         """Start with every input undefined."""
         self.values: list[Any] = [None] * size
-        #: The value is a sum made here, or was handed over for good: it may be added into.
+        #: The value may be added into: it was summed here, or the producer gave up its array.
         self.owned = [False] * size
-        #: Overtakers: (minus sequence number, input, gradient, owned).
+        #: Gradients that arrived early: (minus sequence number, input, gradient, owned).
         self.held: list[tuple[int, int, Any, bool]] = []
 
     def add(self, position: int, gradient: Any, owned: bool, F: Any) -> None:
@@ -32,18 +32,18 @@ class InputBuffer:
             self.values[position] = gradient
             self.owned[position] = owned
             return
-        # An array may serve as the place of the sum only if nobody else can see it.
+        # The sum may be made in place only in an array that nothing else refers to.
         self.values[position], self.owned[position] = F.accumulate(
             value, self.owned[position], gradient, owned
         )
 
     def hold(self, sequence_nr: int, position: int, gradient: Any, owned: bool) -> None:
-        """Keep a gradient that came before its turn."""
+        """Hold a gradient that arrived early; `admit` adds it."""
         if gradient is not None:
             self.held.append((-sequence_nr, position, gradient, owned))
 
     def admit(self, before: int, F: Any) -> None:
-        """Add what was held of producers with a number greater than `before`."""
+        """Add the held gradients of producers with a number greater than `before`."""
         if self.held:
             self.held.sort(key=lambda entry: entry[0])
             while self.held and -self.held[0][0] > before:

@@ -1,4 +1,4 @@
-"""The one thing of `threading` that the graph needs, and how no signal leaves it taken."""
+"""The one thing of `threading` that the graph needs, and how to take it safely with signals."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["Lock", "acquiring", "lasting_lock"]
 
 
 def lasting_lock() -> Lock:
-    """A lock for as long as the process lives; in a forked child nobody holds it.
+    """A lock for as long as the process lives; a forked child reinitializes it as free.
 
-    The thread that held it was not forked, and would never give it back.
+    The thread that held it does not exist in the child, and so could never release it.
     """
     lock = Lock()
     if hasattr(os, "register_at_fork"):
-        # What the standard library does with its own.
+        # The standard library does the same with its own locks.
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
     return lock
 
 
 def acquiring(lock: Lock, wait: bool) -> Iterator[bool]:
-    """What takes a lock whenever it is asked for its next value, without an end.
+    """An endless iterator that tries to acquire the lock each time it is advanced.
 
-    After a call Python looks for signals: a handler that raises just when `acquire` has returned
-    leaves a lock that nobody gives back. After the step of a `for` it does not, so that a `try`
-    that begins there is in time. `with` is, too, but always waits.
+    Python handles signals after a call: if a handler raises when `acquire` has just returned, the
+    lock is never released. After a step of a `for` loop Python handles none, so a `try` at the
+    start of the body is in time. `with` is safe, too, but always blocks.
 
-    Returns:
-        True each time it was taken; without `wait` False where another thread has it.
+    Yields:
+        True each time the lock was acquired; without `wait` False where another thread has it.
     """
-    # Each is asked until the lock answers with the second, which it never does.
+    # `iter` stops at its second argument, which `acquire` never returns here: so it is endless.
     return iter(lock.acquire, False) if wait else iter(partial(lock.acquire, False), None)

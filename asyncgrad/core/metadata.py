@@ -1,4 +1,4 @@
-"""What the graph knows of an array: shape, dtype, device, and the namespace to compute with."""
+"""What the graph knows about an array: shape, dtype, device, and the namespace to compute with."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Metadata:
         is_complex: bool,
         is_float: bool,
     ) -> None:
-        """Keep the facts; `ops.namespace.metadata_of` is where records come from."""
+        """Store the facts; use `ops.namespace.metadata_of` to get a record."""
         self.shape = shape
         self.dtype = dtype
-        #: The same two as users see them, made once for all tensors of the record.
+        #: Shape and dtype as users see them, made once for all tensors of the record.
         self.user_shape = Size(shape)
         self.user_dtype = user_dtype
         self.device = device
@@ -52,9 +52,9 @@ class Metadata:
         #: Expected nanoseconds of one elementwise pass over the array.
         self.cost = cost
         self.is_complex = is_complex
-        #: NumPy answers 0-d arrays with scalars, which have to be made arrays again.
+        #: 0-d: NumPy returns scalars for 0-d arrays, which must be converted back to arrays.
         self.scalar = not shape
-        #: A function that keeps the dtype of floating arrays has to look twice.
+        #: Functions that keep the dtype of floating arrays need extra checks for this array.
         self.special = self.scalar or not (is_float or is_complex)
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
 """Ambient state: one context variable that holds an immutable record.
 
-Grad mode, anomaly mode, saved-tensor hooks and the rest follow the asyncio task, not the thread:
-tasks, `asyncio.to_thread` and anyio's threads inherit a copy, and nobody sees anybody else's.
+Grad mode, anomaly mode, saved-tensor hooks and the rest belong to the asyncio task, not the thread:
+tasks, `asyncio.to_thread` and anyio's threads inherit a copy, and changes stay in their context.
 
-A mode is left by setting the record that was found on entry, never by resetting a token: a token
-belongs to one context, and the finaliser of an async generator runs in another. What was found is
-kept in the context, and not in the manager, which any number of tasks and threads may enter.
+A mode is left by restoring the record found on entry, never by resetting a token: a token belongs
+to one context, and the finaliser of an async generator runs in another. That record is kept in the
+context, not in the manager, because many tasks and threads may enter one manager at a time.
 """
 
 from __future__ import annotations
@@ -28,72 +28,72 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Everything that an operation or a pass finds in its surroundings."""
+    """The ambient settings of an operation or a pass."""
 
     #: Operations on tensors that require grad are recorded.
     grad: bool = True
-    #: Tensors made here can never take part in a graph.
+    #: New tensors can never take part in a graph.
     inference: bool = False
-    #: Nodes remember where they were made, and passes look for NaN if `check_nan`.
+    #: Nodes remember where they were made, and passes check for NaN if `check_nan`.
     anomaly: bool = False
     check_nan: bool = True
     #: The innermost pair of pack and unpack, or None.
     saved_hooks: Any = None
-    #: Told of each tensor that is about to be changed in place, or None.
+    #: Called with each tensor that is about to be changed in place, or None.
     before_change: Any = None
-    #: Why saved-tensor hooks may not be used here, or None.
+    #: The reason why saved-tensor hooks may not be used here, or None.
     saved_hooks_disabled: str | None = None
-    #: The innermost place where new tensors are made with those around it, or None for the CPU.
+    #: The innermost default device, linked to the enclosing ones, or None for the CPU.
     device: Any = None
-    #: Where random numbers come from, or None for the process' default generator.
+    #: The random generator, or None for the process' default one.
     generator: Any = None
-    #: Keeps results of a checkpoint's first run for its second one, or None.
+    #: Keeps results of a checkpoint's first run for its recomputation, or None.
     selection: Any = None
-    #: What checkpoints are told to do whatever their arguments say, or None.
+    #: Settings that override the arguments of checkpoints, or None.
     checkpoints: Any = None
-    #: The innermost current stream with those around it, or None: default streams everywhere.
+    #: The innermost current stream, linked to enclosing ones, or None for default streams.
     streams: Any = None
-    #: The pass that is running the present node, or None.
+    #: The pass that is running the current node, or None.
     graph_task: Any = None
-    #: The node is a synchronous one, or what is called in a copy of its context.
+    #: This is synchronous code in a node, or code called in a copy of its context.
     in_node: bool = False
-    #: That node, in anomaly mode.
+    #: The current node, in anomaly mode.
     node: Any = None
-    #: Told of every node and slice of passes started here, or None.
+    #: Notified of every node and slice of passes started here, or None.
     observer: Any = None
     #: The innermost open level of forward mode, or None.
     dual_level: Any = None
     #: Within a level: operations push tangents forward.
     forward: bool = True
-    #: `backward()` and its kin block here even on a running loop.
+    #: `backward()` and `grad()` block here even on a running loop.
     blocking: bool = False
-    #: So many passes may be nested in one another.
+    #: How deep passes may be nested in one another.
     nesting_limit: int = 20_000
-    #: Kept for PyTorch's programs, which ask for it.
+    #: Has no effect; there for PyTorch programs that read it.
     multithreading: bool = True
-    #: By parameter, the values it had when a snapshot that is entered was taken; or None.
+    #: By parameter, its values at the time of the snapshot that is entered; or None.
     weights: Any = None
-    #: By module and name, what parametrizations have given within `cached()`, or None.
+    #: By module and name, results of parametrizations within `cached()`, or None.
     parametrized: Any = None
     #: Defaults for passes started here.
     priority: int = 0
     deadline: float | None = None
-    #: Called after every operation; raises where the work is not wanted any more. Or None.
+    #: Called after every operation; raises if the work is no longer wanted. Or None.
     check: Any = None
-    #: The innermost `vmap` that is entered, or None.
+    #: The innermost active `vmap`, or None.
     batch: Any = None
-    #: The innermost function whose derivative `func` is taking, or None.
+    #: The innermost function that `func` is differentiating, or None.
     transform: Any = None
-    #: Operations need look at nothing but whether their inputs require grad. Derived.
+    #: Derived: an operation only has to check whether its inputs require grad.
     plain: bool = field(default=True, init=False)
-    #: Records that differ from this one in switches alone, by these: entering a mode makes none
-    #: anew. They themselves keep none, so that no chain grows as switches go on and off.
+    #: Cache of records that differ from this one only in switches, by these changes. Cached records
+    #: have no cache of their own, so no chain grows as switches go on and off.
     variants: dict[Any, Modes] | None = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 
     def __post_init__(self) -> None:
-        """Derive `plain`, which lets an operation ask one question instead of many."""
+        """Derive `plain`, so that operations check one field instead of many."""
         plain = (
             self.grad
             and not self.inference
@@ -136,20 +136,20 @@ _get = attrgetter(*_NAMES)
 DEFAULT = Modes()
 _variable: ContextVar[Modes] = ContextVar("asyncgrad_modes", default=DEFAULT)
 
-#: The record in force. One look-up, bound once: every operation pays for it.
+#: The current record. One look-up, bound once: every operation pays for it.
 current: Callable[[], Modes] = _variable.get
-#: Put another record in force in this context.
+#: Make another record the current one in this context.
 install = _variable.set
 
-#: The modes that this context has entered, innermost first: each with its changes, the record that
-#: was found, the one that was put in force, and the entry around it.
+#: The modes entered in this context, innermost first: the mode, its changes, the record found on
+#: entry, the record installed, and the enclosing entry.
 _entries: ContextVar[Any] = ContextVar("asyncgrad_entries", default=None)
 _entered = _entries.get
 _enter = _entries.set
 
 
 def refuse_in_transform(what: str) -> None:
-    """Raise inside of a function that `asyncgrad.func` transforms."""
+    """Raise inside a function that `asyncgrad.func` transforms."""
     modes = current()
     batch = modes.batch
     if modes.transform is not None or (batch is not None and not batch.loops):
@@ -164,17 +164,17 @@ def refuse_in_transform(what: str) -> None:
 class Mode:
     """A context manager and decorator that changes the record while its block or function runs.
 
-    As a decorator it takes functions, coroutine functions, generators and async generators. In a
-    generator the mode holds while its body runs and not while it is suspended.
+    As a decorator it takes functions, coroutine functions, generators and async generators. For a
+    generator the mode is active while its body runs, not while it is suspended.
     """
 
     def __init__(self, **changes: Any) -> None:
-        """Keep the fields to change; nothing happens before `__enter__`."""
+        """Store the fields to change; the change is made in `__enter__`."""
         self._changes = changes
 
     def __enter__(self) -> Any:
-        """Put the changed record in force."""
-        # As `_put` does it, which saves a call of two each time.
+        """Install the changed record."""
+        # Inlined `_put`: saves a call or two each time.
         found = current()
         changed = found.replace(**self._changes)
         install(changed)
@@ -182,21 +182,21 @@ class Mode:
         return self
 
     def _put(self, changes: dict[str, Any]) -> None:
-        """Put a record with these changes in force, until `__exit__` in this context."""
+        """Install a record with these changes, until `__exit__` in this context."""
         found = current()
         changed = found.replace(**changes)
         install(changed)
         self._note(changes, found, changed)
 
     def _note(self, changes: dict[str, Any], found: Modes, changed: Modes) -> None:
-        """Note for this context's `__exit__` what was found and what was put in force."""
+        """Record what this context's `__exit__` has to restore."""
         _enter((self, changes, found, changed, _entered()))
 
     def __exit__(self, *error: object) -> None:
-        """Put back what was found on entry; other fields that were set since stay as they are.
+        """Restore the changed fields as found on entry; others that were set since stay.
 
-        In a context that has not entered it the mode is not in force, and nothing changes: the
-        finaliser of an async generator leaves what another context has entered.
+        Does nothing in a context that has not entered this mode: the finaliser of an async
+        generator may leave a mode that another context has entered.
         """
         entry = _entered()
         if entry is not None and entry[0] is self and entry[3] is current():
@@ -212,7 +212,7 @@ class Mode:
         _, changes, found, _, rest = entry
         values = {name: getattr(found, name) for name in changes}
         for mode, own, before, after, _ in reversed(above):
-            # It was entered later and stays: what it is to put back is what is put back here.
+            # This inner mode stays active, so it must restore the outer values on its own exit.
             rest = (mode, own, before.replace(**values), after, rest)
             values = {name: value for name, value in values.items() if name not in own}
         _enter(rest)
@@ -220,7 +220,7 @@ class Mode:
             install(current().replace(**values))
 
     def _again(self) -> Mode:
-        """A fresh manager of the same change: calls of a decorated function may overlap."""
+        """A new manager of the same change: calls of a decorated function may overlap."""
         return Mode(**self._changes)
 
     def __call__(self, function: _F) -> _F:
@@ -229,7 +229,7 @@ class Mode:
 
 
 def _decorate(mode: Callable[[], Mode], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the mode in force while its body runs."""
+    """Wrap a function so that the mode is active while its body runs."""
     if inspect.isclass(function):
         warnings.warn(
             "Decorating classes is deprecated and will be disabled in future versions. You should "

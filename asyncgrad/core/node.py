@@ -1,8 +1,8 @@
 """Nodes and edges: what the graph is made of.
 
 An edge says "input `input_nr` of `node`". Almost every node has one output, so an edge to input 0
-is stored as the node itself and `Edge` objects exist only for the rest: one garbage-collected
-object less per operation. `next_edges` and the public face show them all alike.
+is stored as the node itself, and `Edge` objects exist only for other inputs: one garbage-collected
+object less per operation. `next_edges` and other public attributes show all as `Edge`s.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Edge(NamedTuple):
 
     @property
     def topological_nr(self) -> int:
-        """The node's: stored edges are asked for it without looking what they are."""
+        """The node's number; edges have it because stored edges may be nodes or `Edge`s."""
         return -1 if self.node is None else self.node.topological_nr
 
 
@@ -44,35 +44,35 @@ NO_EDGE: Final = Edge(None, 0)
 
 
 class Freed(CallSite):
-    """What stands where saved values were, once a pass has released them: where it was started."""
+    """Replaces saved values that a pass has released; says where that pass was started."""
 
     __slots__ = ()
 
 
-#: Reads what a node has saved, by name; bound by `saved_attributes`.
+#: Reads a saved value of a node by name; bound by `saved_attributes`.
 _reader: list[Callable[[Node, str], Any]] = []
-#: And what there is to read.
+#: Lists the names that can be read; bound by `saved_attributes`.
 _lister: list[Callable[[Node], list[str]]] = []
-#: Runs a node on gradients, outside of a pass; bound by `autograd.graph`.
+#: Runs a node on gradients outside of a pass; bound by `autograd.graph`.
 _caller: list[Callable[[Node, tuple[Any, ...]], Any]] = []
 
 
 def bind_reader(reader: Callable[[Node, str], Any], lister: Callable[[Node], list[str]]) -> None:
-    """Say how `_saved_*` is read, and which there are."""
+    """Set the functions that read `_saved_*` attributes and list their names."""
     _reader[:] = [reader]
     _lister[:] = [lister]
 
 
 def bind_caller(caller: Callable[[Node, tuple[Any, ...]], Any]) -> None:
-    """Say how a node is called."""
+    """Set the function that runs a node outside of a pass."""
     _caller[:] = [caller]
 
 
 class Node:
     """One function of the backward graph.
 
-    Subclasses say how gradients pass through them in `apply`. Nodes recorded by the table of
-    derivatives are `OpNode`s and carry a `rule` instead, which the engine calls directly.
+    Subclasses compute gradients in `apply`. Nodes recorded by the table of derivatives are
+    `OpNode`s and carry a `rule` instead, which the engine calls directly.
     """
 
     __slots__ = (
@@ -90,22 +90,22 @@ class Node:
         "version",
     )
 
-    #: How a table node computes its gradients; None where `apply` does.
+    #: How a table node computes its gradients; None for nodes with `apply`.
     rule: Rule | None
     #: Where gradients go next: a stored edge, or a tuple of them.
     following: Any
-    #: What the rule saved: one value, or a tuple, or what stands for it once it is `Freed`.
+    #: What the rule saved: one value, or a tuple; a `Freed` once it is released.
     saved: Any
-    #: The version counter, or a tuple of them, to look at before `saved` is used; None for none.
-    #: Once `saved` is `Freed`: what of it was no array, in the order of `Rule.plain`.
+    #: The version counter, or a tuple of them, to check before `saved` is used; None for none.
+    #: Once `saved` is `Freed`: the saved values that are not arrays, in the order of `Rule.plain`.
     guard: Any
-    #: What the counter, or each of them, must still say.
+    #: The expected value of the counter, or of each of them.
     version: Any
     #: Greater means made later. Ready nodes run in descending order.
     sequence_nr: int
-    #: One more than the greatest of the next nodes, 0 at the leaves: prunes walks.
+    #: One more than the greatest of the next nodes, 0 at the leaves: limits walks.
     topological_nr: int
-    #: What the forward output was (a tuple of them if there were several): shape, dtype, device.
+    #: Shape, dtype and device of the forward output (a tuple for several outputs).
     output_metadata: Any
     #: Expected nanoseconds to run, from the shapes.
     cost: int
@@ -114,7 +114,7 @@ class Node:
     #: The device stream of the forward operation; set on nodes of devices that have streams.
     stream: Any
 
-    #: What `apply` returns is new and nobody else's.
+    #: Nothing else refers to what `apply` returns.
     fresh: Any = False
 
     @property
@@ -143,11 +143,11 @@ class Node:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A dictionary for whatever one wants to attach to the node."""
+        """A dictionary for user data."""
         return extras_of(self).metadata
 
     def name(self) -> str:
-        """What PyTorch would call the node."""
+        """The node's name in PyTorch."""
         rule = self.rule
         if rule is None:
             return type(self).__name__
@@ -163,7 +163,7 @@ class Node:
         return rule.variant(dict(zip(rule.plain, kept, strict=True)))
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """The gradients of the inputs, one for each next edge.
+        """Compute the gradients of the inputs, one for each next edge.
 
         Args:
             gradients: one for each forward output, None where undefined; arrays, or tensors
@@ -173,23 +173,23 @@ class Node:
         raise NotImplementedError
 
     def release_saved(self, freed: Freed) -> None:
-        """Give up what was saved for backward; the node can't run again if it saved anything.
+        """Release what was saved for backward; the node can't run again if it saved anything.
 
         Args:
-            freed: the pass's own, which takes its place.
+            freed: replaces the saved values.
         """
         rule = self.rule
         if rule is not None and rule.saves:
-            # What is no array outlives saved tensors.
+            # Saved values that are not arrays stay readable.
             self.guard = None if rule.outliving is None else rule.outliving(self.saved)
             self.saved = freed
 
     def conclude(self, received: Any, task: Any) -> Any:
-        """What `apply` has returned, or what its coroutine has, as a tuple of gradients."""
+        """Check what `apply` or its coroutine has returned, and make it a tuple of gradients."""
         return received
 
     def prefetch(self) -> Generator[Any, Any, None]:
-        """Before `apply`: yield what has to be awaited to have the saved values at hand."""
+        """Called before `apply`: yields what must be awaited to load the saved values."""
         yield from ()
 
     def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
@@ -218,7 +218,7 @@ class Node:
         return RemovableHandle(extras_of(self).pre, fn)
 
     def __call__(self, *gradients: Any) -> Any:
-        """The gradients of the node's inputs from those of its outputs, outside of a pass."""
+        """Compute the gradients of the inputs from those of the outputs, outside of a pass."""
         return _caller[0](self, gradients)
 
     @property
@@ -233,42 +233,42 @@ class Node:
         self.sequence_nr = sequence_nr
 
     def __repr__(self) -> str:
-        """The node's name and number."""
+        """Name and sequence number."""
         return f"<{self.name()} #{self.sequence_nr}>"
 
 
 class OpNode(Node):
-    """A node recorded by an entry of the table of derivatives."""
+    """A node recorded by the table of derivatives."""
 
     __slots__ = ()
 
 
 class ShownNode(OpNode):
-    """A node of the table that somebody has looked at: shows what it has saved."""
+    """A table node that users have looked at, with attributes for its saved values."""
 
     __slots__ = ()
 
-    # Not in `Node`: Python does not specialise reading attributes where a class has this.
+    # Not in `Node`: Python can't specialise attribute reads of classes that define this.
     def __getattr__(self, name: str) -> Any:
-        """What is saved, as `_saved_*`; only reached for what is no attribute."""
+        """Saved values as `_saved_*`; Python calls this only for missing attributes."""
         if name.startswith(("_saved_", "_raw_saved_")):
             return _reader[0](self, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        """The attributes, among them what is saved."""
+        """All attributes, including those for saved values."""
         return [*super().__dir__(), *_lister[0](self)]
 
 
-#: The classes of table nodes by their names.
+#: The `ShownNode` subclasses, by name.
 _classes: dict[str, type[ShownNode]] = {}
 
 
 def shown(node: _N) -> _N:
-    """A node as users see it: one of the table in a class of its name, as PyTorch's are.
+    """A node as users see it: a table node gets a class of its own name, as in PyTorch.
 
-    All nodes being of one class makes the engine quick. A node changes to its own when somebody
-    first looks at it.
+    The engine is fast because all table nodes have one class, so a node's class is changed only
+    when a user first looks at the node.
     """
     if node.__class__ is OpNode:
         name = node.name()
@@ -280,37 +280,37 @@ def shown(node: _N) -> _N:
 
 
 class GraphRoot(Node):
-    """The function before the roots: hands each its gradient."""
+    """Stands before the roots and passes each its gradient."""
 
     __slots__ = ("gradients",)
 
     def __init__(self, edges: Sequence[Any], gradients: Sequence[Any]) -> None:
-        """Lead to every root, with its gradient."""
+        """Make a node with an edge to each root."""
         init_node(self, tuple(edges), ())
         self.gradients = tuple(gradients)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """The roots' own gradients."""
+        """Return the roots' gradients."""
         return self.gradients
 
 
 class Callbacks(Node):
-    """What was queued to follow the last node of a pass."""
+    """Pseudo-node: calls the functions queued to follow the last node of a pass."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Lead nowhere."""
+        """Make a node without edges."""
         init_node(self, (), ())
 
 
 class Devices(Node):
-    """What follows the last node of a pass over devices with streams: their work is waited for."""
+    """Pseudo-node after the last node of a pass over devices with streams: waits for their work."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Lead nowhere."""
+        """Make a node without edges."""
         init_node(self, (), ())
 
 
@@ -320,16 +320,16 @@ class Identity(Node):
     __slots__ = ()
 
     def __init__(self, edges: Sequence[Any], metadata: tuple[Any, ...]) -> None:
-        """Lead to `edges`, one for each output."""
+        """Make a node with one edge for each output."""
         init_node(self, tuple(edges), metadata)
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """What came in."""
+        """Return the gradients unchanged."""
         return gradients
 
 
 def init_node(node: Node, following: Any, output_metadata: Any, cost: int = 2_000) -> None:
-    """Give a node that is not made on the hot path its number and its fields."""
+    """Initialise a node that is not made on the hot path."""
     node.rule = None
     node.following = following
     node.saved = None
@@ -343,7 +343,7 @@ def init_node(node: Node, following: Any, output_metadata: Any, cost: int = 2_00
 
 
 def max_topological_nr(following: Any) -> int:
-    """The greatest topological number that stored edges lead to, -1 where they lead nowhere."""
+    """The greatest topological number among stored edges, -1 if there is none."""
     if following.__class__ is not tuple:
         following = (following,)
     greatest: int = -1
@@ -356,7 +356,7 @@ def max_topological_nr(following: Any) -> int:
 
 
 def first_metadata(node: Node) -> Any:
-    """The record of a node's first output that has one, None where none has."""
+    """The metadata of a node's first output that has some, None if none has."""
     metadata = node.output_metadata
     if metadata.__class__ is tuple:
         return next((one for one in metadata if one is not None), None)
@@ -364,11 +364,11 @@ def first_metadata(node: Node) -> Any:
 
 
 def extras_of(node: Node) -> NodeExtras:
-    """The node's hooks and metadata, made when first asked for."""
+    """The node's hooks and metadata, created on first access."""
     extras = node.extras
     if extras is None:
         extras = NodeExtras()
-        # Python lets other threads run at calls: one may have been quicker, from here on none is.
+        # Another thread may have made some during the call; from here on there is no switch.
         if node.extras is not None:
             return node.extras
         node.extras = extras
@@ -376,17 +376,17 @@ def extras_of(node: Node) -> NodeExtras:
 
 
 def as_edge(stored: Any) -> Edge:
-    """The edge that a node or variable stores."""
+    """Convert a stored edge to an `Edge`."""
     if stored.__class__ is Edge:
         return stored
     return NO_EDGE if stored is None else Edge(stored, 0)
 
 
 def as_stored(edge: Edge) -> Any:
-    """The form in which nodes and variables store an edge."""
+    """Convert an `Edge` to the form in which nodes and variables store it."""
     return edge.node if edge.input_nr == 0 else edge
 
 
 def refuse_freed(node: Node, freed: Freed) -> None:
-    """Raise for a node whose saved values are gone."""
+    """Raise for a node whose saved values were released."""
     raise GraphFreedError(node.name(), freed)

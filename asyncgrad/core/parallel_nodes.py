@@ -1,9 +1,9 @@
 """Expensive nodes of one pass on several cores.
 
-The owner of a pass goes on owning it: helpers compute the gradients of nodes that they were handed
-and report to the inbox. Only nodes of the table are handed out. They read what they saved and the
-gradient, and write neither, so the bits are the same whoever computes them; the order of sums is
-the machine's (`InputBuffer`), and so is that of hooks (`GraphTask._is_early`).
+One thread still owns the pass: helpers compute the gradients of nodes handed to them and report to
+the inbox. Only table nodes are handed out. Their rules read the saved values and the gradient, and
+write neither, so every thread computes the same bits. The order of sums is fixed by `InputBuffer`,
+and that of hooks by `GraphTask._is_early`.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 
 
 class Helpers(Protocol):
-    """Threads that help the one which owns a pass."""
+    """The threads that help the owner of a pass."""
 
     #: The parts of one node may go to different threads, too.
     splits: bool
 
     def gives_way(self, cost: int, suspended: int) -> bool:
-        """Whether the owner is to leave its thread before a node of this cost.
+        """Whether the owner should leave its thread before a node of this cost.
 
         Args:
-            cost: the node's.
-            suspended: how many nodes wait for the loop to arrange what they wait for.
+            cost: the node's expected cost.
+            suspended: how many nodes wait for the loop to arrange their awaits.
         """
 
     def room(self) -> int:
-        """How many threads have nothing to do."""
+        """How many threads are idle."""
 
     def lend(self, job: Callable[[], None]) -> None:
-        """Have a job, which does not raise, run beside the owner."""
+        """Run a job, which does not raise, in another thread."""
 
     def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run calls side by side, the first here, and wait for all."""
+        """Run calls in parallel, the first in this thread, and wait for all."""
 
 
-#: So many threads have to be idle for a node to be split: one helps, and the core of the other is
-#: left to the event loop, which would be late throughout a pass that has nothing else to share.
+#: A node is split only if this many threads are idle: one helps, and the core of the other is left
+#: to the event loop, which would otherwise lag throughout a pass with nothing else to share.
 _ROOM = 2
 
 
 def share(task: GraphTask, helpers: Helpers, node: Any, gradient: Any) -> bool:
-    """Hand the other ready nodes that are expensive out, or split the only one.
+    """Hand out the other expensive nodes that are ready; split `node` if threads are left.
 
     Args:
         task: the pass.
         helpers: the threads that help.
         node: the node that is about to run.
-        gradient: what has come for it.
+        gradient: the node's gradient.
 
     Returns:
         Whether the node itself has been run.
@@ -88,7 +88,7 @@ def share(task: GraphTask, helpers: Helpers, node: Any, gradient: Any) -> bool:
             node.release_saved(task.freed)
     except BaseException as error:
         task.fail(error, node)
-        # The traceback holds this frame: it must not hold the graph.
+        # The traceback holds this frame, which must not keep the graph alive.
         del node, gradient, task
         return True
     task._deliver(node, node.following, received, rule.fresh)
@@ -96,7 +96,7 @@ def share(task: GraphTask, helpers: Helpers, node: Any, gradient: Any) -> bool:
 
 
 def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
-    """Whether a node is one of the table's, and nobody but its rule has to do with it."""
+    """Whether running a node means calling its rule, and nothing else."""
     info = task.exec_info
     return (
         node.rule is not None
@@ -109,7 +109,7 @@ def _is_plain(task: GraphTask, node: Any, gradient: Any) -> bool:
 
 
 def _run_lent(task: GraphTask, entry: Any) -> None:
-    """Compute a node in another thread than the owner's, and report."""
+    """Compute a node in a helper thread, and report to the inbox."""
     _, _, node, gradient, owned = entry
     rule = node.rule
     received: Any = None
@@ -127,5 +127,5 @@ def _run_lent(task: GraphTask, entry: Any) -> None:
     except BaseException as error:
         task.inbox.append(partial(task.fail, error, node))
     finally:
-        # As above.
+        # An error's traceback holds this frame, which must not keep the graph alive.
         del task, entry, node, gradient, received

@@ -12,8 +12,8 @@ class Rule:
     """One entry of the table, for one choice of the inputs that require grad.
 
     The engine calls `run(F, gradient, saved)`, where `F` is the namespace to compute with: raw
-    array functions in an ordinary pass, recorded ones where the pass records itself. It answers
-    with the gradient for the node's single next edge, or a tuple with one for each next edge.
+    array functions in an ordinary pass, recorded ones where the pass records itself. It returns the
+    gradient for the node's single next edge, or a tuple with one for each next edge.
     """
 
     __slots__ = (
@@ -57,36 +57,36 @@ class Rule:
         renew: Callable[[Any, Any], Any] | None = None,
         keepable: frozenset[str] = frozenset(),
     ) -> None:
-        """Describe the entry; see the attributes."""
-        #: The node's name, PyTorch's spelling.
+        """Store the entry; see the attributes."""
+        #: The node's name, as PyTorch spells it.
         self.name = name
-        #: The name where it depends on the call, from what is saved in `plain`.
+        #: Computes the name where it depends on the call, from the saved values in `plain`.
         self.variant = variant
         self.run = run
-        #: The same, one call for each next edge: a pass that needs few inputs calls only those.
+        #: `run` split by next edge: a pass that needs few inputs calls only their pulls.
         self.pulls = pulls
-        #: `run` does what the pulls do and nothing else: they may run side by side instead.
+        #: `run` does no more than its pulls do, so that these may run in parallel instead.
         self.apart = apart and pulls is not None
-        #: What `run` returns is new and nobody else's: it may be stolen or added into.
+        #: Nothing else refers to what `run` returns: it may be kept or added into.
         self.fresh = fresh
-        #: With one next edge: what comes back is the gradient itself, or a view of it.
+        #: With one next edge: `run` returns the gradient itself, or a view of it.
         self.passes = passes
-        #: `saved` is given up when the node has run: it holds arrays, or stands for some.
+        #: `saved` holds arrays, or values that stand for some, and is released after the run.
         self.saves = saves
-        #: `saved` as tensors that lead into the graph, from the node.
+        #: Converts `saved`, given the node, to tensors with their edges.
         self.unpack = unpack
-        #: The saved values that are no arrays, from `saved`; None where there are none.
+        #: Extracts the saved values that are not arrays from `saved`; None if there are none.
         self.outliving = outliving
         #: Their names.
         self.plain = plain
-        #: Which of the function's inputs the next edges stand for, and how many inputs it has.
+        #: The positions of the inputs that the next edges belong to, and the number of inputs.
         self.places = places
         self.arity = arity
-        #: What is saved, by name, and which of it are arrays: (position, input or -1 for the
-        #: output).
+        #: The names of saved values, and which of these are arrays: pairs of a position and the
+        #: input's number (-1 for the output).
         self.names = names
         self.arrays = arrays
         #: Computes the saved output again, `renew(F, saved)`; None where it must not change.
         self.renew = renew
-        #: What is saved where other inputs require grad, by name.
+        #: The names of values that are saved if other inputs require grad.
         self.keepable = keepable

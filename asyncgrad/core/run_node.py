@@ -1,4 +1,4 @@
-"""One node the long way: hooks, captures, Functions, and passes that record themselves.
+"""Runs one node in the general way: hooks, captures, Functions, passes that record themselves.
 
 `evaluate` is a generator. It yields what a coroutine hook or node wants awaited and is sent the
 result; a node without coroutines runs to its end in one go. For one node the order is PyTorch's:
@@ -54,7 +54,7 @@ def evaluate(
         needed = node in info.needed
         if extras is not None and not needed:
             yield from tensor_hooks(task, node, gradients)
-        # PyTorch: what is captured of a node that runs, too, has not been through its hooks yet.
+        # As in PyTorch: if a captured node also runs, the capture precedes its hooks.
         for position, place in info.captures.get(node, ()):
             task.captured[place] = gradients[position]
         if not needed:
@@ -86,10 +86,10 @@ def evaluate(
 
 
 def conclude(task: GraphTask) -> Generator[Any, Any, None]:
-    """Commit the gradients of a pass that has run, and call what was queued to follow.
+    """Commit the gradients of a pass that has run, and call the queued callbacks.
 
     Callbacks see the new `.grad`s. If one fails, or the pass is cancelled while one waits, the
-    gradients are taken back when the pass ends.
+    commit is undone when the pass ends.
     """
     streams = task.streams
     prepared = [] if streams is None else streams.prepared
@@ -105,21 +105,21 @@ def conclude(task: GraphTask) -> Generator[Any, Any, None]:
         yield from awaited(task.callbacks.pop(0)())
 
 
-#: Called in the context of a pass before anything of the user's runs there.
+#: Called in the context of a pass before any user code runs there.
 _prepare: list[Callable[[], Any]] = []
 
 
 def bind_preparation(prepare: Callable[[], Any]) -> None:
-    """Say what the context of a pass needs."""
+    """Set the function that prepares the context of a pass."""
     _prepare[:] = [prepare]
 
 
-#: Gives what can be awaited until nobody commits, where a loop must not be held; None elsewhere.
+#: Returns an awaitable that ends when no pass commits, or None if the caller may block.
 _until_free: list[Callable[[GraphTask], Any]] = []
 
 
 def bind_turns(until_free: Callable[[GraphTask], Any]) -> None:
-    """Say how a pass waits for another one's commit."""
+    """Set the function that says how a pass waits for another pass's commit."""
     _until_free[:] = [until_free]
 
 
@@ -128,7 +128,7 @@ def _in_turn(task: GraphTask, commit: Callable[[bool], Any]) -> Generator[Any, A
 
     Args:
         task: the pass.
-        commit: does so; told whether it may block, else it gives nothing where another one does.
+        commit: called with whether it may block; returns a false value if another pass commits.
     """
     while not (made := commit(False)):
         free = _until_free[0](task) if _until_free else None
@@ -139,10 +139,10 @@ def _in_turn(task: GraphTask, commit: Callable[[bool], Any]) -> Generator[Any, A
 
 
 def modes_within(task: GraphTask) -> Any:
-    """What hooks and Functions find in their surroundings."""
+    """The record of modes for hooks and Functions of a pass."""
     for prepare in _prepare:
         prepare()
-    # What blocks is in `in_node`: the tasks that a hook of a blocking pass makes don't.
+    # `blocking` is off, as `in_node` suffices to block, and tasks that hooks make must not.
     return current().replace(grad=task.create_graph, graph_task=task, in_node=True, blocking=False)
 
 
@@ -188,7 +188,7 @@ def _apply(
             received = rule.run(F, gradient, saved)
             if single:
                 received = (received,)
-        # As in `steadily`: this may be a thread.
+        # As in `steadily`: in a thread, the loop may have changed a saved tensor meanwhile.
         if node.guard is None or check_version(node, running=False) is kept:
             break
     if not task.keep_graph:
@@ -199,7 +199,7 @@ def _apply(
 def _apply_watched(
     task: GraphTask, node: Any, gradients: list[Any]
 ) -> Generator[Any, Any, tuple[Any, Any]]:
-    """The same in anomaly mode: nodes know who made them, and NaN is an error."""
+    """`_apply` in anomaly mode: new nodes note this one, and NaN is an error."""
     modes = current()
     install(modes.replace(node=node))
     try:
@@ -215,7 +215,7 @@ def _apply_watched(
 
 
 def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any, ...]:
-    """The gradients of a node's inputs, outside of a pass and without its hooks.
+    """Compute the gradients of a node's inputs, outside of a pass and without its hooks.
 
     Args:
         node: the node.
@@ -223,7 +223,7 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
         recorded: the namespace of functions on tensors.
 
     Raises:
-        TypeError: if the gradients are no tensors, or not as many as the outputs.
+        TypeError: if the gradients are not tensors, or their number is wrong.
         RuntimeError: if what the node has saved has been released, or changed in place.
     """
     several = node.output_metadata.__class__ is tuple
@@ -258,14 +258,14 @@ def call_node(node: Any, gradients: tuple[Any, ...], recorded: Any) -> tuple[Any
 
 
 def is_wanted(task: GraphTask, edge: Any) -> bool:
-    """Whether the gradient along an edge is needed in this pass."""
+    """Whether this pass needs the gradient along an edge."""
     return as_edge(edge).node in task.dependencies
 
 
 def _accumulate(
     task: GraphTask, node: AccumulateGrad, gradient: Any, owned: bool
 ) -> Generator[Any, Any, None]:
-    """Stage a leaf's gradient, or commit it at once where hooks wait for it."""
+    """Stage a leaf's gradient, or commit it at once if the leaf has post-accumulate hooks."""
     variable = node.variable
     meta = variable._autograd
     if meta is not None and not meta.requires_grad:
@@ -281,9 +281,9 @@ def _accumulate(
 
 
 def _in_own_dtypes(metadata: tuple[Any, ...], gradients: list[Any]) -> None:
-    """Let the user see gradients in the dtypes of what they are gradients of.
+    """Convert gradients to the dtypes of the outputs before user code sees them.
 
-    Rules in half precision may give float32.
+    Rules for half precision may return float32.
     """
     for place, facts in enumerate(metadata):
         if gradients[place] is not None:
@@ -291,7 +291,7 @@ def _in_own_dtypes(metadata: tuple[Any, ...], gradients: list[Any]) -> None:
 
 
 def _in_grad_dtype(task: GraphTask, variable: Variable, gradient: Any) -> Any:
-    """A leaf's gradient in the dtype that the leaf wants it in."""
+    """Convert a leaf's gradient to the dtype that the leaf asks for."""
     dtype = grad_dtype(variable)
     if gradient is None or dtype is None or gradient.dtype == dtype:
         return gradient

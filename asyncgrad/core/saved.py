@@ -1,8 +1,7 @@
 """Saved tensors: checked for in-place changes before they are used, packed and unpacked by hooks.
 
-A table node keeps plain arrays (`core/saved_values.py`). Where hooks pack what is saved, a
-`SavedTensor`
-stands in the place of the array; Functions keep nothing else.
+A table node keeps plain arrays (`core/saved_values.py`). If hooks pack what is saved, a
+`SavedTensor` replaces the array. Functions keep only `SavedTensor`s.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class SavedHooks(NamedTuple):
-    """What packs a tensor when it is saved and unpacks it when it is used."""
+    """A pair of functions: one packs a tensor when it is saved, the other unpacks it for use."""
 
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
-    #: What `unpack` returns has to be awaited.
+    #: `unpack` returns an awaitable.
     waits: bool = False
 
 
@@ -44,7 +43,7 @@ class SavedTensor:
                  "_version")  # fmt: skip
 
     def __init__(self, variable: Variable, hooks: SavedHooks | None) -> None:
-        """Save a tensor; if it is an output of the node, `as_output` is to follow.
+        """Save a tensor; if it is an output of the node, call `as_output` afterwards.
 
         Args:
             variable: what to save.
@@ -62,7 +61,7 @@ class SavedTensor:
             self._pack(hooks)
 
     def as_output(self) -> None:
-        """The tensor is an output of the node, which knows its edge: keep the values alone."""
+        """Drop the tensor's edge, which leads to the node itself, and keep only the values."""
         variable = self._variable
         if variable is not None:
             self._array = variable._array
@@ -71,12 +70,12 @@ class SavedTensor:
 
     @property
     def array(self) -> Any:
-        """The values, or None where hooks keep them."""
+        """The values, or None if hooks keep them."""
         return self._array if self._variable is None else self._variable._array
 
     @property
     def data(self) -> Any:
-        """What is kept: what hooks have made of the tensor, or a tensor with its values."""
+        """What the hooks packed, or a tensor with the values."""
         if self._hooks is not None:
             return self._packed
         variable = self._variable
@@ -84,17 +83,17 @@ class SavedTensor:
 
     @property
     def unpack_hook(self) -> Callable[[Any], Any] | None:
-        """What unpacks it, None without hooks."""
+        """The function that unpacks it, None without hooks."""
         return None if self._hooks is None else self._hooks.unpack
 
     @property
     def metadata(self) -> Any:
-        """The record of the tensor that was saved."""
+        """Shape, dtype and device of the saved tensor."""
         return self._metadata
 
     @property
     def waits(self) -> bool:
-        """The tensor can only be unpacked by awaiting."""
+        """Whether unpacking has to be awaited."""
         return self._hooks is not None and self._hooks.waits
 
     def register_hooks(
@@ -120,10 +119,10 @@ class SavedTensor:
         self._pack(SavedHooks(pack_hook, unpack_hook))
 
     def _pack(self, hooks: SavedHooks) -> None:
-        """Let the hooks have the values, and keep what they make of them.
+        """Pass the tensor to the pack hook, and keep the result instead.
 
-        They see leaves and constants themselves, and other tensors as they stand in the graph:
-        while they run. What they keep must not hold the graph, of which it is a part.
+        Hooks get leaves and constants themselves, and other tensors with their edge only while the
+        hook runs: what it keeps must not hold the graph, of which it is a part.
         """
         given = self._variable
         if given is None or not (self._edge is None or self._edge.__class__ is AccumulateGrad):
@@ -149,22 +148,22 @@ class SavedTensor:
         self._variable = self._array = None
 
     def release(self) -> None:
-        """Give the values up."""
+        """Drop the values."""
         self._variable = self._array = self._packed = self._edge = None
 
     def unpack(self, node: Node, edge: Any = None) -> Any:
-        """The tensor, leading to where it led when it was saved.
+        """The tensor, with the edge that it had when it was saved.
 
         Args:
-            node: the node that keeps it, for errors.
-            edge: where an output of the node leads.
+            node: the node that saved it, for errors.
+            edge: the edge to use if it is an output of the node.
         """
         if self._hooks is None:
             return self._checked(node, edge)
         return _at_once(node, self.unpack_steps(node, edge))
 
     def unpack_steps(self, node: Node, edge: Any = None) -> Generator[Any, Any, Any]:
-        """The same, yielding what a coroutine hook wants awaited."""
+        """`unpack` as a generator, which yields what a coroutine hook wants awaited."""
         hooks = self._hooks
         if hooks is None:
             return self._checked(node, edge)
@@ -180,7 +179,7 @@ class SavedTensor:
         return restored(result._array, result._metadata, edge)
 
     def _checked(self, node: Node, edge: Any) -> Any:
-        """The values as they were saved, if nobody has changed them."""
+        """The saved tensor; raises if it has been changed in place."""
         if self._counter.changed_since(self._version):
             refuse_modified(node, self._metadata, self._counter, self._version)
         variable = self._variable
@@ -188,12 +187,12 @@ class SavedTensor:
             return restored(self._array, self._metadata, edge or self._edge)
         if variable._counter is self._counter:
             return variable
-        # An optimiser has given the leaf other values since: these are still the old ones.
+        # `rebind` has given the leaf a new array since; the saved one is unchanged.
         return restored(self._array, self._metadata, gradient_edge(variable))
 
 
 def restored(array: Any, metadata: Any, edge: Any) -> Any:
-    """A tensor with saved values that leads to where it led: a leaf is a leaf again."""
+    """A tensor with saved values and their edge; for a leaf, the leaf itself if it has them."""
     if edge.__class__ is AccumulateGrad:
         variable = edge.variable
         if variable._array is array:
@@ -203,14 +202,14 @@ def restored(array: Any, metadata: Any, edge: Any) -> Any:
 
 
 def leaf_alias(array: Any, metadata: Any, accumulator: AccumulateGrad) -> Any:
-    """Other values in the place of a leaf's: their gradient goes to the leaf."""
+    """A tensor with other values that acts as the leaf: its gradient goes to the leaf."""
     alias = wrap(array, metadata)
     alias._autograd = accumulator.variable._autograd
     return alias
 
 
 def save(variable: Variable) -> SavedTensor:
-    """Save a tensor, packed by the hooks in force."""
+    """Save a tensor, packed by the current hooks."""
     return SavedTensor(variable, current().saved_hooks)
 
 
@@ -220,7 +219,7 @@ def pack(
     positions: tuple[int, ...] | None = None,
     out: Variable | None = None,
 ) -> None:
-    """Have hooks pack the arrays that a table node has saved.
+    """Let hooks pack the arrays that a table node has saved.
 
     Args:
         node: the node.
@@ -245,7 +244,7 @@ def pack(
             values[position] = SavedTensor(variable, hooks)
             values[position].as_output()
     node.saved = values[0] if len(values) == 1 else tuple(values)
-    # What the hooks keep is theirs: changes of it can't be seen.
+    # Packed values are no longer watched: changes to what hooks keep can't be detected.
     guards, versions = further(node)
     node.guard = (*[counter for counter, _ in counters.values()], *guards)
     node.version = (*[version for _, version in counters.values()], *versions)
@@ -283,7 +282,7 @@ def _unpack_attribute(node: Node, value: Any) -> Generator[Any, Any, Any]:
 
 
 def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
-    """What a table node has saved, unpacked: arrays, or tensors that lead into the graph."""
+    """Unpack what a table node has saved: as arrays, or with `recorded` as tensors with edges."""
     rule = node.rule
     assert rule is not None
     values = list(values_of(node))
@@ -303,12 +302,12 @@ def unpack_steps(node: Node, *, recorded: bool) -> Generator[Any, Any, Any]:
 
 
 def values_as_tensors(node: Node) -> Any:
-    """The same outside of a pass, where nothing can be awaited."""
+    """The saved values as tensors, outside of a pass, where nothing can be awaited."""
     return _at_once(node, unpack_steps(node, recorded=True))
 
 
 def _at_once(node: Node, steps: Generator[Any, Any, Any]) -> Any:
-    """What steps that unpack come to, if none of them has to be awaited."""
+    """Run a generator of unpack steps; raises if a hook has to be awaited."""
     try:
         waiting = next(steps)
     except StopIteration as stop:

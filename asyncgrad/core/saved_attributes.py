@@ -1,4 +1,4 @@
-"""What nodes keep, as seen from outside: `node._saved_*`, `node._raw_saved_*` and their names."""
+"""Access to saved values from outside: `node._saved_*`, `node._raw_saved_*` and their names."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ class SavedNone:
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
-        """Refuse.
-
-        Raises:
-            RuntimeError: always.
-        """
+        """Raise RuntimeError always: there is no value to pack."""
         raise AutogradError(
             "Calling register_hooks on a saved tensor with value None is forbidden. There is "
             "nothing to pack."
@@ -35,19 +31,19 @@ class SavedNone:
 
 
 class RawSaved:
-    """One value that a table node keeps, to register hooks for it."""
+    """A handle to one saved value of a table node, for registering hooks on it."""
 
     __slots__ = ("_node", "_part", "_position")
 
     def __init__(self, node: Node, position: int, part: int | None = None) -> None:
-        """Stand for the value at a position, or for a part of it."""
+        """Refer to the saved value at a position, or to a part of it."""
         self._node = node
         self._position = position
         self._part = part
 
     @property
     def data(self) -> Any:
-        """What is kept: what hooks have made of the tensor, or a tensor with its values."""
+        """What the hooks packed, or a tensor with the values."""
         value = self._value()
         if value.__class__ is SavedTensor and value.unpack_hook is not None:
             return value.data
@@ -59,7 +55,7 @@ class RawSaved:
 
     @property
     def unpack_hook(self) -> Callable[[Any], Any] | None:
-        """What unpacks it, None without hooks."""
+        """The function that unpacks it, None without hooks."""
         value = self._value()
         return value.unpack_hook if value.__class__ is SavedTensor else None
 
@@ -92,10 +88,10 @@ class RawSaved:
 
 
 def saved_attribute(node: Node, name: str) -> Any:
-    """A node's `_saved_*` or `_raw_saved_*`.
+    """A node's `_saved_*` or `_raw_saved_*` attribute.
 
     Raises:
-        AttributeError: if it keeps nothing of that name.
+        AttributeError: if the node saves nothing of that name.
         RuntimeError: for a tensor that has been released.
     """
     raw = name.startswith("_raw_saved_")
@@ -118,12 +114,12 @@ def saved_attribute(node: Node, name: str) -> Any:
             if found is not None:
                 return found
         elif key in rule.keepable:
-            # An operand whose values no gradient of this call needs.
+            # An operand that no gradient of this call needs, so it was not saved.
             return SavedNone() if raw else None
     raise AttributeError(f"{node.name()} has no attribute {name!r}")
 
 
-#: PyTorch's names of what is saved, and ours.
+#: PyTorch's names of saved values, with ours.
 _ALIASES = {
     "self": "x", "other": "y", "mat2": "y", "result": "out", "exponent": "scalar", "dim": "dims",
     "dims": "order", "self_sym_sizes": "x_shape", "indices": "index", "min": "low", "max": "high",
@@ -133,7 +129,7 @@ _ALIASES = {
 
 
 def kept_by(node: Node) -> list[tuple[str, Any]]:
-    """What a table node keeps, by PyTorch's names: arrays, `SavedTensor`s, and other values."""
+    """A table node's saved values with PyTorch's names: arrays, `SavedTensor`s, and others."""
     rule = node.rule
     assert rule is not None
     if node.saved.__class__ is Freed:
@@ -144,13 +140,13 @@ def kept_by(node: Node) -> list[tuple[str, Any]]:
 
 
 def _their_names(names: tuple[str, ...]) -> list[str]:
-    """PyTorch's names of what is saved."""
+    """Translate our names of saved values to PyTorch's."""
     theirs = {ours: name for name, ours in reversed(_ALIASES.items())}
     return [theirs.get(name, name) for name in names]
 
 
 def saved_names(node: Node) -> list[str]:
-    """The attributes `_saved_*` and `_raw_saved_*` of a node."""
+    """The names of a node's `_saved_*` and `_raw_saved_*` attributes."""
     rule = node.rule
     if rule is None:
         return []
@@ -221,7 +217,7 @@ def _read(node: Node, position: int, key: str, where: int | None) -> Any:
     if node.guard is not None:
         check_version(node, running=False)
     elif where < 0:
-        # The tensor gets this counter, too, should it ever need one.
+        # `counter_of` gives the output this counter, too, if it ever needs one.
         node.guard, node.version = VersionCounter(), 0
     tensor = restored(value, F.metadata_of(value), edge)
     if tensor._counter is None:

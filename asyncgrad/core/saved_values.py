@@ -1,7 +1,7 @@
-"""What a table node keeps of its operation: plain arrays, and a look at them before they are used.
+"""What a table node saves: plain arrays, and version checks before they are used.
 
-The version counters to look at are in `guard`, with what they must still say in `version`. What
-hooks have packed stands as a `SavedTensor` in the place of its array: `core/saved.py`.
+`guard` holds the version counters to check, and `version` their expected values. If hooks have
+packed a value, a `SavedTensor` replaces its array: see `core/saved.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def values_of(node: Node) -> tuple[Any, ...]:
-    """What a table node has saved, one after the other."""
+    """What a table node has saved, as a tuple."""
     rule = node.rule
     assert rule is not None
     return (node.saved,) if len(rule.names) == 1 else node.saved
 
 
 def saved_edge(node: Node, where: int) -> Any:
-    """Where a saved value of a table node leads: an input's edge, or the node for an output."""
+    """The edge of a saved value: an input's edge, or the node itself for an output."""
     rule = node.rule
     assert rule is not None
     if where < 0:
@@ -40,18 +40,18 @@ def saved_edge(node: Node, where: int) -> Any:
 
 
 def watched(node: Node) -> dict[int, tuple[Any, int]]:
-    """The version counters of what a table node has saved, with their versions, by position."""
+    """The counters and expected versions of a table node's saved values, by position."""
     rule = node.rule
     assert rule is not None
     guards, versions = _guards(node)
-    # As `Plan.save` lays them out: those of the inputs, and then the output's if it is saved.
+    # In the order of `Plan.save`: counters of inputs first, then the output's if it is saved.
     places = [position for position, where in rule.arrays if where >= 0]
     places += [position for position, where in rule.arrays if where < 0]
     return dict(zip(places, zip(guards, versions, strict=True), strict=False))
 
 
 def _guards(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The version counters of what a table node has saved, and their versions."""
+    """A table node's counters and expected versions, as tuples."""
     guards = node.guard
     if guards is None:
         return (), ()
@@ -59,7 +59,7 @@ def _guards(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The counters, with their versions, of tensors that a node keeps as attributes."""
+    """Counters and expected versions of tensors that the node keeps as attributes."""
     rule, guards = node.rule, node.guard
     assert rule is not None
     if guards.__class__ is not tuple:
@@ -68,7 +68,7 @@ def further(node: Node) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def check_saved(node: Node) -> None:
-    """Raise if what a table node has saved has been released, or changed or detached in place."""
+    """Raise if what a table node has saved was released, or changed or detached in place."""
     saved = node.saved
     if saved.__class__ is Freed:
         refuse_freed(node, saved)
@@ -77,14 +77,13 @@ def check_saved(node: Node) -> None:
 
 
 def steadily(node: Node, compute: Callable[[Any], Any]) -> Any:
-    """What is computed from what a table node has saved, in a thread.
+    """Compute with what a table node has saved, in a thread.
 
-    A tensor may be changed in place meanwhile, by the loop's tasks: that is looked for before and
-    after.
+    Tasks on the loop may change a saved tensor meanwhile, so versions are checked before and after.
 
     Args:
         node: the node.
-        compute: is given what it has saved.
+        compute: called with the saved values.
 
     Raises:
         SavedTensorModifiedError: if a tensor has been changed.
@@ -102,16 +101,16 @@ def check_version(node: Node, *, running: bool = True) -> Any:
 
     Args:
         node: the node.
-        running: it is about to run; to read what it saved is allowed after `detach_()`.
+        running: the node is about to run; without it `detach_()` is no error.
 
     Returns:
-        What the node has saved. An output that can be renewed is, if it has been changed.
+        What the node has saved, with a changed output computed again if its rule can do that.
     """
     guards, versions = node.guard, node.version
     if guards.__class__ is not tuple:
         guards, versions = (guards,), (versions,)
     elif len(guards) == 2:
-        # Mostly there are two, and nothing has changed.
+        # Fast path: usually there are two counters, and nothing has changed.
         first, second = guards
         if first.value == versions[0] and second.value == versions[1]:
             return node.saved
@@ -127,7 +126,7 @@ def check_version(node: Node, *, running: bool = True) -> Any:
 
 
 def _renews(node: Node, changed: Any) -> bool:
-    """Whether a changed value is the node's output, which is then put back as it was."""
+    """Whether the changed value is the node's output and could be computed again."""
     rule, guards = node.rule, node.guard
     assert rule is not None
     # The output's counter is the last.
@@ -153,7 +152,7 @@ def refuse_modified(node: Node, metadata: Any, counter: VersionCounter, expected
 
 
 def _refuse_detached(node: Node, cuts: Sequence[tuple[Node | None, int]]) -> None:
-    """Raise if a saved operand led along one of these edges before `detach_()`."""
+    """Raise if a saved operand had one of these edges before `detach_()`."""
     rule = node.rule
     assert rule is not None
     operands = [where for _, where in rule.arrays if where in rule.places]
@@ -165,7 +164,7 @@ def _refuse_detached(node: Node, cuts: Sequence[tuple[Node | None, int]]) -> Non
 
 
 def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
-    """Before a change in place: what the change's own nodes have saved of the variable is copied.
+    """Before a change in place, copy what the change's own nodes have saved of the variable.
 
     Args:
         edge: the stored edge of the new values.
@@ -200,12 +199,12 @@ def keep_old_values(edge: Any, variable: Variable, since: int) -> None:
 
 
 def watch_result(edge: Any, result: Variable, counter: VersionCounter) -> None:
-    """After a change in place: its node has saved a result that is now counted by another.
+    """After a change in place, watch the result that its node has saved with another counter.
 
     Args:
         edge: the stored edge of the new values.
-        result: what the node gave, whose values the changed tensor has now.
-        counter: the changed tensor's.
+        result: the node's output, whose values the changed tensor has now.
+        counter: the changed tensor's counter.
     """
     node = as_edge(edge).node
     if node is None or node.rule is None or all(where >= 0 for _, where in node.rule.arrays):

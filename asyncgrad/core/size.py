@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 class Size(tuple[int, ...]):
-    """The length of each axis: a tuple that knows how many elements there are.
+    """The length of each axis: a tuple with `numel()`.
 
     Args:
-        sizes: integers, or tensors of one.
+        sizes: integers, or tensors of one element.
 
     Raises:
-        TypeError: if one of them is none.
+        TypeError: if an item is not an integer.
     """
 
     __slots__ = ()
 
     def __new__(cls, sizes: Iterable[Any] = ()) -> Self:
-        """Make it of integers."""
+        """Convert the lengths to integers."""
         lengths: list[int] = []
         for place, length in enumerate(sizes):
             try:
@@ -44,8 +44,8 @@ class Size(tuple[int, ...]):
     @overload
     def __getitem__(self, key: slice) -> Size: ...
     def __getitem__(self, key: Any) -> Any:
-        """One length; the lengths of a slice are a size, too."""
-        # The length of one axis, which is what is mostly asked for, comes without another call.
+        """One length, or a `Size` for a slice."""
+        # A single length is the usual case, so it takes no second call.
         return _item(self, key) if key.__class__ is not slice else _new(Size, _item(self, key))
 
     def __add__(self, other: Any) -> Size:
@@ -58,13 +58,13 @@ class Size(tuple[int, ...]):
         return _new(Size, other + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
     def __mul__(self, times: SupportsIndex) -> Size:
-        """This size again and again."""
+        """This size repeated."""
         return _new(Size, _repeated(self, times))
 
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        """The lengths, as what they are."""
+        """The lengths as `asyncgrad.Size([...])`."""
         return f"asyncgrad.Size({list(self)})"
 
 

@@ -1,4 +1,4 @@
-"""The words of a pass: its states, what a slice answers, and what counts as cheap and as heavy."""
+"""Constants of a pass: its states, the outcomes of a slice, and limits for cheap and heavy work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncgrad.records import NamedTuple
 
 
 class State(Enum):
-    """Where a pass stands."""
+    """The state of a pass."""
 
     NEW = "new"
     RUNNING = "running"
@@ -22,24 +22,24 @@ class State(Enum):
 class Outcome(Enum):
     """Why a slice ended."""
 
-    #: Nothing is ready, handed out or to come: the gradients can be committed.
+    #: Nothing is ready, launched or waiting: the gradients can be committed.
     FINISHED = "finished"
-    #: More is ready than the slice had time for.
+    #: More nodes are ready than the slice had time for.
     MORE = "more"
     #: The next node, or the commit, is an expensive one, for which the slice has no time left.
     HEAVY = "heavy"
-    #: Nodes are handed out, and nothing else is ready.
+    #: Nodes are launched, and nothing is ready.
     WAITING = "waiting"
 
 
-#: As names of the module: Python looks a member of a class up each time.
+#: Module-level names, because Python looks up a member through its class each time.
 NEW, RUNNING, DRAINING, DONE, FAILED, CANCELLED = State
 FINISHED, MORE, HEAVY, WAITING = Outcome
 ENDED = frozenset({DONE, FAILED, CANCELLED})
 
 
 class Ready(NamedTuple):
-    """A node with its gradients; a plain tuple of the same in the heap, where it costs less."""
+    """A node with its gradients; in the heap it is a plain tuple, which costs less."""
 
     #: Minus the sequence number: a heap hands out its smallest.
     key: int
@@ -51,22 +51,22 @@ class Ready(NamedTuple):
 
 
 class Suspended(NamedTuple):
-    """A node that waits for something only an event loop can give."""
+    """A node that waits for something that only an event loop can provide."""
 
     node: Any
-    #: The rest of the node's evaluation, to be resumed with the result of `waiting`.
+    #: The generator of the node's evaluation, to be resumed with the result of `waiting`.
     evaluation: Any
     waiting: Any
 
 
-#: Of nodes' expected costs, in nanoseconds. What costs less is cheap; so much of that in a row, and
-#: a segment leaves its thread.
+#: Expected cost in nanoseconds. Nodes below the first are cheap; after cheap nodes with a total of
+#: the second, a segment leaves its thread.
 CHEAP_NS = 20_000
 CHEAP_RUN_NS = 24_000
-#: What costs more is heavy: it runs in a thread.
+#: Nodes above this are heavy and run in a thread.
 HEAVY_NS = 200_000
-#: The longest slice of a pass for which others wait: many that are alike are fairer than few full
-#: ones. Likewise on a device, which has work for a while.
+#: The longest slice of a pass while others wait: many equal slices are fairer than a few full ones.
+#: The same holds on a device, which has work queued for a while.
 SHARE_NS = 250_000
-#: What hooks, watching and recording add to a node of the table.
+#: What hooks, observers and recording add to a table node.
 LONG_WAY_NS = 5_000

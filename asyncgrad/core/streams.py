@@ -1,11 +1,11 @@
 """A pass whose nodes put their work into the streams of devices.
 
-A node runs on the stream of its forward operation. Where gradients pass from one stream to
-another, the streams wait for one another on the device, and the host for none: what is counted
-here is work that has been *issued*. `_meet` says who waits for whom, in PyTorch's five cases.
+A node runs on the stream of its forward operation. Where gradients pass from one stream to another,
+the streams wait for each other on the device and the host does not wait: the pass tracks work that
+has been *issued*, not done. `_meet` orders the streams, in PyTorch's five cases.
 
-Known ugliness: a pass begins on the ordinary loop if its roots are on the CPU, and comes here when
-it meets the copy that leads to a device (`GraphTask.enter_streams`).
+Known ugliness: a pass whose roots are on the CPU begins in `GraphTask.run`, and comes here when it
+meets the copy that leads to a device (`GraphTask.enter_streams`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from asyncgrad.core.modes import Modes
     from asyncgrad.core.states import Outcome
 
-#: Nodes of a stream between two marks, and marks that may be ahead of the device.
+#: How many nodes of a stream lie between two marks, and how many marks the host may be ahead.
 MARK_EVERY = 64
 MARKS_AHEAD = 16
 
 
 def note_streams(node: Any, scope: Any) -> None:
-    """Note on a node, and on the leaves behind it, in which stream its operation was.
+    """Note the stream of an operation on its node, and on leaves that have none yet.
 
-    A leaf is accumulated in the stream that used it first.
+    So a leaf is accumulated in the stream that used it first.
     """
     device = first_metadata(node).device
     if device.streamed:
@@ -51,7 +51,7 @@ def note_streams(node: Any, scope: Any) -> None:
 
 
 def stream_of(node: Any) -> Any:
-    """The stream that a node runs on, None on devices that have none."""
+    """The stream that a node runs on, None on devices without streams."""
     try:
         return node.stream
     except AttributeError:
@@ -62,7 +62,7 @@ def stream_of(node: Any) -> Any:
 
 
 def _keep(node: Any, stream: Any, gradient: Any, saved: Any) -> None:
-    """Hold what a node has read until it has been: its memory may be another stream's."""
+    """Keep the memory that a node reads until it has been read: it may be another stream's."""
     if stream is not None and stream.device.side_streams:
         stream.keep(gradient, saved)
     if node.output_metadata.__class__ is tuple:
@@ -74,26 +74,26 @@ def _keep(node: Any, stream: Any, gradient: Any, saved: Any) -> None:
 
 
 class PassStreams:
-    """What a pass knows of streams."""
+    """The stream state of a pass."""
 
     __slots__ = ("_ahead", "_issued", "_records", "callers", "leaves",
                  "prepared", "settled", "used")  # fmt: skip
 
     def __init__(self, scope: Any) -> None:
-        """Begin in the caller's current streams."""
-        #: The scope of the caller.
+        """Begin with the caller's current streams."""
+        #: The caller's scope of current streams.
         self.callers = scope
-        #: Streams that have work of the pass, in the order they came in; and those in which
-        #: leaves or results are made.
+        #: Streams with work of the pass, in order of first use; and those that compute leaves'
+        #: gradients or results.
         self.used: dict[Any, None] = {}
         self.leaves: dict[Any, None] = {}
-        #: What is to be committed, once computed.
+        #: The new `.grad`s to commit.
         self.prepared: list[Prepared] = []
-        #: That has been done.
+        #: `settle` has been called.
         self.settled = False
-        #: The modes of nodes, by stream.
+        #: The record of modes for nodes, by stream.
         self._records: dict[Any, Modes] = {}
-        #: Nodes issued to each stream since its last mark, and its marks that are not done.
+        #: By stream: nodes issued since its last mark, and its marks that the device has not met.
         self._issued: dict[Any, int] = {}
         self._ahead: dict[Any, list[Any]] = {}
 
@@ -102,13 +102,13 @@ class PassStreams:
         return device.stream_in(self.callers)
 
     def begin(self, task: GraphTask) -> None:
-        """Have the root wait for what the caller's stream has in it: the root's gradient."""
+        """Make the root's stream wait for the caller's stream, which makes the root's gradient."""
         stream = stream_of(task.root)
         if stream is not None:
             stream.wait_stream(self.caller_stream(stream.device))
 
     def arrive(self, device: Any) -> None:
-        """Have what comes to a device from elsewhere follow what the caller has put in there."""
+        """Make copies to a device wait for the caller's work there."""
         stream = device.default_stream
         self.used[stream] = None
         stream.wait_stream(self.caller_stream(device))
@@ -116,7 +116,7 @@ class PassStreams:
     # -- running ----------------------------------------------------------------------------------
 
     def run(self, task: GraphTask, budget: int, *, thread: bool) -> Outcome:
-        """`GraphTask.run` for such a pass: every node takes the long way, on its stream."""
+        """`GraphTask.run` for such a pass: every node is run by `evaluate`, on its stream."""
         ready = task.ready
         whole = budget
         while task.state is RUNNING:
@@ -140,7 +140,7 @@ class PassStreams:
     def evaluate(
         self, task: GraphTask, node: Any, gradient: Any, owned: Any
     ) -> Generator[Any, Any, Any]:
-        """Run one node on its stream; held back while its device is too far behind."""
+        """Run one node on its stream; wait first if the device is too far behind."""
         stream = stream_of(node)
         if stream is not None:
             self.used[stream] = None
@@ -151,7 +151,7 @@ class PassStreams:
                 else:
                     yield ahead[0].synchronize_async()
                 ahead[:] = [mark for mark in ahead if not mark.query()]
-        # Held until the node has issued its work: memory of another stream's is not its own.
+        # Held until the node has issued its work, which may read memory of another stream.
         saved = node.saved
         received = yield from evaluate(task, node, gradient, owned)
         _keep(node, stream, gradient, saved)
@@ -164,7 +164,7 @@ class PassStreams:
         return received
 
     def step(self, task: GraphTask, node: Any, step: Any, value: Any) -> Any:
-        """Go on with a node, its stream the current one; in the pass's context."""
+        """Continue a node with its stream as the current one, in the pass's context."""
         stream = stream_of(node)
         self.install(task, stream)
         return step(value) if stream is None else stream.device.run_in(stream, step, value)
@@ -183,7 +183,7 @@ class PassStreams:
     def deliver(
         self, task: GraphTask, node: Any, following: Any, received: Any, fresh: Any
     ) -> None:
-        """`GraphTask._deliver`, edge by edge, each gradient in the stream that it is summed in."""
+        """`GraphTask._deliver` edge by edge, each gradient in the stream in which it is summed."""
         if received is None:
             received = (None,) * len(following)
         producer = stream_of(node)
@@ -203,7 +203,7 @@ class PassStreams:
                     self.used[stream] = None
                     buffer = task.not_ready.get(target)
                     if buffer is not None and device.side_streams:
-                        # They are read here and now, or were held until now.
+                        # The sum made below reads these in this stream.
                         stream.keep(gradient, buffer.values[position], list(buffer.held))
                     if _ends(task, target):
                         self.leaves[stream] = None
@@ -211,41 +211,41 @@ class PassStreams:
             task._deliver(node, (edge,), (gradient,), fresh)
 
     def _meet(self, device: Any, producer: Any, consumer: Any, *, from_caller: bool) -> Any:
-        """The stream in which a gradient is added to others, ordered after what made it.
+        """The stream in which a gradient is summed, made to wait for its producer.
 
         Args:
-            device: where the gradient is.
+            device: the gradient's device.
             producer: the stream of the node that made it, or None.
             consumer: the stream of the node that it goes to, or None.
-            from_caller: it was made by the caller.
+            from_caller: the caller made it.
         """
         if not device.streamed:
-            # (1) The host's memory: what made it has waited already.
+            # (1) Host memory: the producer has waited already.
             return None
         default = self.caller_stream(device) if from_caller else device.default_stream
         by_producer = producer is not None and producer.device is device
         by_consumer = consumer is not None and consumer.device is device
         if by_producer and by_consumer:
-            # (2) All on one device: the consumer's stream, after the producer's.
+            # (2) All on one device: the consumer's stream, which waits for the producer's.
             consumer.wait_stream(producer)
             return consumer
         if by_consumer:
-            # (3) From another device: copies come in the device's default stream.
+            # (3) From another device: copies arrive in the device's default stream.
             consumer.wait_stream(default)
             return consumer
         if by_producer:
-            # (4) To another device: the default stream of the gradient's, after the producer's.
+            # (4) To another device: the default stream, which waits for the producer's.
             default.wait_stream(producer)
             return default
-        # (5) Neither is there: the default stream, which it has come in.
+        # (5) Both on other devices: the default stream, in which the gradient arrived.
         return default
 
     # -- ending -----------------------------------------------------------------------------------
 
     def prepare(self, task: GraphTask) -> list[Any]:
-        """Compute what the leaves' `.grad` will be, each in the stream of its leaf.
+        """Compute the leaves' new `.grad`s, each in the stream of its leaf.
 
-        Nothing that could fail on a device is left for the commit: it only exchanges arrays.
+        So nothing on a device can fail in the commit, which only exchanges arrays.
 
         Returns:
             What is staged for leaves without streams.
@@ -270,9 +270,9 @@ class PassStreams:
         return elsewhere
 
     def within(self, task: GraphTask, stream: Any, function: Any, *args: Any) -> Any:
-        """Call a function on a leaf's `.grad` in the leaf's stream, before and after the caller's.
+        """Call a function on a leaf's `.grad` in the leaf's stream, ordered with the caller's work.
 
-        Whoever looks at the memory of `.grad` does so in the caller's current stream.
+        It follows the caller's earlier work and precedes the later, which may use that memory.
         """
         device, outside = stream.device, current()
         callers = self.caller_stream(device)
@@ -288,13 +288,13 @@ class PassStreams:
         return done
 
     def shares(self, task: GraphTask) -> bool:
-        """Whether a `.grad` has to be written into, which has to be waited for."""
+        """Whether a shared `.grad` must be written in place, and the pass has to wait for that."""
         return not task.wait_enqueued and any(p.kept is not None for p in self.prepared)
 
     def settle(self, task: GraphTask) -> Generator[Any, Any, None]:
-        """End the pass on its devices: what is to be committed is computed, and waited for.
+        """End the pass on its devices: compute what is to be committed, and wait for it.
 
-        The caller's current streams wait for those in which leaves and results are.
+        The caller's current streams wait for those that compute leaves' gradients and results.
         """
         self.settled = True
         task.staged = self.prepare(task)
@@ -310,7 +310,7 @@ class PassStreams:
             yield from self.wait(task)
 
     def _for_the_caller(self, function: Any, *args: Any) -> Any:
-        """What a function makes of results, in the caller's current stream."""
+        """Compute a result in the caller's current stream, and note that the stream is used."""
         made = function(*args)
         device = made._metadata.device
         if device.streamed:
@@ -318,10 +318,10 @@ class PassStreams:
         return made
 
     def wait(self, task: GraphTask) -> Generator[Any, Any, None]:
-        """Wait until all that the pass has put into streams is done.
+        """Wait until all work of the pass in streams is done.
 
         Raises:
-            RuntimeError: for what has gone wrong on a device.
+            RuntimeError: the first error of a device.
         """
         errors = []
         for event in [stream.record_event() for stream in self.used]:
@@ -331,7 +331,7 @@ class PassStreams:
                 elif not event.query():
                     yield event.synchronize_async()
             except Exception as error:
-                # All are asked: an error that nobody has heard of would be the next pass's.
+                # Wait for all: an error left on a stream would be raised in the next pass.
                 errors.append(error)
         if errors:
             try:
@@ -341,7 +341,7 @@ class PassStreams:
 
 
 def _ends(task: GraphTask, target: Any) -> bool:
-    """Whether what reaches a node is seen outside of the pass."""
+    """Whether what reaches a node is visible outside of the pass."""
     return (
         target.__class__ is AccumulateGrad
         or (task.captures is not None and target in task.captures)

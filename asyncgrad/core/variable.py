@@ -1,4 +1,4 @@
-"""What the graph knows of a tensor: its array, where its gradient goes, and its version.
+"""What the graph knows about a tensor: its array, where its gradient goes, and its version.
 
 `Variable` holds the fields; `Tensor`, which users see, adds operators and methods and no field.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from asyncgrad.core.metadata import Metadata
 
 
-#: Gradients are kept in whatever dtype they come.
+#: As `grad_dtype`: gradients keep whatever dtype they have.
 ANY_DTYPE: Final = "any dtype"
 
 
 class AutogradMeta:
-    """What leaves and few other tensors have beyond their array and edge."""
+    """What only leaves and few other tensors have besides their array and edge."""
 
     __slots__ = (
         "accumulator",
@@ -44,22 +44,22 @@ class AutogradMeta:
     )
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start with nothing set."""
         #: The tensor is a leaf that gradients are accumulated for.
         self.requires_grad = False
         #: The accumulated gradient.
         self.grad: Variable | None = None
         #: The dtype of `grad` where it is not the tensor's own: a dtype or `ANY_DTYPE`.
         self.grad_dtype: Any = None
-        #: The leaf's accumulator, held by the graphs that lead to it and not by the leaf.
+        #: The leaf's accumulator; graphs hold it strongly, the leaf only weakly.
         self.accumulator: ref[AccumulateGrad] | None = None
-        #: Hooks outlive the accumulator.
+        #: The leaf's hooks, kept here because the accumulator may die before the leaf.
         self.extras: NodeExtras | None = None
         self.post_accumulate: Hooks | None = None
         self.retains_grad = False
-        #: The version that the last change of the tensor's own axes made, -1 before the first.
+        #: The tensor's version after the last in-place change of its axes, -1 before the first.
         self.turned = -1
-        #: How the tensor is a view of another, or None.
+        #: The `View` if the tensor is a view, or None.
         self.view: Any = None
         #: The tensor was made in inference mode.
         self.inference = False
@@ -71,7 +71,7 @@ class Variable:
 
     __slots__ = ("__weakref__", "_array", "_autograd", "_counter", "_edge", "_metadata")
 
-    #: The tensor stands for one example of a batch: `ops.batching`.
+    #: The tensor stands for one example of a batch: see `ops.batching`.
     _batched: ClassVar[bool] = False
     #: The values: an array of the device's library.
     _array: Any
@@ -79,25 +79,25 @@ class Variable:
     _metadata: Metadata
     #: Where the gradient of a non-leaf goes (a stored edge); None for leaves and constants.
     _edge: Any
-    #: Counts in-place changes; made when somebody first has to know.
+    #: Counts in-place changes; created when first needed.
     _counter: VersionCounter | None
-    #: What leaves and few others have, or None.
+    #: What only leaves and few others have, or None.
     _autograd: AutogradMeta | None
 
 
-#: Creating an accumulator: two threads never make two.
+#: Held while an accumulator is created, so that two threads never make two for one leaf.
 _accumulators = lasting_lock()
-#: Makes a tensor of the class that users see, empty as yet; bound by `tensor`.
+#: Makes an empty tensor of the public class; bound by `tensor`.
 _face: list[Callable[[], Variable]] = [Variable]
 
 
 def bind_face(face: Callable[[], Variable]) -> None:
-    """Say what makes a tensor of the class that users see."""
+    """Set the function that makes an empty tensor of the public class."""
     _face[0] = face
 
 
 def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
-    """A tensor of an array, leading to `edge`."""
+    """A new tensor with this array, metadata and edge."""
     variable = _face[0]()
     variable._array = array
     variable._metadata = metadata
@@ -108,16 +108,16 @@ def wrap(array: Any, metadata: Metadata, edge: Any = None) -> Any:
 
 
 def zeros_of(metadata: Metadata) -> Any:
-    """A tensor of zeros: what stands for an undefined gradient of this shape, dtype and device."""
+    """A tensor of zeros, which replaces an undefined gradient of this shape, dtype and device."""
     return wrap(metadata.F.xp.zeros(metadata.shape, dtype=metadata.dtype), metadata)
 
 
 def autograd_meta(variable: Variable) -> AutogradMeta:
-    """The variable's rarer fields, made when first needed."""
+    """The variable's `AutogradMeta`, created when first needed."""
     meta = variable._autograd
     if meta.__class__ is not AutogradMeta:
         full = AutogradMeta()
-        # Python lets other threads run at calls: one may have been quicker, from here on none is.
+        # Another thread may have made one during the call; from here on there is no switch.
         meta = variable._autograd
         if meta.__class__ is not AutogradMeta:
             full.view = meta
@@ -134,14 +134,14 @@ def requires_grad(variable: Variable) -> bool:
     meta = variable._autograd
     if meta is None:
         return False
-    # PyTorch: a view of a tensor that requires grad does so, even if it was made in no_grad.
+    # As in PyTorch: a view of a tensor that requires grad does so, even if made in no_grad.
     return meta.requires_grad or (meta.view is not None and requires_grad(meta.view.base))
 
 
 def gradient_edge(variable: Variable) -> Any:
     """The stored edge that the variable's gradient goes to, None where it needs no gradient.
 
-    That of a leaf is its accumulator, which is made for the first graph that leads to it.
+    A leaf's edge is its accumulator, which is created for the first graph that leads to it.
     """
     edge = variable._edge
     if edge is not None:
@@ -157,13 +157,13 @@ def gradient_edge(variable: Variable) -> Any:
         if accumulator is not None:
             return accumulator
     if meta.inference:
-        # No gradient flows to a tensor made in inference mode, whatever it says that it requires.
+        # No gradient flows to a tensor made in inference mode, even if it requires grad.
         return None
-    # Not `acquire` and `try`: an interrupt between the two would leave it taken.
+    # `with`, because an interrupt between `acquire()` and `try` would leave the lock taken.
     with _accumulators:
         latest = meta.accumulator
         if latest is not reference and latest is not None:
-            # Another thread has been quicker.
+            # Another thread has just replaced it.
             accumulator = latest()
             if accumulator is not None:
                 return accumulator
@@ -172,7 +172,7 @@ def gradient_edge(variable: Variable) -> Any:
         accumulator.topological_nr = 0
         accumulator.sequence_nr = MAX_SEQUENCE_NR
         accumulator.output_metadata = metadata = variable._metadata
-        # Counts where hooks see the gradient or wait for its commit.
+        # The cost matters only with hooks; `GraphTask.run` counts none for other leaves.
         accumulator.cost = metadata.cost
         accumulator.extras = meta.extras
         accumulator.variable = variable
@@ -180,17 +180,17 @@ def gradient_edge(variable: Variable) -> Any:
         return accumulator
 
 
-#: The stored edge of a view, made anew from its base; bound by `ops.in_place`.
+#: Recomputes the stored edge of a view from its base; bound by `ops.in_place`.
 _replay: list[Callable[[View], Any]] = []
 
 
 def bind_replay(replay: Callable[[View], Any]) -> None:
-    """Say how a view is taken again from its base."""
+    """Set the function that recomputes a view's edge from its base."""
     _replay[:] = [replay]
 
 
 def _renewed_edge(variable: Variable, view: View) -> Any:
-    """The edge of a view that has none, because its base has changed or needs no gradient."""
+    """The edge of a view that lacks one because its base has changed or needs no gradient."""
     counter = variable._counter
     if counter is None or counter.value == view.version or gradient_edge(view.base) is None:
         return None
@@ -207,7 +207,7 @@ def _renewed_edge(variable: Variable, view: View) -> Any:
 
 
 def view_of(variable: Variable) -> View | None:
-    """How a variable is a view of another, None if it is none."""
+    """The `View` of a variable, None if it is not a view."""
     meta = variable._autograd
     return None if meta is None else meta.view
 
@@ -216,7 +216,7 @@ def creation_of(view: View) -> str | None:
     """Why a view can't be changed in place while recording, or None."""
     meta = view.base._autograd
     if meta is not None and view.version < meta.turned and view.creation is None:
-        # The way from the base to the view began at axes that are no more.
+        # The path started from the base's old axes, which have changed since.
         view.creation = "turned"
     return view.creation
 
@@ -224,19 +224,19 @@ def creation_of(view: View) -> str | None:
 def note_view(
     variable: Variable, source: Variable, name: str, attributes: Any, creation: str | None = None
 ) -> None:
-    """Note that a result looks into the memory of the tensor it was taken from.
+    """Note that a result is a view of the tensor it was taken from.
 
     Args:
         variable: the result, with its array and its edge.
         source: the tensor it was taken from.
-        name: the function of the table that took it.
+        name: the table's name of the view function.
         attributes: the function's attributes.
         creation: why the view can't be changed in place while recording, or None.
     """
-    # `looks_into` without its call: every view comes by.
+    # Inlined `looks_into`: this runs for every view.
     array, held = source._array, variable._array.base
     if held is not array and (held is None or held is not array.base):
-        # The function had to copy.
+        # The function returned a copy.
         if creation == "inference":
             autograd_meta(variable).inference = True
         return
@@ -270,7 +270,7 @@ def rebase_history(variable: Variable, edge: Any) -> None:
 
 
 def lead_elsewhere(variable: Variable, edge: Any) -> None:
-    """Replace the edge of a variable; the gradient that it retains is that of its new values."""
+    """Replace a variable's edge; if it retains its gradient, that of the new values."""
     meta = variable._autograd
     retains = meta is not None and meta.retains_grad
     if retains:
@@ -281,12 +281,12 @@ def lead_elsewhere(variable: Variable, edge: Any) -> None:
 
 
 def collect_next_edges(*variables: Variable) -> tuple[Any, ...]:
-    """The stored edges of the inputs of an operation, None for those that need no gradient."""
+    """The stored edges of an operation's inputs, None for those that need no gradient."""
     return tuple(gradient_edge(variable) for variable in variables)
 
 
 def set_history(variable: Variable, edge: Any) -> None:
-    """Make the variable a function's output: its gradient goes to `edge` from here on."""
+    """Make the variable a function's output: its gradient will go to `edge`."""
     variable._edge = edge
     counter = variable._counter
     if counter is not None and edge.__class__ is not Edge:
@@ -295,9 +295,9 @@ def set_history(variable: Variable, edge: Any) -> None:
 
 
 def counter_of(variable: Variable) -> VersionCounter:
-    """The variable's version counter, made when first needed.
+    """The variable's version counter, created when first needed.
 
-    The function that made the variable may have saved it: it learns of the counter, too. A
+    If the function that made the variable has saved it, its node gets the counter, too. A
     variable without a counter has never been changed, so the function saw version 0.
     """
     counter = variable._counter
@@ -309,7 +309,7 @@ def counter_of(variable: Variable) -> VersionCounter:
                 "clone to get a normal tensor and use it in autograd."
             )
         counter = VersionCounter()
-        # Python lets other threads run at calls: one may have been quicker, from here on none is.
+        # Another thread may have made one during the call; from here on there is no switch.
         if variable._counter is not None:
             return variable._counter
         edge = variable._edge
@@ -320,21 +320,21 @@ def counter_of(variable: Variable) -> VersionCounter:
                     edge.guard = counter
                     edge.version = 0
                 elif rule.arrays == _OUTPUT and edge.guard.__class__ is VersionCounter:
-                    # Somebody has read what the function saved: it has been counted before.
+                    # Someone has read the saved output, which made this counter for it.
                     counter = edge.guard
         variable._counter = counter
     return counter
 
 
-#: What a rule keeps that keeps the output's values and nothing else.
+#: `Rule.arrays` of a rule that saves only the output.
 _OUTPUT = ((0, -1),)
 
 
 def bump_version(variable: Variable) -> None:
-    """Note an in-place change of the variable, which follows.
+    """Count an in-place change of the variable; call it before the change.
 
-    A thread may be reading the values for a pass: what it looks at afterwards has to be greater by
-    the time that the first value is another.
+    A pass in a thread may be reading the values, and checks the version afterwards: the version
+    must be greater before the first value changes.
     """
     if not is_inference(variable):
         counter_of(variable).value += 1
@@ -353,7 +353,7 @@ def version_of(variable: Variable) -> int:
 
 
 def cut_off(variable: Variable) -> None:
-    """Make a variable a constant; what saved it while it was computed is told."""
+    """Make a variable a constant, and note the cut for nodes that have saved it."""
     edge, counter = variable._edge, variable._counter
     variable._edge = None
     stop_requiring(variable)
@@ -364,14 +364,14 @@ def cut_off(variable: Variable) -> None:
 
 
 def stop_requiring(variable: Variable) -> None:
-    """Have a leaf get no more gradients, from graphs that lead to it already neither."""
+    """Stop gradients to a leaf, also from graphs that lead to it already."""
     if variable._autograd is None:
         return
     meta = autograd_meta(variable)
     meta.requires_grad = False
     accumulator = None if meta.accumulator is None else meta.accumulator()
     if accumulator is not None:
-        # Passes look at what a node with extras is for.
+        # With extras, passes run the accumulator in the general way, which checks the leaf.
         meta.extras = extras_of(accumulator)
 
 
@@ -382,7 +382,7 @@ def is_inference(variable: Variable) -> bool:
 
 
 def hooks_of(variable: Variable, what: str) -> tuple[NodeExtras, int]:
-    """Where hooks on a tensor are kept: with its function, or with the leaf's accumulator.
+    """Where hooks on a tensor are stored: with its node, or with the leaf's accumulator.
 
     Raises:
         RuntimeError: if the tensor needs no gradient.
@@ -403,7 +403,7 @@ def hooks_of(variable: Variable, what: str) -> tuple[NodeExtras, int]:
 
 
 def grad_dtype(variable: Variable) -> Any:
-    """What gradients are converted to before they become a leaf's `.grad`; None for nothing."""
+    """The dtype that a leaf's gradients are converted to; None to keep theirs."""
     meta = variable._autograd
     dtype = None if meta is None else meta.grad_dtype
     if dtype is None:

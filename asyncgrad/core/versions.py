@@ -1,4 +1,4 @@
-"""In-place changes are counted: what saved a value before one must not use it after."""
+"""Counts in-place changes: a value saved before one must not be used after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.node import Node
     from asyncgrad.core.variable import Variable
 
-#: At least so many weak references are kept before dead ones are looked for.
+#: Dead weak references are dropped only from lists of at least this length.
 _PRUNE = 32
 
 
@@ -20,16 +20,16 @@ class VersionCounter:
 
     __slots__ = ("_cuts", "aliases", "value", "views")
 
-    #: When `detach_()` cut computed tensors off from the graph: `value` then, and the edge, weakly.
-    #: Not there before the first. Each made `value` one greater: nodes that saved the tensor look.
+    #: For each `detach_()` of a computed tensor: `value` after it, and the edge, weakly. Unset
+    #: before the first. Each adds one to `value`, so that nodes that saved the tensor check this.
     _cuts: list[tuple[int, weakref.ref[Node], int]]
 
     def __init__(self) -> None:
-        """Start unchanged."""
+        """Start with no changes."""
         self.value = 0
-        #: The views that lead to their base by an edge, weakly.
+        #: Weak references to views that have an edge to their base.
         self.views: list[weakref.ref[Variable]] | None = None
-        #: What else shares a leaf's memory, weakly.
+        #: Weak references to other tensors that share a leaf's memory.
         self.aliases: list[weakref.ref[Variable]] | None = None
 
     @property
@@ -42,17 +42,17 @@ class VersionCounter:
         return self.value - value - len(self.cuts_since(value))
 
     def cut(self, node: Node, input_nr: int) -> None:
-        """Note that a tensor no longer leads to its node."""
+        """Note that `detach_()` has removed a tensor's edge."""
         self.value += 1
         self._cuts = [*getattr(self, "_cuts", ()), (self.value, weakref.ref(node), input_nr)]
 
     def cuts_since(self, value: int) -> list[tuple[Node | None, int]]:
-        """Where tensors led that have been cut off since `value` was read."""
+        """The edges that `detach_()` has removed since `value` was read."""
         cuts = getattr(self, "_cuts", ())
         return [(node(), number) for at, node, number in cuts if at > value]
 
     def register_alias(self, variable: Variable) -> None:
-        """Remember a tensor without an edge that shares a leaf's memory."""
+        """Register a tensor without an edge that shares a leaf's memory."""
         living = [reference for reference in self.aliases or () if reference() is not None]
         self.aliases = [*living, weakref.ref(variable)]
 
@@ -62,19 +62,19 @@ class VersionCounter:
         return {variable for variable in known if variable is not None}
 
     def register(self, variable: Variable) -> None:
-        """Remember a view that has an edge."""
+        """Register a view that has an edge."""
         views = self.views
         if views is None:
             self.views = [weakref.ref(variable)]
             return
         views.append(weakref.ref(variable))
         count = len(views)
-        # At powers of two: what is looked through has doubled since.
+        # Only at powers of two, so that a registration stays cheap on average.
         if count >= _PRUNE and not count & (count - 1):
             self.views = [reference for reference in views if reference() is not None]
 
     def forget_edges(self) -> None:
-        """The base's history has changed: take their edges from its views."""
+        """Remove the edges of all views: the base's history has changed."""
         views, self.views = self.views, None
         for reference in views or ():
             variable = reference()

@@ -1,8 +1,8 @@
-"""Views: which tensor they look into, and how.
+"""Views: which tensor's memory they share, and how they were taken.
 
-A view leads to its base by the node that made it, like any other result. When the base changes in
-place, that node belongs to values that are gone: the base's counter knows the views that are
-alive, takes their edges away, and whoever next asks for one gets it made anew from the base.
+A view has an edge to the node that made it, like any other result. When the base changes in place,
+that node belongs to the old values, so the base's counter removes the edges of all live views. A
+view's edge is then recomputed from the base when it is next needed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REMEDIES = {
         "it is not known any more. Take the view after that, or use the form that is not in place."
     ),
 }
-#: How a view was made that only its mode forbids to change, and where it may not be changed.
+#: By creation mode: how such a view was made, and where it may not be changed.
 _MADE_IN = {
     "no_grad": ("was created in no_grad mode", " with grad mode enabled"),
     "inference": ("was created in inference mode", " in normal mode"),
@@ -48,7 +48,7 @@ _MADE_IN = {
 
 
 def looks_into(array: Any, source: Any) -> bool:
-    """Whether two arrays look into the same memory, or may."""
+    """Whether two arrays share memory, or may."""
     if array is source:
         return True
     held = getattr(array, "base", None)
@@ -56,14 +56,14 @@ def looks_into(array: Any, source: Any) -> bool:
 
 
 class View:
-    """What a view keeps in `_autograd` until something else is to be kept there, too.
+    """What a view keeps in `_autograd` until it needs an `AutogradMeta`.
 
-    It can be read in the place of an `AutogradMeta`.
+    It has the same attributes for reading.
     """
 
     __slots__ = ("base", "creation", "path", "version")
 
-    #: As in `AutogradMeta`, of a tensor that has nothing of the kind.
+    #: The defaults of `AutogradMeta`.
     requires_grad = False
     grad = None
     grad_dtype = None
@@ -79,9 +79,9 @@ class View:
         """Describe a view.
 
         Args:
-            base: the tensor that is no view itself.
-            path: how to get from the base to the view: (path, function, attributes), or None for
-                one that nobody can repeat.
+            base: the tensor that is not itself a view.
+            path: how to get from the base to the view: (path, function, attributes), or None if
+                it can't be repeated.
             version: the version of the base when the view's edge was made.
             creation: why the view can't be changed in place while recording, or None.
         """
@@ -92,12 +92,12 @@ class View:
 
     @property
     def view(self) -> View:
-        """Itself: `AutogradMeta` has a field of that name."""
+        """Itself, as in `AutogradMeta.view`."""
         return self
 
 
 def stop_retaining(variable: Variable) -> None:
-    """Take what `retain_grad` asked for from the node that the variable leads to."""
+    """Remove the `retain_grad` entry from the node that the variable leads to."""
     edge: Any = variable._edge
     node, position = edge if isinstance(edge, tuple) else (edge, 0)
     extras = None if node is None else node.extras
@@ -108,12 +108,12 @@ def stop_retaining(variable: Variable) -> None:
 
 
 def refuse_change(view: View, *, indirect: bool, edge: Any = None) -> None:
-    """Raise for a view that may not change, nor its base, while recording.
+    """Raise for a view that may not be changed while recording, nor may its base.
 
     Args:
-        view: how it is one.
-        indirect: it is the base, or another view of it, that has changed.
-        edge: the view's stored edge, which says of what function it is an output.
+        view: the view.
+        indirect: its base, or another view of it, has changed, not the view itself.
+        edge: the view's stored edge, which names the function that made it.
     """
     made, mode = _MADE_IN.get(view.creation or "", ("", ""))
     if edge is not None:

@@ -1,4 +1,4 @@
-"""The only place that waits: carries passes from the graph to the devices and back."""
+"""Runs passes on an event loop or in threads: the only package that waits."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ __all__ = [
 
 
 def start(task: GraphTask) -> Any:
-    """Start a pass: on the running loop, or to its end where nobody could await it.
+    """Start a pass on the running loop, or run it to its end if it could not be awaited there.
 
-    That is where no loop runs, where blocking is asked for, and inside of a synchronous node.
+    The latter happens where no loop runs, where blocking is asked for, and in a synchronous node.
 
     Returns:
         The future of the pass, or what `ended` makes of one that has ended.
@@ -64,7 +64,7 @@ def awaits(task: GraphTask | None) -> bool:
 
 
 def _until_free(task: GraphTask) -> Any:
-    """What a pass on the running loop awaits before it commits; None where it may block."""
+    """The awaitable for a pass on the running loop before it commits; None if it may block."""
     return until_free() if awaits(task) else None
 
 
@@ -76,6 +76,6 @@ def check_awaited(name: str) -> None:
         running.forgotten_awaits.check_awaited(running, name)
 
 
-# Hooks and Functions run in the context of their pass: NumPy is silent there, too.
+# Hooks and Functions run in the context of their pass, so NumPy's errors are ignored there, too.
 bind_preparation(ignore_fp_errors)
 bind_turns(_until_free)

@@ -1,4 +1,4 @@
-"""How many passes run at once: the others wait, in order of priority."""
+"""Limits how many passes run at once; the others wait, in order of priority."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.scheduler.engine import Engine
 
-#: One in so many is the one that has waited longest, if so many have overtaken it.
+#: One admission in `_EVERY` goes to the oldest pass, if more than `_PATIENCE` have overtaken it.
 _EVERY = 16
 _PATIENCE = 64
 
 
 class Admission:
-    """Lets passes into one engine, or has them wait."""
+    """Admits passes to one engine, or makes them wait."""
 
     def __init__(self) -> None:
-        """Everybody may enter."""
+        """Start without a limit."""
         #: How many passes run at once, None for any number.
         self.limit: int | None = None
-        #: Those that wait for others to end.
+        #: The waiting passes.
         self.held: set[GraphTask] = set()
-        #: The same as a heap (minus the priority, deadline, order, pass) and in the order in which
-        #: they came, with how many had been let in by then; some of these wait no more.
+        #: The waiting passes as a heap (minus the priority, deadline, order, pass), and in order of
+        #: arrival with the admissions up to then. Both may still hold passes that no longer wait.
         self._urgent: list[tuple[int, float, int, GraphTask]] = []
         self._line: deque[tuple[int, GraphTask]] = deque()
         self._order = self._entered = 0
-        #: Passes nested in others, which run besides.
+        #: Passes nested in others, which the limit does not count.
         self._nested: weakref.WeakSet[GraphTask] = weakref.WeakSet()
 
     def is_full(self, engine: Engine, task: GraphTask) -> bool:
-        """Whether a new pass has to wait. One nested in others never does: they wait for it."""
+        """Whether a new pass must wait. A nested one never does, as its parents wait for it."""
         if task.parent is not None:
             self._nested.add(task)
             return False
@@ -50,7 +50,7 @@ class Admission:
         return running - sum(task in engine.live for task in self._nested) < self.limit
 
     def hold_back(self, engine: Engine, task: GraphTask) -> None:
-        """Let a new pass wait for others to end."""
+        """Make a new pass wait for others to end."""
         self.held.add(task)
         self._order += 1
         deadline = inf if task.deadline is None else task.deadline
@@ -59,18 +59,18 @@ class Admission:
         engine.tell(task, "waits for other passes to end")
 
     def left(self, engine: Engine, task: GraphTask) -> None:
-        """A pass has ended: start the most urgent of those that wait."""
+        """Note that a pass has ended, and admit waiting ones."""
         self.held.discard(task)
         self.let_in(engine)
 
     def let_in(self, engine: Engine) -> None:
-        """Start the most urgent of those that wait, as many as there is room for."""
+        """Admit the most urgent of the waiting passes, as many as the limit allows."""
         while self.held and self._room(engine):
             engine.enqueue(self._next())
         self._forget()
 
     def _next(self) -> GraphTask:
-        """The pass that goes in next; there is one."""
+        """Choose the pass to admit; at least one must be waiting."""
         self._entered += 1
         self._forget()
         came, task = self._line[0]
@@ -80,7 +80,7 @@ class Admission:
         return task
 
     def _forget(self) -> None:
-        """Let go of those at the front that have gone in or have ended."""
+        """Remove passes that no longer wait from the front of the heap and the queue."""
         urgent, line, held = self._urgent, self._line, self.held
         while urgent and urgent[0][3] not in held:
             heappop(urgent)

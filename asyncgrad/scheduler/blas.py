@@ -1,7 +1,7 @@
-"""How many threads the matrix library uses.
+"""How many threads the BLAS library uses.
 
-Found out at import, because looking for libraries reads files; set when an engine starts, so that
-a core is left to the event loop, and never above what the user has set.
+The libraries are found at import, because that reads files. The limit is set when an engine starts:
+it leaves a core to the event loop, and never exceeds what the user has set.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy  # noqa: F401  loads the library, which is to be found
+import numpy  # noqa: F401  loads the BLAS library, so that it can be found
 from threadpoolctl import ThreadpoolController
 
 from asyncgrad.core.locks import lasting_lock
@@ -26,9 +26,9 @@ def cores() -> int:
 
 CORES = cores()
 
-#: How many engines want a core left to their loop.
+#: How many engines have called `leave_a_core` and not yet `give_back`.
 _holders = 0
-#: While it is limited: to how many threads, and what its libraries had before.
+#: While limited: the number of threads, and the libraries with their numbers before.
 _threads = 0
 _before: list[tuple[Any, int]] = []
 _lock = lasting_lock()
@@ -44,7 +44,7 @@ def leave_a_core() -> None:
 
 
 def give_back() -> None:
-    """Let the library have all its cores again, if nobody else wants one left."""
+    """Restore the library's threads, if no other engine wants a core left."""
     global _holders
     with _lock:
         _holders -= 1
@@ -53,14 +53,14 @@ def give_back() -> None:
 
 
 def get_threads() -> int:
-    """How many threads the user lets the library have."""
+    """How many threads the user allows the library."""
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     numbers = [number for _, number in _before] or [each.num_threads for each in libraries]
     return max(numbers, default=1)
 
 
 def set_threads(number: int) -> None:
-    """Let the library have so many, at most as many as its limit while a core is left."""
+    """Set the library's threads; while a core is left, the limit still applies."""
     global _threads
     with _lock:
         limited = bool(_before)
@@ -72,12 +72,12 @@ def set_threads(number: int) -> None:
 
 
 def single() -> bool:
-    """Whether the library is limited to one thread for a product."""
+    """Whether the limit is one thread."""
     return _threads == 1
 
 
 def after_fork() -> None:
-    """The loops that wanted a core left are the parent's; the limit is kept for the child's own."""
+    """Remove the limit: the engines that set it are the parent's. The child's set their own."""
     global _holders
     _holders = 0
     _restore()
@@ -88,7 +88,7 @@ def _limit() -> None:
     libraries = _CONTROLLER.select(user_api="blas").lib_controllers
     if not libraries:
         return
-    # First: a child may be forked in the middle.
+    # Stored before it changes, because a fork may happen in between.
     _before[:] = [(library, library.num_threads) for library in libraries]
     _threads = min([max(1, CORES - 1), *(number for _, number in _before)])
     for library in libraries:
@@ -97,7 +97,7 @@ def _limit() -> None:
 
 def _restore() -> None:
     for library, number in _before:
-        # The user may have changed it meanwhile.
+        # Unless the user has changed the number meanwhile.
         if library.num_threads == _threads:
             library.set_num_threads(number)
     _before.clear()

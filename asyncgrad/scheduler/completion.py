@@ -1,4 +1,4 @@
-"""How a pass ends: with its gradients committed, or with an error its caller can be given."""
+"""How a pass ends: its gradients are committed, or its caller gets an error."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def ask_to_end(task: GraphTask) -> bool:
-    """Have the owner of a pass cancel it; any thread may ask.
+    """Ask the owner of a pass to cancel it; may be called in any thread.
 
     Returns:
-        False, with nothing done, where that is too late.
+        False, with nothing done, if it is too late.
     """
-    # Taking the pass out of it is granting the request, or giving it up.
+    # Whoever pops the pass has decided: the owner grants the request, or the asker withdraws it.
     request = [task]
     task.inbox.append(partial(_grant, request))
-    # The other way round than in `begin_end`, which may also take back what it has said.
+    # `begin_end` checks in the opposite order, and may also reset `ending`.
     return not (task.ending and _take(request))
 
 
 def _grant(request: list[GraphTask]) -> None:
-    """Cancel a pass, unless who has asked for it has given up."""
+    """Cancel a pass, unless the request was withdrawn."""
     task = _take(request)
     if task is not None:
         task.cancelling = True
@@ -37,7 +37,7 @@ def _grant(request: list[GraphTask]) -> None:
 
 
 def _take(request: list[GraphTask]) -> GraphTask | None:
-    """The pass, if nobody else has taken it."""
+    """Pop the pass; None if another thread has done so."""
     try:
         return request.pop()
     except IndexError:
@@ -45,13 +45,13 @@ def _take(request: list[GraphTask]) -> GraphTask | None:
 
 
 def begin_end(task: GraphTask) -> bool:
-    """Say that a pass which has run is about to be committed: it can't be cancelled any more.
+    """Declare that a finished pass is about to be committed, so that it can't be cancelled.
 
     Returns:
-        False where it has been, or where another report that has come in time ends it.
+        False if it was cancelled before, or another report in the inbox has ended it.
     """
-    # Said first and looked then. Who cancels does it the other way round, and so knows whether that
-    # was in time, whatever thread this is.
+    # Set first, then check the inbox. `ask_to_end` fills the inbox first, then checks `ending`. So
+    # at least one of the two threads sees the other.
     task.ending = True
     if task.inbox:
         task.drain()
@@ -63,7 +63,7 @@ def end_pass(task: GraphTask, wait: bool) -> bool:
     """Commit the gradients of a pass that has run.
 
     Returns:
-        False, with nothing changed, where another pass holds a leaf and `wait` is false.
+        False, with nothing changed, where another pass commits and `wait` is false.
     """
     try:
         if not task.commit(wait):
@@ -75,29 +75,29 @@ def end_pass(task: GraphTask, wait: bool) -> bool:
 
 
 def end_in_thread(task: GraphTask) -> None:
-    """Commit the gradients of a pass that has run, in a thread of its own, unless it is too late.
+    """Commit the gradients of a pass that has run, in a thread, unless it has been ended.
 
-    Until the thread begins with it, the pass can be cancelled, and its deadline can come.
+    It can be cancelled, and its deadline can pass, until the thread begins the commit.
     """
     if begin_end(task):
         end_pass(task, True)
 
 
 def time_left(task: GraphTask) -> float:
-    """The seconds until a pass's deadline, by the clock of the loop that runs here, if one does."""
+    """Seconds until a pass's deadline, by the running loop's clock or else `monotonic()`."""
     loop = _get_running_loop()
     assert task.deadline is not None
     return task.deadline - (monotonic() if loop is None else loop.time())
 
 
 def check_deadline(task: GraphTask) -> None:
-    """Have a pass whose deadline is over already end before its first node runs."""
+    """If a pass's deadline is over already, make it fail before its first node runs."""
     if time_left(task) <= 0:
         task.inbox.append(partial(task.fail, deadline_error(task)))
 
 
 def deadline_error(task: GraphTask) -> TimeoutError:
-    """What a pass raises whose deadline has passed."""
+    """The error of a pass whose deadline has passed."""
     return TimeoutError(
         f"a backward pass with deadline {task.deadline} did not end in time; no .grad was touched. "
         f"Give it more time or a higher priority."
@@ -110,17 +110,17 @@ def is_stop(error: BaseException | None) -> bool:
 
 
 def stopped_by(error: BaseException) -> AutogradError:
-    """What passes end with when the program is being stopped."""
+    """The error for passes that end because the program is being stopped."""
     failure = AutogradError(f"the engine was stopped by {described(error)}")
     failure.__cause__ = error
     return failure
 
 
 def as_failure(error: BaseException) -> BaseException:
-    """The error as the caller of a pass can be given it.
+    """Convert an error to one that the caller of a pass can be given.
 
     Futures refuse StopIteration, GeneratorExit would close the coroutines that await them, and a
-    node's own CancelledError is the node's failure and no cancellation of who awaits the pass.
+    node's own CancelledError is a failure, which must not look like the awaiter's cancellation.
     """
     if isinstance(error, (StopIteration, GeneratorExit, asyncio.CancelledError)):
         failure = AutogradError(f"a node raised {described(error)}")

@@ -1,4 +1,4 @@
-"""Coroutine nodes: each waits in an asyncio task of its own, beside all else that is ready."""
+"""Coroutine nodes: each is awaited in its own asyncio task, while other nodes run."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
     from asyncgrad.core.states import Suspended
     from asyncgrad.scheduler.engine import Engine
 
-#: How many coroutine nodes of one pass wait at the same time, unless the engine is told otherwise.
+#: The default limit of coroutine nodes of one pass that wait at the same time.
 LIMIT = 128
-#: Seconds that a cancelled coroutine node has to end, unless the engine is told otherwise.
+#: The default time, in seconds, that a cancelled coroutine node has to end.
 GRACE = 5.0
-#: Seconds after which a pass whose coroutine nodes all wait, while more could begin, says so.
+#: A pass warns after this many seconds if the limit is reached and none of its nodes has ended.
 STALLED = 10.0
 
 
 class Ended(NamedTuple):
-    """How a coroutine node ended: it returned or raised, or its wait was cancelled by the loop."""
+    """How a coroutine node ended: it returned, raised, or was cancelled by the loop."""
 
     result: Any = None
     error: BaseException | None = None
-    #: The loop is ending all its tasks.
+    #: The loop is cancelling all its tasks.
     cancelled: bool = False
 
 
 class CoroutineNodes:
-    """Those of one engine."""
+    """The coroutine nodes that wait on one engine's loop."""
 
     def __init__(self) -> None:
-        """None runs."""
+        """Start with none."""
         self.limit = LIMIT
         self.grace = GRACE
-        #: What runs for each pass. A pass that is ending is not in here any more.
+        #: The asyncio tasks of each pass. A pass that is ending has been removed.
         self._running: dict[GraphTask, dict[asyncio.Task[Any], Suspended]] = {}
-        #: For each pass that has more than may run: runs out when none has ended for long.
+        #: For each pass at its limit: the timer of its warning.
         self._full: dict[GraphTask, asyncio.TimerHandle] = {}
 
     def launch(self, engine: Engine, task: GraphTask) -> None:
-        """Begin what suspended nodes of a pass wait for, as far as the limit allows."""
+        """Start the coroutines of a pass's suspended nodes, as far as the limit allows."""
         running = self._running.setdefault(task, {})
         while task.suspended and len(running) < self.limit:
-            # It leaves the list last: an interrupt that comes in between must not lose it.
+            # Removed from the list only below: an interrupt in between must not lose it.
             suspended = task.suspended[0]
-            # Not `create_task`: an eager task factory would run the node here and now.
+            # Not `create_task`: an eager task factory would run the node at once, in here.
             waiting = asyncio.Task(
                 wait_for_node(suspended.waiting),
                 loop=engine.loop,
@@ -68,7 +68,7 @@ class CoroutineNodes:
             self._full[task] = engine.loop.call_later(STALLED, self._warn, task)
 
     def go_on(self, engine: Engine) -> None:
-        """Have passes begin what a new limit allows."""
+        """Let passes start what a new limit allows."""
         for task in tuple(self._running):
             self._moves(task)
             engine.hurry(task)
@@ -78,7 +78,7 @@ class CoroutineNodes:
         warn_of_stall(task, self.limit)
 
     def _moves(self, task: GraphTask) -> None:
-        """Something has ended: a pass does not stand still."""
+        """Stop the timer of a pass's warning, because a node has ended."""
         timer = self._full.pop(task, None)
         if timer is not None:
             timer.cancel()
@@ -91,7 +91,7 @@ class CoroutineNodes:
     def _ended(
         self, engine: Engine, task: GraphTask, suspended: Suspended, waiting: asyncio.Task[Any]
     ) -> None:
-        """Report for a coroutine node; it may have been cancelled before it began."""
+        """Report the end of a coroutine node, which may have been cancelled before it began."""
         running = self._running.get(task, {})
         known = running.pop(waiting, None) is not None
         self._moves(task)
@@ -102,23 +102,23 @@ class CoroutineNodes:
             if known and not waiting.cancelling():
                 ended = Ended(error=asyncio.CancelledError())
             else:
-                # Where neither the node nor the engine did it, the loop is ending all its tasks.
+                # Neither the node nor the engine cancelled it: the loop is cancelling all tasks.
                 ended = Ended(cancelled=known)
         else:
             ended = Ended(error=waiting.exception())
             if ended.error is None:
                 ended = Ended(waiting.result())
         if suspended.node not in task.launched:
-            # The pass did not wait for it.
+            # The pass has ended without it.
             return
         if ended.error is not None and is_stop(ended.error):
-            # The loop has raised it already.
+            # The loop has raised the error itself.
             engine.fail_all(ended.error)
             ended = Ended(error=stopped_by(ended.error))
         try:
             engine.node_ended(task, suspended, ended)
         finally:
-            # The error's traceback may hold this frame.
+            # The error's traceback may hold this frame: a cycle.
             del ended, waiting, suspended
 
     def stop(self, engine: Engine, task: GraphTask) -> None:
@@ -130,14 +130,14 @@ class CoroutineNodes:
         for waiting in running:
             waiting.cancel()
         if task.timer is not None:
-            # The deadline's: the pass is ending as it is.
+            # This was the deadline's timer. The pass is ending anyway.
             task.timer.cancel()
         task.timer = engine.loop.call_later(self.grace, self._give_up, engine, task, running)
 
     def _give_up(
         self, engine: Engine, task: GraphTask, running: dict[asyncio.Task[Any], Suspended]
     ) -> None:
-        """Go on without the nodes that have ignored their cancellation."""
+        """End the pass without those nodes that have ignored their cancellation."""
         for waiting, suspended in running.items():
             if waiting.done():
                 continue
@@ -156,21 +156,21 @@ class CoroutineNodes:
 async def wait_for_node(awaitable: Any) -> Any:
     """Run a coroutine node, in its copy of the pass's context."""
     install(current().replace(in_node=False))
-    # What happens to the pass meanwhile is its owner's to see; cancelled here, the node is.
+    # The pass's owner handles changes of the pass meanwhile. A cancellation here ends the node.
     return await awaitable
 
 
 async def until_free() -> None:
-    """Wait until no pass commits, in any thread; another one may by the time that this is known."""
+    """Wait until no pass commits, in any thread; another may have begun when this returns."""
     loop = asyncio.get_running_loop()
     free = loop.create_future()
     when_free(partial(tell_loop, loop, settle, free))
-    # Cancelled here, nothing has been committed; who calls finds the future done and leaves it so.
+    # If cancelled here, nothing has been committed; `settle` leaves the cancelled future alone.
     await free
 
 
 def discard(suspended: Suspended) -> None:
-    """End what a suspended node would have waited for."""
+    """Close or cancel the awaitable of a suspended node, which was never awaited."""
     waiting = suspended.waiting
     end = getattr(waiting, "close", None) or getattr(waiting, "cancel", None)
     if end is not None:
@@ -178,7 +178,7 @@ def discard(suspended: Suspended) -> None:
 
 
 def warn_of_stall(task: GraphTask, limit: int) -> None:
-    """Say that a pass may wait for ever."""
+    """Warn that a pass may wait for ever."""
     warnings.warn(
         f"{limit} coroutine nodes or hooks of the pass started at {task.freed} have waited for "
         f"{STALLED} s, and none has ended: {len(task.suspended)} more begin only when one does. If "

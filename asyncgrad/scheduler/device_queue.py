@@ -1,4 +1,4 @@
-"""The passes that have something ready on a device, in order of urgency."""
+"""The passes that wait for a turn on a device, in order of urgency."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
-#: One turn in so many goes to the pass that has waited longest, if that was for more than
-#: `_PATIENCE` turns: whatever keeps coming, nothing starves.
+#: One turn in `_EVERY` goes to the pass that has waited longest, if that was for more than
+#: `_PATIENCE` turns: so no pass starves.
 _EVERY = 16
 _PATIENCE = 400
-#: How many passes that have ended while they waited are passed over in one turn of the loop.
+#: How many passes that have ended in the queue are skipped in one turn of the loop.
 _PASSED_OVER = 64
 
 
 class Urgency(NamedTuple):
-    """Who goes before whom, on the loop and in threads: the smallest."""
+    """The order of passes, on the loop and in threads: the smallest goes first."""
 
     #: Minus the priority.
     laxness: int
-    #: Among equals, who has to be done first; infinite where there is no hurry.
+    #: The earlier goes first; infinite without a deadline.
     deadline: float
-    #: The time that its family of nested passes has used: who has had least goes next.
+    #: The time that the pass's family (all passes nested in one) has used: the least goes first.
     used: int
     #: Minus the depth of nesting: a nested pass must end before its parent can go on.
     shallowness: int
@@ -38,12 +38,12 @@ ORDINARY = Urgency(0, inf, 0, 0)
 
 
 class Turn(NamedTuple):
-    """A pass in the queue; sorts by who goes next."""
+    """A pass in the queue; sorts by urgency, then by order of arrival."""
 
     urgency: Urgency
     order: int
     task: GraphTask
-    #: When it came, on the clock and in turns.
+    #: When it came, by the clock and as a number of turns.
     since: int
     turn: int
 
@@ -51,20 +51,20 @@ class Turn(NamedTuple):
 class DeviceQueue(asyncio.PriorityQueue[Turn]):
     """An asyncio priority queue of passes."""
 
-    #: The heap that `PriorityQueue` has made.
+    #: The heap that `PriorityQueue` creates.
     _queue: list[Turn]
 
     def __init__(self) -> None:
         """Start empty."""
         super().__init__()
-        #: The only one that waits, and since when: it has nobody to be compared with.
+        #: A single waiting pass and its time of arrival, kept out of the heap: nothing to compare.
         self._alone: GraphTask | None = None
         self._since = 0
         self._order = 0
         self._turn = 0
-        #: The time used by the family that had the last turn: newcomers start there.
+        #: The time used by the family that had the last turn; newcomers start from it.
         self._clock = 0
-        #: How many turns were waited for, for how long, and the longest.
+        #: The number of waits for a turn, and their total and longest time.
         self.waits = self.waited_ns = self.longest_ns = 0
 
     def enter(self, task: GraphTask, now: int) -> None:
@@ -76,7 +76,7 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
             self._enqueue(task, now)
 
     def _compare(self) -> None:
-        """Have the only one that waits be compared with others."""
+        """Move the single waiting pass into the heap."""
         if self._alone is not None:
             task, self._alone = self._alone, None
             self._enqueue(task, self._since)
@@ -90,29 +90,29 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return self._alone is None and not self._queue
 
     def qsize(self) -> int:
-        """How many passes wait, with those that have ended meanwhile."""
+        """How many passes wait, including any that have ended meanwhile."""
         return len(self._queue) + (self._alone is not None)
 
     def waiting(self) -> int:
-        """How many of them have not ended while they waited."""
+        """How many waiting passes have not ended."""
         tasks = [turn.task for turn in self._queue]
         if self._alone is not None:
             tasks.append(self._alone)
         return sum(task.future is not None for task in tasks)
 
     def urgency(self, task: GraphTask) -> Urgency:
-        """That of a pass at this moment."""
+        """The urgency of a pass at this moment."""
         deadline = inf if task.deadline is None else task.deadline
         return Urgency(-task.priority, deadline, self.charge(task, 0), -task.depth)
 
     def urgency_here(self) -> Urgency:
-        """That of a function that is called now, among the passes."""
+        """The urgency of a function that is offloaded in the current context."""
         modes = current()
         deadline = inf if modes.deadline is None else modes.deadline
         return Urgency(-modes.priority, deadline, self._clock, 0)
 
     def charge(self, task: GraphTask, used: int) -> int:
-        """Note that a pass has run for so many nanoseconds.
+        """Add nanoseconds to the time that a pass's family has used.
 
         Returns:
             What its family has used.
@@ -124,7 +124,7 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return first.virtual_time
 
     def next_turn(self, now: int) -> tuple[GraphTask, int] | None:
-        """The pass whose turn it is and for how long it has waited, None if none has been found."""
+        """Take the next pass, with its waiting time; None if there is none that has not ended."""
         task = self._alone
         if task is not None:
             self._alone = None
@@ -157,11 +157,10 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
         return task, waited
 
     def _put(self, turn: Turn) -> None:
-        """Put a turn into the heap."""
         heappush(self._queue, turn)
 
     def _get(self) -> Turn:
-        """Take out the next one."""
+        """Remove and return the next turn."""
         self._compare()
         queue = self._queue
         self._turn += 1
@@ -176,12 +175,12 @@ class DeviceQueue(asyncio.PriorityQueue[Turn]):
             used = self.charge(turn.task, 0)
             if used == turn.urgency.used:
                 return turn
-            # Others of its family have run meanwhile.
+            # Other passes of its family have run meanwhile, so its urgency is out of date.
             heappush(queue, turn._replace(urgency=turn.urgency._replace(used=used)))
 
 
 def _first_of_family(task: GraphTask) -> GraphTask:
-    """The pass that others are nested in, and these in turn."""
+    """The outermost pass around this one."""
     while task.parent is not None:
         task = task.parent
     return task

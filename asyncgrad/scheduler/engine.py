@@ -1,10 +1,9 @@
-"""One engine for each event loop: takes passes in, gives them turns, and ends their futures.
+"""One engine for each event loop: accepts passes, gives them turns, and resolves their futures.
 
-The caller of a pass runs its first slice, so that a small one comes back finished; all callers
-draw on one budget for each turn of the loop. What is left goes to the device's queue, from which a
-worker coroutine takes one pass after the other for a slice each. Expensive nodes, for which a slice
-has no time left, run in a thread, with all that becomes ready there, until cheap ones follow one
-another again.
+The caller of a pass runs its first slice, so that a small pass is finished at once. All callers
+share one budget for each turn of the loop. What is left of a pass goes to the device's queue, from
+which a worker coroutine takes one pass after the other and runs a slice of each. If the slice has
+no time left for an expensive node, a thread takes the pass over until cheap nodes follow.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Outcome, Suspended
 
-#: How long a slice may last.
+#: The longest time of a slice.
 SLICE_NS = 550_000
-#: By how much a caller's first slice may overdraw what is left of a turn, and by how much less than
-#: a slice a turn holds therefore.
+#: How much a caller's first slice may overdraw the rest of a turn. A turn's budget is less than a
+#: slice by this much.
 _OVERDRAFT_NS = 100_000
-#: The rest of a pass that is alone runs at once if what has just run is more than so many times as
-#: much: another turn would cost more than it brings.
+#: The rest of a pass that waits alone is run at once if what has just run was more than this many
+#: times as much: a new turn would cost more than it brings.
 _REST = 3
-#: Seconds in which no large array is made before unused memory goes back to the system.
+#: Unused memory is returned to the system when no large array was made for this many seconds.
 IDLE_S = 10.0
 
 
 class Engine:
-    """What runs the passes of one event loop."""
+    """Runs the passes of one event loop."""
 
     def __init__(
         self,
@@ -73,11 +72,11 @@ class Engine:
         forget: Callable[[Engine], None],
         after_collection: Callable[[], None],
     ) -> None:
-        """Belong to a loop; nothing runs yet.
+        """Make the engine of a loop.
 
         Args:
-            loop: which.
-            forget: called when the engine is not to be used any more.
+            loop: the event loop.
+            forget: called when the engine must not be used any more.
             after_collection: called after runs of the garbage collector.
         """
         self._loop = weakref.ref(loop)
@@ -87,7 +86,7 @@ class Engine:
         self.clock: Callable[[], int] = perf_counter_ns
         #: Passes that were not finished by their first slice.
         self.live: set[GraphTask] = set()
-        #: Programs that nobody else may hold: the loop itself refers to its tasks weakly.
+        #: Running `MultiPass` tasks, kept alive here because the loop refers to them only weakly.
         self.programs: set[Any] = set()
         self.passes = self.slices = self.node_count = 0
         self.longest_turn_ns = 0
@@ -98,20 +97,20 @@ class Engine:
         self.thread_segments = ThreadSegments()
         self.nodes = CoroutineNodes()
         self.forgotten_awaits = ForgottenAwaits()
-        #: That one's: passes started by a task that nobody has looked at.
+        #: The same dictionary as `forgotten_awaits.unobserved`.
         self.unobserved = self.forgotten_awaits.unobserved
         self._turn_open = False
         self._turn_start = 0
-        #: This turn's budget is used up: who awaits gives way, even for what is done.
+        #: This turn's budget is used up, so awaiting even a finished pass yields to the loop.
         self.spent = False
-        #: Those who gave way, in order.
+        #: Tasks that have yielded, in order.
         self.yield_queue = YieldQueue(SLICE_NS)
-        #: Those who give way to everybody.
+        #: Tasks that yield until the loop is idle.
         self.idle_queue = IdleQueue()
         blas.leave_a_core()
-        #: It will look whether the process is idle.
+        #: A timer will check whether the process is idle.
         self._watches_idle = False
-        #: Done when no pass is left, while the engine shuts down.
+        #: A future during shut-down: done when no pass is left.
         self.emptied: asyncio.Future[None] | None = None
         self.closed = False
         self._closer: AsyncGenerator[None, None] | None = register(self, loop)
@@ -121,26 +120,26 @@ class Engine:
     # -- life ---------------------------------------------------------
 
     async def shut_down(self) -> None:
-        """Cancel what nobody awaits any more, wait until no pass is left, and close."""
+        """Cancel passes that no task awaits, wait until no pass is left, and close."""
         await shut_down(self)
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Let the threads go and give BLAS its cores back; a later pass runs on the loop.
+        """Stop the threads and give BLAS its cores back; a later pass runs on the loop.
 
         Args:
-            ended: called in the last of the threads, at its end.
+            ended: called at the end of the last thread.
         """
         if self.closed:
             return
         self.closed = True
-        # Both lead to the loop.
+        # Both refer to the loop: a cycle.
         self._closer = self.emptied = None
         self.thread_segments.close(ended)
         self.collections.unwatch()
         blas.give_back()
 
     def drop(self) -> None:
-        """In a forked child: the threads and the loop are the parent's."""
+        """Drop the engine in a forked child: its threads and its loop are the parent's."""
         self.closed = True
         self.collections.unwatch()
 
@@ -170,7 +169,7 @@ class Engine:
                 failed, before the pass ends without it.
 
         Raises:
-            TypeError: if a number of passes or coroutines is no int.
+            TypeError: if a number of passes or coroutines is not an int.
             ValueError: if nothing could run.
         """
         try:
@@ -197,8 +196,8 @@ class Engine:
     def submit(self, task: GraphTask, loop: asyncio.AbstractEventLoop) -> BackwardFuture:
         """Start a pass; the caller runs its first slice if this turn of the loop has time left.
 
-        A slice may overdraw the turn: a pass that ends so need not wait for another one, and its
-        future gives the loop its turn when it is awaited.
+        A slice may overdraw the turn, so that a pass that is nearly done need not wait for another
+        turn; its future then yields to the loop when it is awaited.
         """
         future = task.future = BackwardFuture(self, loop, task, current_task(loop))
         left = self._left(loop)
@@ -221,12 +220,12 @@ class Engine:
         try:
             return future
         finally:
-            # The frame of a node that has failed leads back to this one, and the future to the
-            # error: a cycle, which would hold the graph.
+            # The frame of a failed node leads back to this one, and the future to the error: a
+            # cycle, which would keep the graph alive.
             del future
 
     def _expire(self, task: GraphTask) -> None:
-        """A deadline has passed."""
+        """End a pass whose deadline has passed."""
         if task.ending or task.future is None:
             return
         self.tell(task, "its deadline has passed")
@@ -234,7 +233,7 @@ class Engine:
         self._drain(task)
 
     def tell(self, task: GraphTask, what: str, now: int | None = None) -> None:
-        """Add to the story of a pass."""
+        """Add an event to the story of a pass."""
         if now is None:
             now = self.clock()
         if task.story is None:
@@ -242,32 +241,32 @@ class Engine:
         task.story.add(now, what)
 
     def _drain(self, task: GraphTask) -> None:
-        """Have a pass end as its inbox says, when what runs of it has come back."""
+        """Make a pass end as its inbox says, after everything of it that still runs."""
         self.nodes.stop(self, task)
         if not task.ending:
             self.thread_segments.recall(task)
         self.hurry(task)
 
     def hurry(self, task: GraphTask) -> None:
-        """Have the reports in a pass's inbox read, unless its owner is about to."""
+        """Read a pass's inbox now, unless its owner is about to."""
         if task not in self.thread_segments.tasks and not task.running:
             task.drain()
             self._after(task, task.outcome())
 
     def _left(self, loop: asyncio.AbstractEventLoop) -> int:
-        """What is left of this turn's budget."""
+        """The rest of this turn's budget; opens the turn if none is open."""
         now = self.clock()
         budget = self.slice_ns - _OVERDRAFT_NS
         if self._turn_open:
             return budget - (now - self._turn_start)
         self._turn_start = now
         loop.call_soon(self._end_turn)
-        # Last: an interrupt that comes in between leaves no turn open that nobody ends.
+        # Set last: an interrupt in between must not leave a turn open that nothing ends.
         self._turn_open = True
         return budget
 
     def _end_turn(self) -> None:
-        """A turn of the loop has ended: passes that had no time in it get theirs."""
+        """End a turn of the loop, and start the worker if passes wait."""
         self._turn_open = self.spent = False
         self.longest_turn_ns = max(self.longest_turn_ns, self.clock() - self._turn_start)
         if not self.queue.empty():
@@ -278,7 +277,7 @@ class Engine:
         return self._left(self.loop) <= 0
 
     def run_slice(self, task: GraphTask, budget: int) -> None:
-        """Run a pass for one slice, and see to what comes next."""
+        """Run one slice of a pass, and arrange what comes next."""
         self.slices += 1
         waiting = len(task.dependencies)
         if task.walk is not None:
@@ -289,11 +288,11 @@ class Engine:
             waiting = len(task.dependencies)
             self.node_count += waiting + 1
             if waiting > LONG:
-                # What the end of the walk has left of this turn; some walks begin anew.
+                # Charge this slice for the nodes that it walked; some walks start over, hence max.
                 budget -= max(0, waiting - known) * WALK_NS
                 cost = cost_of(task)
                 if cost > SHORT_NS:
-                    # The first slice, too: who else is about to start can't be seen.
+                    # In the first slice, too: other passes may be about to start.
                     task.share_ns = share_of(cost)
                     budget = min(budget, task.share_ns)
         task.running = True
@@ -305,7 +304,7 @@ class Engine:
                     if left * _REST < waiting - left:
                         outcome = task.run(budget // _REST)
             except BaseException as error:
-                # Nodes' errors are the pass's; this is an interrupt between two of them.
+                # `run` handles errors of nodes, so this is an interrupt between two nodes.
                 task.fail(error)
                 outcome = task.outcome()
             finally:
@@ -316,17 +315,17 @@ class Engine:
         if outcome is FINISHED and not task.suspended:
             self._finish(task)
         else:
-            # What the slice was worth, and not what the clock says: a collector's or the system's
-            # pause in it is not the pass's doing.
+            # Charge the budget, not the time by the clock, which may include pauses of the garbage
+            # collector or the system.
             self.queue.charge(task, budget)
             self._after(task, outcome)
 
     def fail_all(self, error: BaseException) -> None:
-        """Fail all passes and discard the engine: the program is being stopped."""
+        """Fail all passes and drop the engine, because the program is being stopped."""
         for task in tuple(self.live):
             if not task.ending:
                 if task.future is not None:
-                    # Nobody has to look into the future for it.
+                    # Retrieve the error, or asyncio would log it if the future is never awaited.
                     task.future.add_done_callback(_retrieve)
                 task.inbox.append(partial(task.fail, stopped_by(error)))
                 self._drain(task)
@@ -334,7 +333,7 @@ class Engine:
         self._forget(self)
 
     def _after(self, task: GraphTask, outcome: Outcome) -> None:
-        """Go on with a pass whose slice or segment has ended."""
+        """Arrange what comes after a slice or segment of a pass."""
         if task.state is DRAINING:
             self.nodes.stop(self, task)
             while task.suspended:
@@ -352,7 +351,7 @@ class Engine:
             self.thread_segments.send(self, task)
 
     def enqueue(self, task: GraphTask) -> None:
-        """Let a pass wait for its turn."""
+        """Put a pass in the queue, unless it is there."""
         if task.queued:
             return
         task.queued = True
@@ -363,7 +362,7 @@ class Engine:
     # -- threads ---------------------------------------------------------
 
     def returned(self, task: GraphTask, outcome: Any, error: BaseException | None) -> None:
-        """A thread gives a pass back."""
+        """Take a pass back from a thread."""
         self.tell(task, "comes back from the thread")
         if error is not None:
             task.fail(error)
@@ -372,20 +371,20 @@ class Engine:
             return
         task.drain()
         if outcome is WAITING or task.state is not RUNNING:
-            # What it waited for may have come while it was on its way here.
+            # Reports that it waited for may have come since the segment ended.
             outcome = task.outcome()
         self._after(task, outcome)
 
     # -- coroutine nodes ---------------------------------------------------------
 
     def node_ended(self, task: GraphTask, suspended: Suspended, ended: Ended) -> None:
-        """Take the report for a coroutine node."""
+        """Take the report of a coroutine node."""
         node, evaluation, _ = suspended
         self.tell(task, f"{node.name()} has ended")
         if ended.cancelled:
             task.inbox.append(task.cancel)
         task.inbox.append(partial(task.resume, node, evaluation, ended.result, ended.error))
-        # The error's traceback will hold this frame.
+        # The error's traceback will hold this frame: a cycle.
         del suspended, ended, node, evaluation
         self.hurry(task)
 
@@ -395,7 +394,7 @@ class Engine:
         """Ask a pass to drain; its future ends when nothing of it runs any more.
 
         Returns:
-            False if that is too late: a thread commits it.
+            False if it is too late, because a thread commits the pass.
         """
         if not task.cancelling:
             if not ask_to_end(task):
@@ -406,7 +405,7 @@ class Engine:
         return True
 
     def _finish(self, task: GraphTask) -> None:
-        """Commit a pass that has run, or tell its future why not."""
+        """Commit a pass that has run, or resolve its future if it has not succeeded."""
         if task.ending:
             return
         if task.state is not RUNNING:
@@ -423,7 +422,7 @@ class Engine:
         self.thread_segments.own(self, task, partial(end_in_thread, task))
 
     def _complete(self, task: GraphTask) -> None:
-        """End the future of a pass."""
+        """Resolve the future of a pass."""
         future, task.future = task.future, None
         if future is None:
             return
@@ -446,18 +445,18 @@ class Engine:
             if task.stepping is not None:
                 task.drop_graph()
             return
-        # Who asks another thread's pass to end is told that this is too late, or asks in time.
+        # From here `ask_to_end` in another thread says that it is too late; grant earlier requests.
         task.ending = True
         task.drain()
         error, later = task.error, task.later_errors
         task.release()
         try:
             if error is None or (task.cancelling and not is_stop(error)):
-                # Whoever was told that the pass can be cancelled relies on it, whatever a thread or
-                # a deadline had reported by then.
+                # A caller whose `cancel()` returned True relies on that, even if the pass failed
+                # (in a thread, or by its deadline) before the request was read.
                 future.finish_cancelled(later, error)
             elif is_stop(error):
-                # Raised from here, and not again from the future.
+                # The error is raised below, so the future gets another one, marked as retrieved.
                 future.finish_failed(stopped_by(error))
                 future.exception()
                 self.fail_all(error)
@@ -468,17 +467,17 @@ class Engine:
                     add_note(error, str(task.story))
                 future.finish_failed(error)
         finally:
-            # The traceback may hold this frame: it must hold neither the pass nor the future.
+            # The traceback may hold this frame, which must hold neither the pass nor the future.
             del error, later, future, task
 
     def _watch_idle(self) -> None:
-        """Look in a while whether the process needs the memory that is kept for large arrays."""
+        """Set a timer that returns unused memory if the process is idle by then."""
         if not self._watches_idle and not self.closed:
             self._watches_idle = True
             self.loop.call_later(IDLE_S, self._trim, POOL.lent)
 
     def _trim(self, lent: int) -> None:
-        """Give unused memory to the system if none has been lent since."""
+        """Return unused memory to the system if none has been lent since."""
         self._watches_idle = False
         if POOL.lent == lent:
             POOL.shrink(0)

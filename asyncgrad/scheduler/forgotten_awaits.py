@@ -1,4 +1,4 @@
-"""Who has started passes and not looked at them: a forgotten await is found by rule."""
+"""Finds forgotten awaits: which tasks have started passes whose outcome they never looked at."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class ForgottenAwaits:
-    """What one engine knows of it."""
+    """The unobserved passes of one engine."""
 
     __slots__ = ("lost", "unobserved")
 
     def __init__(self) -> None:
-        """Nothing was started."""
-        #: The starters of passes that nobody has looked at, by the future: by the `id` of each,
-        #: for the future keeps its starter alive. That may hold the future itself (a cancelled
-        #: task has the frame that started a pass), so that tasks in here would never go. Futures
-        #: may die in any thread: each of them changes its own entry only.
+        """Start with none."""
+        #: By the `id` of each unobserved future, the `id` of the task that started the pass. The
+        #: future keeps its starter alive, and a starter may hold the future (a cancelled task has
+        #: the frame that started the pass), so references in here would leak. Futures may die in
+        #: any thread; each changes only its own entry.
         self.unobserved: dict[int, int] = {}
-        #: The starters of those whose futures are gone.
+        #: The starters of unobserved passes whose futures are gone.
         self.lost: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def note_lost(self, starter: Any) -> None:
-        """The future of a pass is gone, and nobody has looked at it."""
+        """Note that an unobserved future is gone."""
         if starter is not None and not starter.done():
             self.lost.add(starter)
 
@@ -37,7 +37,7 @@ class ForgottenAwaits:
         """Raise if the current task has started a pass that it has not awaited."""
         starter = current_task()
         if is_in_node():
-            # Maybe in the first slice of the pass that its own task has just started.
+            # The node may belong to a pass that this very task has just started.
             return
         if (
             id(starter) in self.unobserved.values()
@@ -50,7 +50,7 @@ class ForgottenAwaits:
             )
 
     def _take_lost(self, starter: Any) -> bool:
-        """Whether the future of a pass of a task is gone; says so once."""
+        """Whether an unobserved future of the task is gone; True only once."""
         lost = starter in self.lost
         if lost:
             self.lost.discard(starter)

@@ -1,8 +1,8 @@
 """The future of a pass.
 
 Cancelling it asks the pass to drain; it ends as cancelled only when nothing of the pass runs any
-more. Once the commit has begun or a node has failed it can't be cancelled: asyncio then delivers
-its CancelledError after the result, or in the place of the error.
+more. Once the commit has begun or a node has failed it can't be cancelled: asyncio then raises its
+CancelledError after the result, or instead of the error.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class BackwardFuture(asyncio.Future[Any]):
     )
 
     def __init__(self, engine: Engine, loop: Any, task: GraphTask, starter: Any) -> None:
-        """Stand for a pass.
+        """Make the future of a pass.
 
         Args:
-            engine: what runs the pass.
-            loop: the event loop it runs on.
+            engine: the engine that runs the pass.
+            loop: the engine's event loop.
             task: the pass.
             starter: the asyncio task that called, None outside of tasks.
         """
@@ -62,7 +62,7 @@ class BackwardFuture(asyncio.Future[Any]):
         engine.unobserved[id(self)] = id(starter)
 
     def _observe(self) -> None:
-        """Somebody looks at the outcome: the await was not forgotten."""
+        """Note that the outcome was looked at: the await was not forgotten."""
         if not self._observed:
             self._observed = True
             self._engine.unobserved.pop(id(self), None)
@@ -76,7 +76,7 @@ class BackwardFuture(asyncio.Future[Any]):
         """
         engine = self._engine
         if not self._observed:
-            # `_observe`, without its call.
+            # Inlined `_observe`.
             self._observed = True
             engine.unobserved.pop(id(self), None)
         if _get_running_loop() is not self._loop:
@@ -86,29 +86,29 @@ class BackwardFuture(asyncio.Future[Any]):
                 "a coroutine node or hook awaits its own pass, which waits for it: it would wait "
                 "for ever. Await the pass where it was started."
             )
-        # Who awaits a pass that goes on gives way as it is, and cancels the pass with itself.
+        # Only for an ended pass: a pending one makes its awaiter wait anyway.
         return self._give_way() if engine.spent and self.done() else _wait(self)
 
     def _give_way(self) -> Generator[Any, None, Any]:
-        """Wait for the next turn of the loop, though the pass has ended."""
-        # Cancelled here, the awaiter has no use for an error, and nobody is to be told of it.
+        """Yield to the loop for one turn, though the pass has ended."""
+        # If the awaiter is cancelled here, asyncio must not log the error as never retrieved.
         self._log_traceback = False
         yield
         waiting = _wait(self)
-        # The error's traceback will hold this frame: it must not hold the future.
+        # The error's traceback will hold this frame, which must not hold the future.
         del self
         return (yield from waiting)
 
     def __iter__(self) -> Generator[Any, None, Any]:
-        """Refuse to be unpacked like the gradients it stands for."""
+        """Raise TypeError: the future can't be unpacked like the gradients."""
         raise TypeError("await the pass: `grads = await asyncgrad.grad(...)`")
 
     def __getitem__(self, place: Any) -> Any:
-        """Refuse to be indexed like them."""
+        """Raise TypeError: the future can't be indexed like the gradients."""
         return iter(self)
 
     def result(self) -> Any:
-        """What the pass gave.
+        """The result of the pass.
 
         Raises:
             InvalidStateError: while the pass is pending: on its own loop it can only be awaited.
@@ -126,11 +126,11 @@ class BackwardFuture(asyncio.Future[Any]):
                 add_note(error, note)
             raise
         finally:
-            # The error's traceback holds this frame: it must not hold the future.
+            # The error's traceback holds this frame, which must not hold the future.
             del self
 
     def exception(self) -> BaseException | None:
-        """The error the pass ended with, or None.
+        """The error that the pass ended with, or None.
 
         Raises:
             InvalidStateError: while the pass is pending.
@@ -141,18 +141,18 @@ class BackwardFuture(asyncio.Future[Any]):
         return super().exception()
 
     def cancelled(self) -> bool:
-        """Whether the pass has ended as cancelled; who has seen that has seen all of it."""
+        """Whether the pass has ended as cancelled; if so, that counts as looking at the outcome."""
         cancelled = super().cancelled()
         if cancelled:
             self._observe()
         return cancelled
 
     def committed(self) -> bool:
-        """Whether the pass has succeeded: all its gradients are in `.grad`, or are its result.
+        """Whether the pass has succeeded: its gradients are in `.grad`, or are its result.
 
-        The task that awaits a pass may be cancelled when it is too late to cancel the pass, and is
-        then told of its cancellation alone. False while the pass runs, and if it was cancelled or
-        has failed.
+        If the task that awaits a pass is cancelled when it is too late to cancel the pass, it only
+        gets a CancelledError; this tells what happened. False while the pass runs, and if it was
+        cancelled or has failed.
         """
         return self.done() and not super().cancelled() and self._exception is None
 
@@ -162,7 +162,7 @@ class BackwardFuture(asyncio.Future[Any]):
         """Call a function when the pass has ended.
 
         Raises:
-            RuntimeError: in another event loop: `asyncio.wait` and its like would wait for ever.
+            RuntimeError: in another event loop: `asyncio.wait` and the like would wait for ever.
         """
         running = _get_running_loop()
         if running is not None and running is not self._loop:
@@ -173,25 +173,25 @@ class BackwardFuture(asyncio.Future[Any]):
     def cancel(self, msg: Any = None) -> bool:
         """Ask the pass to end; False if it has ended, has failed, or is being committed."""
         task = self._task
-        # False has asyncio cancel the task that awaits once the pass has ended as it will.
+        # On False, asyncio cancels the awaiting task after the pass has ended by itself.
         if task is None or task.ending or task.error is not None:
             return False
         self._cancel_text = msg
         loop = self._loop
         if _get_running_loop() is loop or not loop.is_running():
             return self._engine.cancel(task)
-        # From another thread: the pass's owner reads its inbox, the rest is the loop's to do.
+        # In another thread: put it in the inbox for the pass's owner, and tell the loop.
         in_time = ask_to_end(task)
         if in_time:
             tell_loop(loop, self._engine.cancel, task)
         return in_time
 
     def set_result(self, result: Any) -> None:
-        """Refuse: the pass alone says what it gave."""
+        """Raise: only the pass sets its result."""
         raise AutogradError("a pass's result is its own: to stop waiting for it, cancel() it")
 
     def set_exception(self, exception: Any) -> None:
-        """Refuse likewise."""
+        """Raise: only the pass sets its error."""
         self.set_result(exception)
 
     def finish_cancelled(
@@ -200,10 +200,10 @@ class BackwardFuture(asyncio.Future[Any]):
         """End as cancelled, now that nothing of the pass runs.
 
         Args:
-            later: what nodes have raised after the cancellation; becomes notes on it, as texts:
-                errors lead to the pass.
-            failure: likewise, what the pass was ending with when it was cancelled, unknown to
-                who did.
+            later: errors that nodes raised after the cancellation. They become notes, as text,
+                because the errors themselves refer to the pass.
+            failure: an error that the pass had failed with before the cancellation, unknown to the
+                caller of `cancel()`; becomes a note, too.
         """
         self._task = None
         self._notes = [f"after the pass was cancelled: {described(error)}" for error in later]
@@ -217,8 +217,8 @@ class BackwardFuture(asyncio.Future[Any]):
         super().set_exception(error)
 
     def __del__(self) -> None:
-        """Warn if nobody ever looked at the outcome."""
-        # First: the warning may be an error.
+        """Warn if the outcome was never looked at."""
+        # This goes first, because the warning below may be raised as an error.
         if self._log_traceback:
             super().__del__()
         if not self._observed:

@@ -1,7 +1,7 @@
-"""Threads that have nothing to do help the one which owns a pass.
+"""Idle threads help the thread that owns a pass.
 
-Nobody waits for a thread that has not begun: what is still to be done when the owner needs it, the
-owner does itself. So it does not matter how many owners there are.
+The owner never waits for a thread that has not begun: it does the work itself if it is still to be
+done when needed. So any number of owners can share the threads without a deadlock.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from asyncgrad.scheduler.device_queue import Urgency
     from asyncgrad.scheduler.threads import Threads
 
-#: For how long a pass may keep a thread that another of the same urgency waits for, by what its
-#: nodes are expected to cost. It is many times what going away and coming back takes.
+#: How long a pass may keep its thread while another of the same urgency waits: the expected cost of
+#: its nodes. It is many times the cost of moving to the loop and back.
 _SEGMENT_NS = 4_000_000
 
 
 class _Job:
-    """Something that is done once, by whoever is first."""
+    """A call that is made once, by the thread that claims it first."""
 
     __slots__ = ("_call", "_done", "_error", "_open", "_result")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call: Callable[[], Any] | None = call
-        #: Taking what is in here is taking the job.
+        #: Popping the entry claims the job.
         self._open = [None]
         self._done: SimpleQueue[None] = SimpleQueue()
         self._result: Any = None
         self._error: BaseException | None = None
 
     def try_run(self) -> None:
-        """Do it, if nobody has begun."""
+        """Make the call, unless it is claimed."""
         try:
             self._open.pop()
         except IndexError:
@@ -56,13 +56,13 @@ class _Job:
                 self._error = error
             finally:
                 restore_fp_errors(token)
-                # Who is told may be faster than this thread, which is to hold nothing then.
+                # The owner may continue before this thread does, so drop all references first.
                 del token, call
             break
         self._done.put(None)
 
     def result(self) -> Any:
-        """What came of it; here it is done if nobody has begun."""
+        """The outcome of the call; makes it here if it is unclaimed."""
         self.try_run()
         self._done.get()
         result, self._result = self._result, None
@@ -76,30 +76,30 @@ class _Job:
 
 
 class Helpers:
-    """Those who help with one segment of a pass."""
+    """The threads that help with one segment of a pass."""
 
     def __init__(self, threads: Threads, urgency: Urgency, suspended: int) -> None:
-        """Nobody helps yet.
+        """Start with none.
 
         Args:
-            threads: who may.
-            urgency: that of the pass.
-            suspended: how many of its nodes the loop knows of that have no room to wait.
+            threads: the engine's threads.
+            urgency: the urgency of the pass.
+            suspended: how many of its nodes were already waiting for room among coroutine nodes.
         """
         self._threads = threads
         self._urgency = urgency
         self._suspended = suspended
-        #: What the expensive nodes cost that the owner has run, in nanoseconds.
+        #: Nanoseconds of expected cost of the expensive nodes that the owner has run.
         self.spent = 0
         self.splits = blas.single()
         self._lent: deque[_Job] = deque()
 
     def gives_way(self, cost: int, suspended: int) -> bool:
-        """Whether the owner is to leave its thread to the loop or another pass before a node.
+        """Whether the owner should leave its thread to the loop or another pass before a node.
 
         Args:
-            cost: the node's.
-            suspended: how many nodes of the pass have to be awaited, which the loop alone can do.
+            cost: the node's expected cost.
+            suspended: how many nodes of the pass have to be awaited, which only the loop can do.
         """
         if suspended > self._suspended:
             return True
@@ -112,20 +112,20 @@ class Helpers:
         return False
 
     def room(self) -> int:
-        """How many threads have nothing to do."""
+        """How many threads are idle."""
         return self._threads.idle()
 
     def lend(self, call: Callable[[], None]) -> None:
-        """Have a call run beside the owner."""
+        """Run a call in another thread; `join` waits for it."""
         self._lent.append(self._begin(call))
 
     def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run calls side by side, the first here, and wait for all."""
+        """Run calls in parallel, the first in this thread, and wait for all."""
         others = [self._begin(call) for call in calls[1:]]
         try:
             first = calls[0]()
         finally:
-            # Nothing runs any more when this returns, however it does.
+            # Also if the first call raises: no call may still run when this returns.
             results = [other.result() for other in others]
         return [first, *results]
 
@@ -135,7 +135,7 @@ class Helpers:
         return job
 
     def join(self) -> bool:
-        """Wait until the first of what was lent has been done; False if nothing was."""
+        """Wait until the first of the lent calls is done; False if there is none."""
         if not self._lent:
             return False
         self._lent.popleft().result()
@@ -146,14 +146,13 @@ class Helpers:
 def run_segment(task: GraphTask, helpers: Helpers) -> Outcome:
     """Run a pass in this thread, from an expensive node to the next cheap ones, or to its end.
 
-    It ends before where another pass is due. When it returns, no other thread has anything to do
-    with the pass any more.
+    It ends earlier if another pass is due. When it returns, no other thread works on the pass.
     """
     while True:
         outcome = task.run(CHEAP_RUN_NS, thread=True, helpers=helpers)
         if not helpers.join():
             break
     if outcome is FINISHED and task.state is RUNNING and task.is_large():
-        # Here and now, and not back on the loop only to come here again.
+        # Commit here at once: the loop would only send the pass back to a thread for it.
         end_in_thread(task)
     return outcome

@@ -1,8 +1,7 @@
-"""Those who give way to all others: one goes on in each turn in which the loop has nothing to do.
+"""Tasks that yield to everything else: one resumes in each turn in which the loop is idle.
 
-A loop does not say how much it has to do, but a turn without other callbacks ends at once. Looking
-at one after the other costs nobody anything: a loop that is busy turns anyway, and the first turn
-that is not ends the wait.
+A loop does not say how much it has to do, but a turn without other callbacks ends at once. Checking
+every turn costs others nothing: a busy loop turns anyway, and the first idle turn ends the wait.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncgrad.scheduler.engine import Engine
 
-#: A turn in which something else happened takes longer: that is a few small callbacks.
+#: A turn that takes longer, about the time of a few small callbacks, was not idle.
 _NOTHING_NS = 50_000
-#: The longest wait on a loop that never rests, in slices: then one in so many is theirs.
+#: On a loop that is never idle, one task resumes after this many slices.
 _PATIENCE = 20
 
 
 class IdleQueue:
-    """What one engine knows of its loop's rest."""
+    """The tasks that wait for one engine's loop to be idle."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """Start empty."""
         self.waiting: deque[Future[None]] = deque()
         self._looking = False
-        #: When it looked last, and when somebody went on last.
+        #: When `_look` ran last, and when a task resumed last.
         self._last = self._since = 0
 
     def join(self, engine: Engine) -> Future[None]:
-        """What becomes done when it is the caller's turn."""
+        """A future that is done when it is the caller's turn."""
         waiting: Future[None] = Future(loop=_get_running_loop())
         self.waiting.append(waiting)
         if not self._looking:
@@ -42,7 +41,7 @@ class IdleQueue:
         return waiting
 
     def _look(self, engine: Engine) -> None:
-        """Let one go on if nothing has happened since the last turn, or for too long."""
+        """Resume one task if the last turn was idle, or if all have waited too long."""
         now = engine.clock()
         waiting = self.waiting
         while waiting and waiting[0].done():
@@ -56,7 +55,7 @@ class IdleQueue:
             waiting.popleft().set_result(None)
             self._since = now
         engine.loop.call_soon(self._look, engine)
-        # What has just been woken runs before that does, and counts as what happened however brief
-        # it is: anyio cancels who waits, not who has been woken, and must find it waiting.
-        # Not `now`: in debug mode the line above takes as long as a callback does.
+        # The resumed task runs before the next `_look`, and must count as activity even if it is
+        # brief: anyio cancels only waiting tasks, and must find one that soon waits again.
+        # Not `now`: in debug mode `call_soon` above takes as long as a callback does.
         self._last = now - _NOTHING_NS if goes_on else engine.clock()

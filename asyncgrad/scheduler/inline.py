@@ -1,8 +1,7 @@
 """Passes without a loop: the calling thread runs them to their end.
 
-All ways to block are `run_inline`: scripts without a loop, `asyncgrad.sync`, `blocking()`, and a
-synchronous pass started inside a node. A coroutine node needs a loop, which one portal thread
-supplies.
+All ways to block use `run_inline`: scripts without a loop, `asyncgrad.sync`, `blocking()`, and a
+synchronous pass started inside a node. Coroutine nodes need a loop: that of the portal thread.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.core.states import Suspended
 
-#: More nanoseconds than any pass costs.
+#: A budget, in nanoseconds, that no pass uses up.
 _UNLIMITED = 2**62
 
 
@@ -79,15 +78,15 @@ def _run(task: GraphTask) -> Any:
 
 
 def _go_on(task: GraphTask) -> None:
-    """Run a pass until nothing is left of it, with what needs more than one go."""
+    """Run a pass with coroutine nodes or a deadline until it is finished."""
     timer = None
-    #: What runs of it on the portal's loop, and what has ended there.
+    #: The nodes that run on the portal's loop, and those that have ended there.
     started: dict[OnPortal, Suspended] = {}
     ended: SimpleQueue[OnPortal] = SimpleQueue()
     if task.deadline is not None:
         left = min(max(0.0, time_left(task)), TIMEOUT_MAX)
         timer = Timer(left, _expire, (task, started))
-        # An interrupt may leave it running: the program's end does not wait for it.
+        # An interrupt may leave the timer running, and the interpreter must not wait for it.
         timer.daemon = True
     for token in fp_errors_ignored:
         try:
@@ -102,14 +101,14 @@ def _go_on(task: GraphTask) -> None:
             if timer is not None:
                 timer.cancel()
             for running in started:
-                # This thread was interrupted.
+                # Only after an interrupt of this thread.
                 running.end()
         break
 
 
 def _expire(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
-    """The deadline has passed; called in a thread of its own."""
-    # In this order: who starts a node looks into the inbox afterwards.
+    """Fail a pass whose deadline has passed; runs in the timer's thread."""
+    # Inbox first: `_await_nodes` starts a node first and then reads the inbox, so none is missed.
     task.inbox.append(partial(task.fail, deadline_error(task)))
     for running in tuple(started):
         running.cancel()
@@ -118,9 +117,9 @@ def _expire(task: GraphTask, started: dict[OnPortal, Suspended]) -> None:
 def _await_nodes(
     task: GraphTask, started: dict[OnPortal, Suspended], ended: SimpleQueue[OnPortal]
 ) -> None:
-    """Have coroutine nodes run on the portal's loop until one has ended, and go on with that.
+    """Run coroutine nodes on the portal's loop until one has ended, and resume that.
 
-    Where the pass is over, all are cancelled and waited for.
+    If the pass is over, all are cancelled and waited for.
     """
     if _get_running_loop() is not None:
         task.fail(
@@ -130,7 +129,7 @@ def _await_nodes(
             )
         )
     while task.state is RUNNING and task.suspended and len(started) < LIMIT:
-        # It leaves the list last: an interrupt that comes in between must not lose it.
+        # Removed from the list only below: an interrupt in between must not lose it.
         suspended = task.suspended[0]
         running = OnPortal(wait_for_node(suspended.waiting), _context_of(task), ended.put)
         started[running] = suspended
@@ -140,7 +139,7 @@ def _await_nodes(
         try:
             over = [_first_of(ended, task)]
         except BaseException as interrupt:
-            # This thread is interrupted.
+            # This thread was interrupted.
             task.fail(interrupt)
         task.drain()
     if task.state is not RUNNING:
@@ -154,16 +153,16 @@ def _await_nodes(
     for running in over:
         result, error = running.result()
         if running.cancelled and isinstance(error, CancelledError):
-            # As it was told to.
+            # The pass itself cancelled the node, so this is not an error.
             error = None
         suspended = started.pop(running)
         task.resume(suspended.node, suspended.evaluation, result, error)
-        # The error's traceback leads to this frame.
+        # The error's traceback leads to this frame: a cycle.
         del running, result, error
 
 
 def _first_of(ended: SimpleQueue[OnPortal], task: GraphTask) -> OnPortal:
-    """Wait for the first that ends."""
+    """Wait for the first node that ends; warn if that takes long while others can't start."""
     if task.suspended:
         with suppress(Empty):
             return ended.get(timeout=STALLED)

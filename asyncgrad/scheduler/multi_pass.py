@@ -1,8 +1,8 @@
-"""Programs: calls made of several passes and a user's function, awaited or run to their end.
+"""Programs: calls that consist of several passes and a user's function.
 
-A program is a coroutine. On a running loop it becomes a task, elsewhere the calling thread runs
-it: there its passes have ended when they are awaited, so that it never has to wait. Only a user's
-coroutine function waits; without a loop it is run on the portal's.
+A program is a coroutine. On a running loop it becomes a task. Elsewhere the calling thread runs it:
+its passes have then ended before they are awaited, so it never has to wait. The exception is a
+user's coroutine function; without a loop, its program runs on the portal's loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MultiPass(asyncio.Task[Any]):
     """What a call of several passes returns on a running loop: await it."""
 
     def __init__(self, program: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-        """Run a coroutine, whether anybody holds the task or not."""
+        """Run a coroutine as a task, which the engine keeps alive until it has ended."""
         self._observed = False
         self._origin = CallSite().remember()
         super().__init__(program, loop=loop)
@@ -41,11 +41,11 @@ class MultiPass(asyncio.Task[Any]):
         super().add_done_callback(programs.discard)
 
     def __iter__(self) -> Generator[Any, None, Any]:
-        """Refuse to be unpacked like the results it stands for."""
+        """Raise TypeError: the task can't be unpacked like the results."""
         raise TypeError("await the call: `values = await asyncgrad.func.vjp(...)`")
 
     def __getitem__(self, place: Any) -> Any:
-        """Refuse to be indexed like them."""
+        """Raise TypeError: the task can't be indexed like the results."""
         return iter(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -54,12 +54,12 @@ class MultiPass(asyncio.Task[Any]):
         return super().__await__()
 
     def result(self) -> Any:
-        """What the call gave."""
+        """The result of the call."""
         self._observed = True
         return super().result()
 
     def exception(self) -> BaseException | None:
-        """The error the call ended with, or None."""
+        """The error that the call ended with, or None."""
         self._observed = True
         return super().exception()
 
@@ -71,7 +71,7 @@ class MultiPass(asyncio.Task[Any]):
         super().add_done_callback(callback, context=context)
 
     def __del__(self) -> None:
-        """Warn if nobody ever looked at the outcome."""
+        """Warn if the outcome was never looked at."""
         if not self._observed:
             warnings.warn(
                 f"a call started at {self._origin} was never awaited",
@@ -83,14 +83,14 @@ class MultiPass(asyncio.Task[Any]):
 
 
 def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
-    """Run a program on the running loop, or to its end where nobody could await it.
+    """Run a program on the running loop, or to its end if it could not be awaited there.
 
     Args:
         program: the coroutine.
-        waits: it calls a coroutine function of the user's.
+        waits: it calls a user's coroutine function.
 
     Returns:
-        A `Program` on a running loop; elsewhere the result, which can be awaited, too.
+        A `MultiPass` on a running loop; elsewhere the result, which can be awaited, too.
 
     Raises:
         RuntimeError: if a program that has to end at once waits for something.
@@ -108,7 +108,7 @@ def run_multi_pass(program: Coroutine[Any, Any, Any], *, waits: bool) -> Any:
                 try:
                     raise error
                 finally:
-                    # The traceback holds this frame.
+                    # The traceback holds this frame: a cycle.
                     del error
             return awaitable(result)
     else:
@@ -138,7 +138,7 @@ def waits(function: Any) -> bool:
 async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a user's function from a program.
 
-    A plain function can't await: what it starts has to end before it returns.
+    A plain function can't await, so passes that it starts block until they have ended.
     """
     program = getattr(function, "_program", None)
     if program is not None:

@@ -1,4 +1,4 @@
-"""Forward passes that give way: in a thread, or step by step."""
+"""Forward passes that don't hold the loop: `offload` to a thread, or `cooperate` step by step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class _Stop:
-    """Ends a function between two of its operations."""
+    """Stops a function between two of its operations."""
 
     __slots__ = ("wanted",)
 
@@ -35,12 +35,12 @@ class _Stop:
 async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> _T:
     """Run a function on tensors in a thread of the engine, with the caller's context.
 
-    A caller that is cancelled stays suspended until nothing of the function runs any more. The
-    function is ended between two of its operations on tensors; code without any runs to its end.
-    One that still waits for a thread never begins, and nobody waits for it.
+    A cancelled caller stays suspended until the function has ended. The function is stopped before
+    its next operation on tensors; code without any runs to its end. A function that still waits
+    for a thread never begins, and its caller does not wait.
 
-    The engine has one thread for each core, which expensive nodes need, too: what only waits, for a
-    disk or a network, belongs in `asyncio.to_thread`.
+    The engine has one thread for each core, and expensive nodes need these, too. Use
+    `asyncio.to_thread` for functions that mostly wait for a disk or a network.
 
     Args:
         function: what to run, a forward pass for example.
@@ -53,7 +53,7 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     Raises:
         CancelledError: once the function has ended, if the caller is cancelled meanwhile.
         RuntimeError: if the function raises StopIteration or CancelledError itself.
-        TypeError: if the function returns a coroutine, which would run in no thread.
+        TypeError: if the function returns a coroutine, which would not run in the thread.
 
     Example:
         >>> import asyncio, asyncgrad as ag
@@ -71,10 +71,10 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     running = engine()
     thread_job = running.thread_segments.offload(running, job, partial(_settle, ended))
     try:
-        # What changes meanwhile is the function's and the loop's business.
+        # Only the function and the loop change things meanwhile; nothing here depends on that.
         await asyncio.shield(ended)
     except asyncio.CancelledError:
-        # What the function touches is free again when it has ended, and not before.
+        # Cancelled here: stay until the function has ended, as it may still use the caller's data.
         stop.wanted = True
         if not thread_job.withdraw():
             while not ended.done():
@@ -89,7 +89,7 @@ async def offload(function: Callable[..., _T], /, *args: Any, **kwargs: Any) -> 
     try:
         raise error
     finally:
-        # The traceback holds this frame.
+        # The traceback holds this frame: a cycle.
         del error, ended
 
 
@@ -102,7 +102,7 @@ def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
     except (StopIteration, asyncio.CancelledError) as error:
         if stop.wanted:
             raise
-        # Neither can be raised into a coroutine without meaning something else there.
+        # Raised into a coroutine, either would mean something else.
         raise AutogradError(f"offload: the function raised {described(error)}") from error
     if iscoroutine(result):
         result.close()
@@ -114,24 +114,24 @@ def _within(stop: _Stop, call: Callable[[], Any]) -> Any:
 
 
 def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    """Note what came of a function. No set_exception: that is for what nobody may overlook."""
+    """Store the outcome. Not with `set_exception`: asyncio would log an error not retrieved."""
     ended.set_result((result, error))
 
 
 async def cooperate() -> None:
-    """Give way to others if this turn of the loop has used up its budget.
+    """Yield to the loop if this turn of the loop has used up its budget.
 
-    Those who give way come back in order, in each turn as many as its budget holds. Where passes
-    have a negative priority (`asyncgrad.request`), the caller gives way until the loop has nothing
-    else to do, or for twenty slices.
+    Tasks that yield resume in order, in each turn as many as its budget holds. If passes have a
+    negative priority here (`asyncgrad.request`), the caller yields until the loop is idle, or for
+    twenty slices.
     """
     running = engine()
     if current().priority < 0:
-        # Nothing of ours is open here, nor below; a cancellation is simply the caller's.
+        # Here and below, nothing needs clean-up; a cancellation simply reaches the caller.
         await running.idle_queue.join(running)
         return
     line = running.yield_queue
-    # A thousand tasks may come here in one turn of the loop: who finds a line asks no clock.
+    # A thousand tasks may come here in one turn, so if a queue exists the clock is not read.
     if line.waiting or running.overdrawn():
-        # Nothing of ours is open here; a cancellation is simply the caller's.
+        # Nothing needs clean-up; a cancellation simply reaches the caller.
         await line.join(running)

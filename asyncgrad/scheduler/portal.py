@@ -1,4 +1,4 @@
-"""The one loop that synchronous passes share, in a thread of its own, started when first needed."""
+"""The one loop that synchronous passes share, in its own thread, started when first needed."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 _portal: list[Any] = []
 _portal_lock = lasting_lock()
-#: Held while the portal's thread imports.
+#: Held while the portal's thread imports anyio.
 _importing = lasting_lock()
 
 
 def portal() -> Any:
-    """The portal to that loop."""
+    """The anyio portal to the shared loop."""
     with _portal_lock:
         if not _portal:
             started: Future[Any] = Future()
-            # A thread of our own: anyio's would have to be stopped before the interpreter ends.
+            # Not anyio's thread, which would have to be stopped before the interpreter ends.
             Thread(target=_serve, args=(started,), name="asyncgrad portal", daemon=True).start()
             _portal.append(started.result())
         return _portal[0]
 
 
 class OnPortal:
-    """A coroutine that runs on the portal's loop, for a thread that waits for it.
+    """A coroutine on the portal's loop, for a thread that waits for it.
 
-    It is cancelled as any asyncio task is, once: its clean-up may await.
+    Like any asyncio task it is cancelled once, and its clean-up may await.
     """
 
     __slots__ = ("_ended", "_loop", "_outcome", "_patience", "_task", "cancelled")
@@ -48,40 +48,40 @@ class OnPortal:
         context: Context,
         ended: Callable[[OnPortal], None] | None = None,
     ) -> None:
-        """Begin.
+        """Start the coroutine.
 
         Args:
-            coroutine: what runs.
-            context: what it runs in.
-            ended: told, on the portal's thread, that there is a result.
+            coroutine: what to run.
+            context: the context to run it in.
+            ended: called in the portal's thread when there is a result.
         """
-        #: Somebody has asked it to end.
+        #: `cancel` was called.
         self.cancelled = False
         self._ended = ended
         self._outcome: Future[tuple[Any, BaseException | None]] = Future()
         self._loop: AbstractEventLoop | None = None
         self._task: Task[Any] | None = None
-        #: Runs out when the coroutine has taken too long to end.
+        #: The timer for the grace period of a cancelled coroutine.
         self._patience: TimerHandle | None = None
         context.run(portal().start_task_soon, self._run, coroutine)
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        # In this order: who cancels sets the flag and looks for the loop afterwards.
+        # Set before the check: `cancel` sets the flag before it reads `_loop`. One notices.
         self._loop, self._task = get_running_loop(), current_task()
         if self.cancelled:
             self._cancel()
         result, error = None, None
         try:
-            # What changes meanwhile is its own and the pass's business.
+            # The coroutine and its pass handle changes meanwhile; a cancellation here is caught.
             result = await coroutine
         except BaseException as caught:
-            # The portal must outlive whatever that is.
+            # Any error is caught, because the portal must survive it.
             error = caught
         if self._patience is not None:
             self._patience.cancel()
         self._task = None
         self._tell(result, error)
-        # The traceback holds this frame: it must hold neither itself nor whom it was told.
+        # The traceback holds this frame, which must hold neither the error nor this object.
         del error, self
 
     def _tell(self, result: Any, error: BaseException | None) -> None:
@@ -91,33 +91,33 @@ class OnPortal:
                 self._ended(self)
 
     def result(self) -> tuple[Any, BaseException | None]:
-        """What the coroutine returned and what it raised, once; blocks until then."""
+        """What the coroutine returned and what it raised; blocks until then, and answers once."""
         result = self._outcome.result()
-        # Who keeps this, as a frame of the error's traceback may, must not keep the error.
+        # This object may be kept by a frame of the error's traceback, so it must drop the error.
         self._outcome = Future()
         self._outcome.set_result((None, None))
         return result
 
     def cancel(self) -> None:
-        """Ask it to end, from any thread."""
+        """Ask the coroutine to end; may be called in any thread."""
         self.cancelled = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel)
 
     def end(self) -> None:
-        """Cancel it, and wait until it has ended or its time for that is over."""
+        """Cancel it, and wait until it has ended or its grace period is over."""
         self.cancel()
         self.result()
 
     def _cancel(self) -> None:
-        """Cancel it once, on its loop."""
+        """Cancel the task once; runs on its loop."""
         if self._task is not None and self._patience is None:
             assert self._loop is not None
             self._patience = self._loop.call_later(GRACE, self._give_up)
             self._task.cancel()
 
     def _give_up(self) -> None:
-        """Let nobody wait any longer."""
+        """Stop waiting for a coroutine that has not ended."""
         assert self._loop is not None
         self._loop.call_exception_handler(
             {
@@ -133,15 +133,15 @@ class OnPortal:
 def _serve(started: Future[Any]) -> None:
     """Run the portal's loop, until the process ends."""
     with _importing:
-        # A fifth of the time that importing asyncgrad takes, and never on an event loop.
+        # Takes a fifth of asyncgrad's import time, so it is imported late, where no loop runs yet.
         from anyio import run, sleep
         from anyio.from_thread import BlockingPortal
 
-        # What that imports late itself.
+        # Makes anyio import now what it imports on its first run.
         run(sleep, 0)
 
     async def main() -> None:
-        # The host's policy may have given it one: anyio's scopes bear no eager tasks of others.
+        # A loop policy may have set an eager task factory, on which anyio's cancel scopes fail.
         get_running_loop().set_task_factory(None)
         async with BlockingPortal() as portal:
             started.set_result(portal)
@@ -151,12 +151,12 @@ def _serve(started: Future[Any]) -> None:
 
 
 def _after_fork() -> None:
-    """The thread was not forked: let the child start its own."""
+    """Let a child process start its own portal: the thread was not forked."""
     _portal.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    # A child in which a module is half imported could never import it.
+    # Forked during an import, a child could never import that module.
     os.register_at_fork(
         before=_importing.acquire,
         after_in_parent=_importing.release,

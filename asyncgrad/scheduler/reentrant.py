@@ -1,4 +1,4 @@
-"""What a thread's stack says of nested passes: whose they are, and whether more find room."""
+"""Inspects a thread's stack for nested passes: whether a node calls, and whether room is left."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-#: Only every so many passes look at the stack, whose frames have to be counted one by one.
+#: Only one nested pass in this many checks the stack, whose frames must be counted one by one.
 _EVERY = 8
-#: Python's own limit on frames, which nobody's larger one makes safer for C's stack.
+#: Python's default limit on frames. A larger limit set by the user makes C's stack no larger.
 _FRAMES = 1_000
 
-#: What calls nodes.
+#: The code of the function that runs nodes.
 _NODE = GraphTask._resume.__code__
 
 
 def is_in_node() -> bool:
-    """Whether a synchronous node calls: what it starts has to end before it returns.
+    """Whether the caller is in a synchronous node: what it starts must end before it returns.
 
-    Its context alone does not say so. What it leaves to the loop or to another thread has a copy,
-    and may be called while it still runs; a task that an eager factory makes begins on its stack.
+    The context alone does not tell. Callbacks and threads that the node starts have a copy, and may
+    run while the node does; a task made by an eager factory begins on the node's stack.
     """
     modes = current()
     if not (modes.in_node and modes.graph_task.stepping):
@@ -44,7 +44,7 @@ def is_in_node() -> bool:
 
 
 def is_short(task: GraphTask) -> bool:
-    """Whether a nested pass should go on elsewhere: half of the frames are in use."""
+    """Whether a nested pass should go to a new thread, as half of the frames are in use."""
     if task.depth % _EVERY:
         return False
     left = min(sys.getrecursionlimit(), _FRAMES) // 2
@@ -56,7 +56,7 @@ def is_short(task: GraphTask) -> bool:
 
 
 def fresh(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
-    """Call a function on a pass, on the stack of a new thread that ends with the call."""
+    """Call a function with a pass in a new thread, and so on a new stack; blocks meanwhile."""
     outcome: list[tuple[Any, BaseException | None]] = []
 
     def call() -> None:
@@ -70,7 +70,7 @@ def fresh(function: Callable[[GraphTask], Any], task: GraphTask) -> Any:
     try:
         thread.join()
     except BaseException:
-        # Interrupted: the pass must not go on behind its caller's back.
+        # Interrupted: cancel the pass, which must not continue without its caller.
         task.inbox.append(task.cancel)
         thread.join()
         raise

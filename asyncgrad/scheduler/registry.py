@@ -1,4 +1,4 @@
-"""One engine for each event loop, made on first use; a forked child starts afresh."""
+"""One engine for each event loop, created on first use; a forked child starts with none."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import asyncio
 
 _engines: dict[int, Engine] = {}
-#: Whoever adds or removes one.
+#: Held while an engine is added or removed.
 _changing = lasting_lock()
-#: In a forked child: the parent's. If they died, their loops, which are shared, would be told.
+#: In a forked child: the parent's engines. Their deaths would notify loops shared with the parent.
 _inherited: list[Engine] = []
 
 
 def engine_of(loop: asyncio.AbstractEventLoop) -> Engine:
-    """The engine of a loop, made on first use."""
+    """The engine of a loop, created on first use."""
     engine = _engines.get(id(loop))
     if engine is None or engine._loop() is not loop:
         _sweep()
@@ -44,7 +44,7 @@ def engine() -> Engine:
 
 
 def _sweep() -> None:
-    """Close the engines of loops that have ended without telling them."""
+    """Close the engines of loops that were closed or freed without a shut-down."""
     with _changing:
         abandoned = [key for key, engine in _engines.items() if engine.is_abandoned()]
         engines = [_engines.pop(key) for key in abandoned]
@@ -53,9 +53,9 @@ def _sweep() -> None:
 
 
 def _after_collection() -> None:
-    """Nothing says that a loop was closed: look for those after runs of the collector.
+    """Close engines of closed loops, after a run of the collector, as loops don't report that.
 
-    What it has interrupted may hold the locks that closing takes: a thread of the engine does it.
+    In a thread, because the code that the collector interrupts may hold the locks needed for that.
     """
     for engine in tuple(_engines.values()):
         if engine.is_abandoned():
@@ -63,7 +63,7 @@ def _after_collection() -> None:
 
 
 def _forget(engine: Engine) -> None:
-    """Let go of a closed engine."""
+    """Remove a closed engine."""
     with _changing:
         for key, other in list(_engines.items()):
             if other is engine:
@@ -71,7 +71,7 @@ def _forget(engine: Engine) -> None:
 
 
 def _after_fork() -> None:
-    """A child starts afresh: the threads were not forked."""
+    """Let a child process start without engines: the threads were not forked."""
     for engine in _engines.values():
         engine.drop()
         _inherited.append(engine)

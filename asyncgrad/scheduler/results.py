@@ -1,4 +1,4 @@
-"""What passes and programs give where no loop runs: results at once, which can be awaited, too."""
+"""Results of passes and programs where no loop runs: available at once, and awaitable, too."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 class Finished:
-    """What `backward()` returns: the pass has ended, awaiting it is free."""
+    """What `backward()` returns for a pass that has ended; awaiting it does not suspend."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Nothing to wait for."""
+        """Return None at once."""
         yield from ()
 
     def __repr__(self) -> str:
-        """What it is."""
+        """`<finished pass>`."""
         return "<finished pass>"
 
 
@@ -26,43 +26,43 @@ _FINISHED = Finished()
 
 
 class _AtOnce:
-    """What can be awaited, and is itself what that gives."""
+    """A value whose `await` gives the value itself."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Nothing to wait for."""
+        """Return the object at once."""
         yield from ()
         return self
 
 
 class Results(_AtOnce, tuple[Any, ...]):
-    """A tuple of them."""
+    """A tuple of results, which can be awaited."""
 
     __slots__ = ()
 
 
 class ResultList(_AtOnce, list[Any]):
-    """A list of them."""
+    """A list of results, which can be awaited."""
 
     __slots__ = ()
 
 
 class ResultDict(_AtOnce, dict[Any, Any]):
-    """A dictionary of them."""
+    """A dictionary of results, which can be awaited."""
 
     __slots__ = ()
 
 
 def ended(result: Any) -> Any:
-    """What a pass that has ended gives its caller: None stands for no result."""
+    """The value for the caller of a pass that has ended; None means that it has no result."""
     if result is None:
         return _FINISHED
     return ResultDict(result) if isinstance(result, dict) else Results(result)
 
 
 def awaitable(value: Any) -> Any:
-    """A program's result, so that it can be awaited; tensors can be as they are."""
+    """Make a program's result awaitable; tensors already are."""
     kind = type(value)
     if kind is tuple:
         return Results(value)

@@ -1,4 +1,4 @@
-"""What runs in an engine's threads: passes, for one segment each, and functions."""
+"""What runs in an engine's threads: segments of passes, and offloaded functions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class ThreadSegments:
-    """That of one engine."""
+    """The jobs in the threads of one engine."""
 
     def __init__(self) -> None:
         """Start the threads."""
-        #: Passes that a thread owns at the moment, or is to own when one is free.
+        #: Passes that a thread owns, or will own when one is free.
         self.tasks: dict[GraphTask, ThreadJob] = {}
         self.threads = Threads(blas.CORES, "asyncgrad")
         self._switching = SwitchInterval()
@@ -50,7 +50,7 @@ class ThreadSegments:
         self.tasks[task] = self._run(engine, segment, report, engine.queue.urgency(task))
 
     def recall(self, task: GraphTask) -> None:
-        """Give a pass back to the loop if no thread has begun with it."""
+        """Return a pass to the loop if no thread has begun with it."""
         thread_job = self.tasks.get(task)
         if thread_job is not None and thread_job.withdraw():
             del self.tasks[task]
@@ -61,7 +61,7 @@ class ThreadSegments:
         job: Callable[[], Any],
         report: Callable[[Any, BaseException | None], None],
     ) -> ThreadJob:
-        """Run a function in a thread, and report on the loop what it returned or raised."""
+        """Run a function in a thread, and report its result or error on the loop."""
         self.offloads += 1
         return self._run(engine, job, report, engine.queue.urgency_here())
 
@@ -75,8 +75,8 @@ class ThreadSegments:
         loop = engine.loop
         thread_job = ThreadJob(job, report, self._switching.end)
         if engine.closed or self.threads.closed:
-            # The loop is shutting down and this is the last of its clean-up, or no thread can be
-            # had, as when the interpreter ends.
+            # The loop is at the end of its shut-down, or there are no threads, as when the
+            # interpreter ends: run the job on the loop.
             loop.call_soon(thread_job.run, thread_job.report)
         else:
             self._switching.begin()
@@ -86,7 +86,7 @@ class ThreadSegments:
         return thread_job
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Let the threads go; `ended` is called in the last of them, at its end."""
+        """Stop the threads after their jobs; `ended` is called at the end of the last one."""
         self._switching.close()
         self.threads.close(ended)
 
@@ -98,22 +98,22 @@ class ThreadSegments:
         outcome: Any,
         error: BaseException | None,
     ) -> None:
-        """A segment has ended: the loop owns the pass again."""
+        """Return a pass to the loop after a segment."""
         del self.tasks[task]
         if helpers is not None:
             engine.queue.charge(task, helpers.spent)
         try:
             engine.returned(task, outcome, error)
         finally:
-            # The error's traceback may hold this frame.
+            # The error's traceback may hold this frame: a cycle.
             del task, error
 
 
 class ThreadJob:
-    """What a thread does, and what the loop does with what came of it.
+    """A job for a thread, and the report on the loop that follows it.
 
-    It lets go of each as it begins: the loop may have been told, and have ended a pass, before the
-    thread gets as far as to forget the job.
+    Both drop their references as they begin: after the thread has notified the loop, the loop may
+    end the pass before the thread forgets the job.
     """
 
     __slots__ = ("_ended", "_error", "_job", "_outcome", "_report")
@@ -124,14 +124,14 @@ class ThreadJob:
         report: Callable[[Any, BaseException | None], None],
         ended: Callable[[], None],
     ) -> None:
-        """Wait for a thread.
+        """Make a job for a thread.
 
         Args:
-            job: what to do.
-            report: told on the loop what came of it, unless it is withdrawn.
+            job: the function to run.
+            report: called on the loop with the result and the error, unless the job is withdrawn.
             ended: called on the loop in any case, once.
         """
-        #: Taking what is in here is beginning with it.
+        #: Popping the entry claims the job.
         self._job = [job]
         self._ended = ended
         self._report: Callable[[Any, BaseException | None], None] | None = report
@@ -139,7 +139,7 @@ class ThreadJob:
         self._error: BaseException | None = None
 
     def withdraw(self) -> bool:
-        """Forget it, on the loop; False if a thread has begun with it."""
+        """Drop the job, on the loop; False if a thread has begun with it."""
         try:
             self._job.pop()
         except IndexError:
@@ -149,7 +149,7 @@ class ThreadJob:
         return True
 
     def run(self, tell: Callable[[], None]) -> None:
-        """Do it, unless it was withdrawn, and tell somebody."""
+        """Run the job, unless it was withdrawn, and call `tell`."""
         try:
             job = self._job.pop()
         except IndexError:
@@ -164,7 +164,7 @@ class ThreadJob:
         tell()
 
     def report(self) -> None:
-        """Report what came of it."""
+        """Report the outcome, on the loop."""
         report, self._report = self._report, None
         if report is None:
             return
@@ -174,17 +174,17 @@ class ThreadJob:
         try:
             report(outcome, error)
         finally:
-            # The error's traceback may hold this frame.
+            # The error's traceback may hold this frame: a cycle.
             del report, outcome, error
 
 
 def tell_loop(loop: asyncio.AbstractEventLoop, report: Callable[..., Any], *facts: Any) -> None:
-    """Hand something to the loop from another thread, if there still is one."""
+    """Call a function on a loop from another thread; does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(report, *facts)
 
 
 def settle(waiting: asyncio.Future[None]) -> None:
-    """Let nobody wait for a future any more."""
+    """Resolve a future with None, unless it is done."""
     if not waiting.done():
         waiting.set_result(None)

@@ -1,4 +1,4 @@
-"""The end of an engine: it is told when its loop shuts down, and waits until nothing runs."""
+"""The end of an engine: how it notices that its loop shuts down, and what it waits for."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def register(engine: Engine, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None] | None:
-    """Be told when the loop shuts its asynchronous generators down, which every runner does.
+    """Make an engine shut down with its loop's asynchronous generators, as every runner does.
 
     Returns:
-        What has to live as long as the engine is to be told; None if the loop has done so already.
+        A generator that must live as long as the engine; None if the loop has shut down already.
     """
     if getattr(loop, "_asyncgens_shutdown_called", False):
         return None
@@ -37,12 +37,12 @@ def register(engine: Engine, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[
 
     closer = until_shutdown()
     finalizer = sys.get_asyncgen_hooks().finalizer
-    # The generator would keep it, and it the loop: one that nobody closes would never go.
+    # The generator would hold the hook, and so the loop, which would then leak if never closed.
     sys.set_asyncgen_hooks(finalizer=None)
     try:
         step = closer.__anext__()
     except ResourceWarning:
-        # uvloop tells nobody but those who have made errors of its warnings.
+        # uvloop only warns that its generators are shut down; seen if warnings are errors.
         return None
     finally:
         sys.set_asyncgen_hooks(finalizer=finalizer)
@@ -52,7 +52,7 @@ def register(engine: Engine, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[
 
 
 async def shut_down(engine: Engine) -> None:
-    """Cancel what nobody awaits any more, wait until no pass is left, and close."""
+    """Cancel passes that no task awaits, wait until no pass is left, and close."""
     if engine.closed:
         return
     for task in tuple(engine.live):
@@ -62,17 +62,17 @@ async def shut_down(engine: Engine) -> None:
     loop = engine.loop
     if engine.live:
         engine.emptied = loop.create_future()
-        # Other generators may start passes in their clean-up; those run after `close`, too.
-        # Cancelled here, the runner is in a hurry: threads end with their segments.
+        # Other generators may start passes meanwhile; those that do after `close` run on the loop.
+        # If cancelled here, the runner is in a hurry: threads end with their segments.
         await engine.emptied
     worker = engine.worker.task
     if worker is not None:
-        # Nothing waits for a turn any more; cancelled here, the loop ends the worker.
+        # No pass waits for a turn any more. If cancelled here, the loop ends the worker.
         await asyncio.wait([worker])
     gone = loop.create_future()
     engine.close(partial(tell_loop, loop, settle, gone))
-    # They run what was offloaded to its end. Cancelled here, they do so all the same.
+    # The threads finish offloaded functions. If cancelled here, they do so all the same.
     await gone
-    while engine.thread_segments.threads.alive():  # noqa: ASYNC110  nobody announces it
-        # The last one has taken its leave, and needs some microseconds to go.
+    while engine.thread_segments.threads.alive():  # noqa: ASYNC110  there is no notification
+        # The last thread has called `ended`, and needs some microseconds to end.
         await asyncio.sleep(0)

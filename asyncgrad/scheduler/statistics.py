@@ -1,4 +1,4 @@
-"""What an engine has done, for those who operate it."""
+"""Statistics of an engine, for monitoring."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 class EngineStatistics:
     """What an engine has done since it was made. Times are in seconds."""
 
-    #: Passes started, those of them that run, and those that wait because of the limit.
+    #: Passes started; of these, the number running, and the number held back by the limit.
     passes: int
     in_flight: int
     held_back: int
-    #: Nodes of all passes started, as their walks have counted them.
+    #: Nodes of all passes started, as counted by their walks.
     nodes: int
-    #: Turns of passes on the loop, and segments of passes in threads.
+    #: Slices of passes on the loop, and segments of passes in threads.
     slices: int
     segments: int
-    #: Passes that wait for a turn now; the turns that were waited for, and how long.
+    #: Passes that wait for a turn now; the number of such waits so far, their total and longest.
     queued: int
     queue_waits: int
     queue_wait: float
     longest_queue_wait: float
     #: Functions given to `offload`.
     offloads: int
-    #: Runs of the garbage collector, by any thread: they hold everything.
+    #: Runs of the garbage collector, in any thread, and their times: each stops the whole process.
     collections: int
     collector_pause: float
     longest_collector_pause: float
-    #: Bytes of memory kept for the next large arrays.
+    #: Bytes of memory kept for future large arrays.
     bytes_held: int
-    #: How long the engine has held the loop: in turns of waiting passes, the longest of them, and
-    #: the longest turn of the loop in which passes were started, with what else happened in it.
+    #: How long the engine has held the loop in slices of queued passes, the longest such slice, and
+    #: the longest turn of the loop in which passes were started, including everything else in it.
     loop_held: float
     longest_hold: float
     longest_turn: float
@@ -52,10 +52,10 @@ class Collections:
     """Counts the garbage collector's pauses from `watch` to `unwatch`."""
 
     def __init__(self, after: Callable[[], None]) -> None:
-        """Nothing is counted yet.
+        """Start at zero.
 
         Args:
-            after: called at the end of each that looks at more than the youngest objects.
+            after: called after each collection of more than the youngest generation.
         """
         self._after = after
         self.count = 0
@@ -64,21 +64,21 @@ class Collections:
         self._start = 0
 
     def watch(self) -> None:
-        """Begin to count."""
+        """Start to count."""
         gc.callbacks.append(self._note)
 
     def unwatch(self) -> None:
-        """End it."""
+        """Stop counting."""
         if self._note in gc.callbacks:
             gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
-        """The collector begins or ends; it runs in one thread at a time."""
+        """Note a start or end of the collector, which runs in one thread at a time."""
         if phase == "start":
             self._start = perf_counter_ns()
             return
         if not self._start:
-            # Watched since the middle of one.
+            # `watch` was called during this run.
             return
         took = perf_counter_ns() - self._start
         self.count += 1

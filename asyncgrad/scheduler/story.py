@@ -1,10 +1,10 @@
-"""What has happened to a pass lately: a note on its error."""
+"""The last events of a pass, which become a note on its error."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: Events that are remembered.
+#: How many events are remembered.
 _LENGTH = 24
 
 
@@ -14,20 +14,20 @@ class Story:
     __slots__ = ("_before", "_start", "_times", "_what", "_when")
 
     def __init__(self, now: int) -> None:
-        """Begin.
+        """Start without events.
 
         Args:
-            now: nanoseconds of some clock.
+            now: the time of the start, in nanoseconds of any clock.
         """
         self._start = now
-        #: The last event: when, what, how often in a row; and those before it.
+        #: The last event: its time, its text, how often in a row; and the events before it.
         self._when = now
         self._what = ""
         self._times = 0
         self._before: deque[tuple[int, str, int]] = deque(maxlen=_LENGTH - 1)
 
     def add(self, now: int, what: str) -> None:
-        """Something has happened."""
+        """Add an event; equal ones in a row are counted."""
         if what == self._what:
             self._times += 1
         else:

@@ -1,9 +1,9 @@
-"""While threads work for an engine, they get the interpreter within a tenth of a millisecond.
+"""A shorter switch interval while an engine's threads work, so that they get the GIL soon.
 
-A thread that has let go of the interpreter's lock (each larger array function does) waits for it
-beside a busy loop, by default for 5 ms, and begins to wait anew whenever the loop lets go of it for
-a moment: then the loop is back before the thread has woken up. With a shorter interval it asks for
-the lock before that happens. The loop itself gets it back sooner, too.
+Each larger array function releases the GIL. Beside a busy loop its thread then waits for the
+interval, 5 ms by default, and starts anew whenever the loop releases the GIL for a moment, as the
+loop has it back before the thread has woken up. With a shorter interval the thread requests the GIL
+before that happens. The loop, too, gets it back sooner.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ import sys
 
 from asyncgrad.core.locks import lasting_lock
 
-#: Seconds; what is usual is 0.005.
+#: In seconds; Python's default is 0.005.
 INTERVAL = 0.000_1
 
-#: How many engines have threads that work, and what the interval was before.
+#: How many engines have working threads, and the interval before.
 _holders = 0
 _usual: float | None = None
 _lock = lasting_lock()
 
 
 class SwitchInterval:
-    """What one engine wants."""
+    """The request of one engine for a short interval."""
 
     __slots__ = ("_closed", "_working")
 
     def __init__(self) -> None:
-        """Nobody works."""
+        """Start without jobs."""
         self._working = 0
         self._closed = False
 
     def begin(self) -> None:
-        """A job is given to a thread."""
+        """Note that a job was given to a thread."""
         if not self._closed:
             self._working += 1
             if self._working == 1:
                 _hold()
 
     def end(self) -> None:
-        """The loop has been told of its end."""
+        """Note, on the loop, that a job has ended."""
         if not self._closed:
             self._working -= 1
             if not self._working:
                 _let_go()
 
     def close(self) -> None:
-        """What still works does so as it can."""
+        """Withdraw the request, even if threads still work."""
         if self._working and not self._closed:
             _let_go()
         self._closed = True
@@ -65,7 +65,7 @@ def _hold() -> None:
 
 
 def _let_go() -> None:
-    """Put it back, if nobody else wants it short and nobody has changed it meanwhile."""
+    """Restore the interval, if no other engine needs it short and the user has not changed it."""
     global _holders
     with _lock:
         _holders -= 1
@@ -76,13 +76,13 @@ def _let_go() -> None:
 def _restore() -> None:
     global _usual
     if _usual is not None and abs(sys.getswitchinterval() - INTERVAL) < 1e-6:
-        # Python cuts what is less than a microsecond off, which may be an error of rounding.
+        # Python truncates to microseconds, so a rounding error could cost one: add a half.
         sys.setswitchinterval(_usual + 5e-7)
     _usual = None
 
 
 def _after_fork() -> None:
-    """The threads that worked are the parent's."""
+    """Restore the interval in a child process: the working threads are the parent's."""
     global _holders
     _holders = 0
     _restore()

@@ -1,8 +1,7 @@
-"""The threads of an engine: there before they are needed, and gone with it.
+"""The threads of an engine, which are started with it and end with it.
 
-Starting a thread the ordinary way waits until it runs, for which a busy interpreter takes 15 ms.
-Here nobody waits: a thread of its own starts the others, and does the work of those that the system
-does not allow.
+`Thread.start` blocks until the thread runs, which takes 15 ms in a busy interpreter. So one extra
+thread starts the others. If the system allows no more threads, it does their work itself.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
     from asyncgrad.scheduler.device_queue import Urgency
 
-    #: Does not raise.
+    #: Must not raise.
     Job = Callable[[], None]
 
-#: One job in so many is the oldest, if so many have overtaken it: nothing starves.
+#: One job in `_EVERY` is the oldest, if more than `_PATIENCE` overtook it: so no job starves.
 _EVERY = 16
 _PATIENCE = 64
 
@@ -35,44 +34,44 @@ _PATIENCE = 64
 class Threads:
     """A fixed number of threads that run jobs in order of urgency.
 
-    Who hands a job in must not wait, not even for a lock: each step of it is one of the
-    interpreter's own. A job is in a box, which is in a heap and in a line; taking it out of the box
-    is taking it, and a box that is found empty is passed over.
+    `submit` must not block, not even for a lock, so each of its steps is atomic in the interpreter.
+    A job is in a box (a list), which is in a heap and in a queue. Popping the job from its box
+    claims it, and empty boxes are skipped.
     """
 
     def __init__(self, number: int, name: str) -> None:
-        """Start them, without waiting for it.
+        """Start the threads, without waiting for that.
 
         Args:
-            number: how many.
-            name: what their names begin with.
+            number: how many threads.
+            name: the prefix of their names.
         """
-        #: True for each job, False for each thread that is to end.
+        #: True for each job, False for each thread that should end.
         self._calls: SimpleQueue[bool] = SimpleQueue()
         self._urgent: list[tuple[Urgency, int, list[Job]]] = []
-        #: The boxes in the order in which they came, with how many jobs had been taken by then.
+        #: The boxes in order of arrival, with the number of jobs taken up to then.
         self._line: deque[tuple[int, list[Job]]] = deque()
         self._numbers = count()
-        #: Among the threads alone: who takes a job.
+        #: Held by the thread that takes a job; `submit` does not need it.
         self._taking = Lock()
         self._taken = 0
         #: One entry for each thread that runs a job.
         self._busy: list[None] = []
         self._members: list[Thread] = []
-        #: One entry for each thread that has not taken its leave; the last takes the first.
+        #: Each thread pops a number at its end; the last one gets 0.
         self._present = list(range(number))
-        #: What is to be called then; it leads to the loop.
+        #: What the last thread calls; it refers to the loop.
         self._ended: list[Callable[[], None]] = []
         self.closed = False
         for place in range(number):
-            # The interpreter does not wait for daemons; `_end_all` does.
+            # Daemons, as `_end_all` waits for them when the interpreter ends.
             member = Thread(target=self._work, name=f"{name}_{place}", daemon=True)
             self._members.append(member)
         try:
             start_new_thread(self._start, ())
         except RuntimeError:
-            # Not even one: the loop does the work. Python 3.12.1 starts none when the main thread
-            # has ended.
+            # No thread can be started, so the loop does the work. Python 3.12.1 starts none after
+            # the main thread has ended.
             self.closed = True
             self._members.clear()
             self._present.clear()
@@ -86,24 +85,24 @@ class Threads:
                 self._work()
 
     def submit(self, job: Job, urgency: Urgency = ORDINARY) -> None:
-        """Have a thread run a job, when one is free and nothing more urgent waits."""
+        """Run a job in a thread, when one is free and nothing more urgent waits."""
         box = [job]
         self._line.append((self._taken, box))
         heappush(self._urgent, (urgency, next(self._numbers), box))
         self._calls.put(True)
 
     def most_urgent(self) -> Urgency | None:
-        """The urgency of what goes next, None if there are threads for all that waits."""
+        """The urgency of the next job, None if there are threads for all waiting jobs."""
         if len(self._members) - len(self._busy) >= self._calls.qsize():
             return None
         try:
             return self._urgent[0][0]
         except IndexError:
-            # It has been taken this moment.
+            # A thread has just taken it.
             return None
 
     def _take(self) -> Job:
-        """The job that goes next; there is one for each call."""
+        """Take the next job; there is one for each call."""
         line = self._line
         with self._taking:
             self._taken += 1
@@ -122,13 +121,13 @@ class Threads:
             job = self._take()
             job()
             busy.pop()
-            # A thread that waits holds nothing.
+            # A waiting thread must hold no references.
             del job
         if not self._present.pop():
             self._leave()
 
     def _leave(self) -> None:
-        """Nobody is here any more; both the last one and who closes may find that."""
+        """Call `ended` after the last thread; that thread and `close` may both try to."""
         try:
             ended = self._ended.pop()
         except IndexError:
@@ -136,14 +135,14 @@ class Threads:
         ended()
 
     def idle(self) -> int:
-        """About how many threads have nothing to do."""
+        """About how many threads are idle."""
         return max(0, len(self._members) - len(self._busy) - self._calls.qsize())
 
     def close(self, ended: Callable[[], None] | None = None) -> None:
-        """Let the threads end with the jobs that they were given.
+        """Let the threads end after the jobs that they were given.
 
         Args:
-            ended: called in the last of them, at its end; here if that has been.
+            ended: called at the end of the last thread, or here if that has ended.
         """
         if ended is not None:
             self._ended.append(ended)
@@ -163,7 +162,7 @@ _all: weakref.WeakSet[Threads] = weakref.WeakSet()
 
 
 def _end_all() -> None:
-    """Wait for the threads of loops that were not shut down: the interpreter ends."""
+    """At exit, wait for the threads of loops that were not shut down."""
     for threads in tuple(_all):
         threads.close()
         for member in threads._members:

@@ -1,4 +1,4 @@
-"""How far the walk over a large graph gets in one turn, and what it says of the pass."""
+"""How far the walk over a large graph gets in one turn, and the cost that it predicts."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from asyncgrad.core.states import LONG_WAY_NS, SHARE_NS
 if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
 
-#: Expected nanoseconds for a walk to look at a node.
+#: The expected time for one node of a walk.
 WALK_NS = 120
-#: Walks over so many nodes are worth counting.
+#: Graphs with more nodes than this get a cost estimate.
 LONG = 200
-#: A dictionary of more entries takes a while to make room for others.
+#: A larger dictionary takes noticeable time to grow.
 _LARGE = 10_000
-#: Nodes to look at in a turn in which it does.
+#: How many nodes are walked in a turn in which it does.
 _FEW = 32
-#: Where others wait, a slice is so small a part of a pass that none of several which are alike is
-#: much ahead of the others; but it has to be worth its while, and passes that cost less than
-#: `SHORT_NS` are not divided so.
+#: While other passes wait, a slice is at most `1 / _PARTS` of its pass, so that none of several
+#: equal passes gets much ahead. But it may always last `_LEAST_NS`, to be worth the switch, and
+#: passes that cost less than `SHORT_NS` are not divided so.
 _PARTS = 12
 _LEAST_NS = 100_000
 SHORT_NS = 900_000
-#: Nodes that say what all cost.
+#: How many nodes are sampled for the estimate.
 _SAMPLE = 16
 
 
 def steps_of(known: int, budget: int) -> int:
-    """How many nodes a walk that knows so many is to look at in so many nanoseconds."""
+    """How many nodes to walk within `budget` nanoseconds, if `known` nodes are counted already."""
     steps = budget // WALK_NS + 1
     if known > _LARGE:
-        # Python's dictionaries move when they are two thirds of a power of two full: for half a
-        # millisecond with 40,000 entries, which is a turn of its own.
+        # Python resizes a dictionary that is two thirds of a power of two full. That takes half a
+        # millisecond with 40,000 entries, so it gets a turn of its own.
         room = (2 << (known * 3 // 2).bit_length()) // 3 - known
         return min(steps, max(room, _FEW))
     return steps
 
 
 def cost_of(task: GraphTask) -> int:
-    """What a pass that has been walked over is expected to cost, by a few of its nodes."""
+    """The expected cost of a pass whose walk is complete, from a sample of its nodes."""
     nodes = task.dependencies
     sampled = 0
     for node in islice(nodes, _SAMPLE):
@@ -51,5 +51,5 @@ def cost_of(task: GraphTask) -> int:
 
 
 def share_of(cost: int) -> int:
-    """The longest slice of a pass of this cost where others wait."""
+    """The longest slice, while others wait, of a pass of this cost."""
     return min(SHARE_NS, max(_LEAST_NS, cost // _PARTS))

@@ -1,4 +1,4 @@
-"""The coroutine that gives one pass after the other a slice: there while passes wait, then gone."""
+"""The coroutine that gives waiting passes a slice each; it exists only while passes wait."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from asyncgrad.scheduler.engine import Engine
 
-#: By how much nodes may be slower and faster than expected for it to count.
+#: Limits of a slice's speed as measured by `serve`, relative to what is expected.
 _SLOWEST, _FASTEST = 0.25, 4.0
-#: Turns of the loop between two slices: what a timer or a socket wakes gets done in the meantime,
-#: for that takes a turn to see the event, one for a future's callbacks, and one for their task.
-#: One is enough where it has shown that there is nothing else to do.
+#: Turns of the loop between two slices, in which tasks woken by timers or sockets run. They need a
+#: turn to see the event, one for the future's callbacks, and one for the task. A single turn is
+#: enough if it shows that the loop has nothing else to do.
 _TURNS = 3
 
 
@@ -29,20 +29,20 @@ def _next_turn() -> Generator[None, None, None]:
 
 
 class Worker:
-    """The one of one engine."""
+    """The worker of one engine."""
 
     __slots__ = ("_speed", "held_ns", "longest_hold_ns", "task")
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """Start idle."""
         self.task: asyncio.Task[None] | None = None
-        #: How many nanoseconds of nodes' expected cost one of the clock has been worth lately.
+        #: Recent speed: nanoseconds of expected cost per nanosecond of the clock.
         self._speed = 1.0
-        #: For how long slices that passes have waited for have held the loop.
+        #: How long slices of queued passes have held the loop: total and longest.
         self.held_ns = self.longest_hold_ns = 0
 
     def serve(self, engine: Engine, budget: int) -> bool:
-        """Give the pass whose turn it is a slice; False if that has time left for another one."""
+        """Run a slice of the next pass; False if there is time left for another one."""
         start = engine.clock()
         queue = engine.queue
         turn = queue.next_turn(start)
@@ -64,19 +64,19 @@ class Worker:
         if not task.queued:
             return False
         if held and not walks:
-            # It went on to the end of its slice. What was an accident of this one counts little.
+            # It used its whole slice. The average limits the effect of one accidental pause.
             seen = min(max(worth / held, _SLOWEST), _FASTEST)
             self._speed += (seen - self._speed) / 4
         return True
 
     def start(self, engine: Engine) -> None:
-        """Begin, unless that has been done."""
+        """Start the coroutine, unless it is running."""
         if self.task is None:
             work = self._work(engine)
-            # Up to its first wait: a loop may be closed before the worker's first turn, which is
-            # nothing that anybody has to be told.
+            # Run it up to its first await, so that Python does not warn of a coroutine that was
+            # never awaited if the loop is closed before the worker's first turn.
             work.send(None)
-            # Not `create_task`: an eager task factory would run a slice here and now.
+            # Not `create_task`: an eager task factory would run a slice at once, in here.
             self.task = asyncio.Task(work, loop=engine.loop, name="asyncgrad worker")
             self.task._log_destroy_pending = False  # type: ignore[attr-defined]
             self.task.add_done_callback(partial(self._ended, engine))
@@ -84,12 +84,12 @@ class Worker:
     async def _work(self, engine: Engine) -> None:
         """Give one pass after the other a slice until none waits."""
         queue = engine.queue
-        # What else the loop is about to do, where it lets that be seen.
+        # The loop's queue of callbacks that are ready, if it exposes one.
         ready: Any = getattr(engine.loop, "_ready", True)
         turns = 1
         while True:
-            # Everything may have changed here: passes come, end and are cancelled. Cancelled here,
-            # the worker ends and `_ended` starts another for what still waits.
+            # Any change is possible here: passes come, end and are cancelled. If cancelled here,
+            # the worker ends, and `_ended` starts another for passes that still wait.
             start = engine.clock()
             for _ in range(turns):
                 await _next_turn()
@@ -108,7 +108,7 @@ class Worker:
             turns = _TURNS
 
     def _ended(self, engine: Engine, worker: asyncio.Task[None]) -> None:
-        """A worker may be cancelled with its loop's other tasks: passes in clean-up code go on."""
+        """Restart a worker that was cancelled with the loop's other tasks, if passes wait."""
         self.task = None
         loop = engine.loop
         if not worker.cancelled():
