@@ -17,6 +17,7 @@ States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -60,10 +61,11 @@ from asyncgrad.core.states import (
     WAITING,
     Outcome,
     Ready,
+    Resumed,
     State,
     Suspended,
 )
-from asyncgrad.core.streams import PassStreams
+from asyncgrad.core.streams import PassStreams, host_cost
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.core.walk import count, plan
 from asyncgrad.errors import add_note, described, note_failure
@@ -361,18 +363,22 @@ class GraphTask:
             if careful or node.extras is not None:
                 if rule is not None and not thread:
                     budget -= LONG_WAY_NS
-                self._resume(node, evaluate(self, node, gradient, owned), None)
+                self._evaluate(node, gradient, owned)
                 node = None
                 continue
             if inner or rule is None:
-                if captures is not None and node in captures:
+                if (
+                    captures is not None
+                    and node in captures
+                    and gradient.__class__ is not Resumed
+                ):
                     if self._capture(node, gradient):
                         node = None
                         continue
                     # It is the user's now: nothing may be added into it.
                     owned = False
                 if rule is None:
-                    self._resume(node, evaluate(self, node, gradient, owned), None)
+                    self._evaluate(node, gradient, owned)
                     node = None
                     continue
             try:
@@ -507,6 +513,16 @@ class GraphTask:
             self.captured[place] = gradient[position] if several else gradient
         return node not in self.exec_info.needed
 
+    def _evaluate(self, node: Any, gradient: Any, owned: Any) -> None:
+        """Begin with a node that takes the long way, or go on with one that has waited."""
+        if gradient.__class__ is Resumed:
+            self.launched[node] = node.sequence_nr
+            self._resume(node, gradient.evaluation, gradient.result)
+        elif self.streams is None:
+            self._resume(node, evaluate(self, node, gradient, owned), None)
+        else:
+            self._resume(node, self.streams.evaluate(self, node, gradient, owned), None)
+
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
         """Go on with a node until it ends or waits for something."""
         step = evaluation.throw if throw else evaluation.send
@@ -557,16 +573,22 @@ class GraphTask:
         self.secured = len(staged)
 
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
-        """Take the report of what a suspended node waited for, and go on with the node."""
+        """Take the report of what a suspended node waited for, and go on with the node.
+
+        A heavy one is ready again: reports are read on the loop, too, and `run` sees where it goes.
+        """
         if self.state is not RUNNING:
             self.launched.pop(node, None)
-            evaluation.close()
+            _close(evaluation)
             if error is not None:
                 self.later_errors += (error,)
         elif error is not None:
             self._resume(node, evaluation, error, throw=True)
             # The error's traceback holds this frame.
             error = None
+        elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
+            self.launched.pop(node, None)
+            self._make_ready(node, Resumed(evaluation, result), False)
         else:
             self._resume(node, evaluation, result)
 
@@ -739,6 +761,9 @@ class GraphTask:
 
     def _forget(self) -> None:
         """Let go of every gradient that will not be used."""
+        for _, _, _, gradient, _ in self.ready:
+            if gradient.__class__ is Resumed:
+                _close(gradient.evaluation)
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
@@ -883,6 +908,11 @@ class GraphTask:
             assert not self.launched, "a pass has ended while nodes run"
         if self.state is RUNNING and not ready and not self.launched and not self.walk:
             assert not waiting, "nodes wait for what never comes"
+
+
+def _close(evaluation: Any) -> None:
+    """End an evaluation early: the modes that it puts back are the pass's, and not the caller's."""
+    copy_context().run(evaluation.close)
 
 
 def _nothing() -> None:

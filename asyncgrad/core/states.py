@@ -59,6 +59,15 @@ class Suspended(NamedTuple):
     waiting: Any
 
 
+class Resumed(NamedTuple):
+    """What has come for a node that has waited: in the place of its gradient, it is ready again."""
+
+    #: The rest of the node's evaluation.
+    evaluation: Any
+    #: What it is to be resumed with.
+    result: Any
+
+
 #: Of nodes' expected costs, in nanoseconds. What costs less is cheap; so much of that in a row, and
 #: a segment leaves its thread.
 CHEAP_NS = 20_000
