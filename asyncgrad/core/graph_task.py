@@ -367,11 +367,7 @@ class GraphTask:
                 node = None
                 continue
             if inner or rule is None:
-                if (
-                    captures is not None
-                    and node in captures
-                    and gradient.__class__ is not Resumed
-                ):
+                if captures is not None and node in captures and gradient.__class__ is not Resumed:
                     if self._capture(node, gradient):
                         node = None
                         continue

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from passes import (
+    CHEAP,
     HEAVY,
     assert_nothing_runs,
     calls,
@@ -697,4 +698,22 @@ async def test_an_expensive_node_that_has_waited_may_be_cancelled_before_a_threa
         await future
     assert x.grad is None
     assert ran == ([False] if kind == "posthook" else [])
+    await assert_nothing_runs()
+
+
+async def test_who_cancels_a_pass_beyond_its_limit_of_coroutines_keeps_the_modes() -> None:
+    """What never began is closed where the pass is cancelled."""
+    ag.engine().limit(coroutine_nodes=1)
+    waiting = [_waits_first("unpack", [], [])[1] for _ in range(3)]
+    for y in waiting:
+        y.grad_fn.cost = CHEAP
+    loss = sum(waiting).sum()
+    modes = current()
+    with ag.autograd.set_detect_anomaly(True):
+        future = loss.backward()
+    await until(lambda: future._task.suspended)
+    future.cancel()
+    assert current() is modes
+    with pytest.raises(asyncio.CancelledError):
+        await future
     await assert_nothing_runs()

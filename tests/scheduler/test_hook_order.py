@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Any
 
 import pytest
 from passes import HEAVY, calls, hold, leaf

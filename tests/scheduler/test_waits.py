@@ -67,7 +67,9 @@ def graphs(draw: st.DrawFn) -> list[tuple[str, list[int], list[int], bool]]:
     return found
 
 
-def recorded(graph: list[tuple[str, list[int], list[int], bool]]) -> tuple[list[ag.Tensor], ag.Tensor]:
+def recorded(
+    graph: list[tuple[str, list[int], list[int], bool]],
+) -> tuple[list[ag.Tensor], ag.Tensor]:
     """The leaves and the loss of a graph whose coroutines have yet to wait."""
     places = [Place(*facts) for facts in graph]
     leaves, inputs = [], [[] for _ in places]
