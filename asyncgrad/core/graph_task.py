@@ -17,6 +17,7 @@ States: NEW -> RUNNING -> (DRAINING ->) DONE, FAILED or CANCELLED.
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -61,10 +62,11 @@ from asyncgrad.core.states import (
     WAITING,
     Outcome,
     Ready,
+    Resumed,
     State,
     Suspended,
 )
-from asyncgrad.core.streams import PassStreams
+from asyncgrad.core.streams import PassStreams, host_cost
 from asyncgrad.core.versions import VersionCounter
 from asyncgrad.errors import add_note, described, note_failure
 
@@ -361,18 +363,18 @@ class GraphTask:
             if careful or node.extras is not None:
                 if rule is not None and not thread:
                     budget -= LONG_WAY_NS
-                self._resume(node, evaluate(self, node, gradient, owned), None)
+                self._evaluate(node, gradient, owned)
                 node = None
                 continue
             if inner or rule is None:
-                if captures is not None and node in captures:
+                if captures is not None and node in captures and gradient.__class__ is not Resumed:
                     if self._capture(node, gradient):
                         node = None
                         continue
                     # The user gets this gradient, so nothing may be added into it.
                     owned = False
                 if rule is None:
-                    self._resume(node, evaluate(self, node, gradient, owned), None)
+                    self._evaluate(node, gradient, owned)
                     node = None
                     continue
             try:
@@ -507,6 +509,16 @@ class GraphTask:
             self.captured[place] = gradient[position] if several else gradient
         return node not in self.exec_info.needed
 
+    def _evaluate(self, node: Any, gradient: Any, owned: Any) -> None:
+        """Begin with a node that takes the long way, or go on with one that has waited."""
+        if gradient.__class__ is Resumed:
+            self.launched[node] = node.sequence_nr
+            self._resume(node, gradient.evaluation, gradient.result)
+        elif self.streams is None:
+            self._resume(node, evaluate(self, node, gradient, owned), None)
+        else:
+            self._resume(node, self.streams.evaluate(self, node, gradient, owned), None)
+
     def _resume(self, node: Any, evaluation: Any, result: Any, *, throw: bool = False) -> None:
         """Run a node's evaluation until it ends or waits for something."""
         step = evaluation.throw if throw else evaluation.send
@@ -557,16 +569,22 @@ class GraphTask:
         self.secured = len(staged)
 
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
-        """Take the result that a suspended node waited for, and continue the node."""
+        """Take the result that a suspended node waited for, and continue the node.
+
+        A heavy node becomes ready again instead: this may be the loop, and `run` hands it to a thread.
+        """
         if self.state is not RUNNING:
             self.launched.pop(node, None)
-            evaluation.close()
+            _close(evaluation)
             if error is not None:
                 self.later_errors += (error,)
         elif error is not None:
             self._resume(node, evaluation, error, throw=True)
             # The error's traceback holds this frame: a cycle.
             error = None
+        elif (node.cost if self.streams is None else host_cost(node)) > HEAVY_NS:
+            self.launched.pop(node, None)
+            self._make_ready(node, Resumed(evaluation, result), False)
         else:
             self._resume(node, evaluation, result)
 
@@ -738,6 +756,9 @@ class GraphTask:
 
     def _forget(self) -> None:
         """Drop every gradient that will not be used."""
+        for _, _, _, gradient, _ in self.ready:
+            if gradient.__class__ is Resumed:
+                _close(gradient.evaluation)
         self.ready.clear()
         self.not_ready.clear()
         self.dependencies.clear()
@@ -882,6 +903,11 @@ class GraphTask:
             assert not self.launched, "a pass has ended while nodes run"
         if self.state is RUNNING and not ready and not self.launched and not self.walk:
             assert not waiting, "nodes wait for what never comes"
+
+
+def _close(evaluation: Any) -> None:
+    """End an evaluation early: the modes that it puts back are the pass's, and not the caller's."""
+    copy_context().run(evaluation.close)
 
 
 def _nothing() -> None:

@@ -59,6 +59,15 @@ class Suspended(NamedTuple):
     waiting: Any
 
 
+class Resumed(NamedTuple):
+    """Takes the place of the gradient of a ready node that has waited and can go on."""
+
+    #: The rest of the node's evaluation.
+    evaluation: Any
+    #: What the wait has given.
+    result: Any
+
+
 #: Expected cost in nanoseconds. Nodes below the first are cheap; after cheap nodes with a total of
 #: the second, a segment leaves its thread.
 CHEAP_NS = 20_000

@@ -61,6 +61,13 @@ def stream_of(node: Any) -> Any:
         return metadata.device.default_stream
 
 
+def host_cost(node: Any) -> int:
+    """Expected nanoseconds for which a node keeps the host busy."""
+    stream = stream_of(node)
+    cost: int = node.cost if stream is None else stream.device.launch_cost
+    return cost
+
+
 def _keep(node: Any, stream: Any, gradient: Any, saved: Any) -> None:
     """Keep the memory that a node reads until it has been read: it may be another stream's."""
     if stream is not None and stream.device.side_streams:
@@ -125,14 +132,12 @@ class PassStreams:
                 continue
             if not ready:
                 break
-            node = ready[0][2]
-            stream = stream_of(node)
-            cost = node.cost if stream is None else stream.device.launch_cost
+            cost = host_cost(ready[0][2])
             budget -= cost
             if budget < 0 and not thread and (cost > HEAVY_NS or budget + cost != whole):
                 return HEAVY if cost > HEAVY_NS else MORE
             _, _, node, gradient, owned = heappop(ready)
-            task._resume(node, self.evaluate(task, node, gradient, owned), None)
+            task._evaluate(node, gradient, owned)
             if budget < 0:
                 return MORE
         return task.outcome(thread=thread)

@@ -27,7 +27,7 @@ from integer_graphs import (
 
 from asyncgrad.core.accumulate_grad import AccumulateGrad
 from asyncgrad.core.node import Edge, Node
-from asyncgrad.core.states import Outcome, State
+from asyncgrad.core.states import HEAVY_NS, Outcome, Resumed, State
 from asyncgrad.core.variable import Variable, gradient_edge
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def graphs(draw: st.DrawFn) -> Graph:
         node = Mixes(edges, outputs=draw(st.integers(1, 3)), label=str(label))
         node.silent = draw(st.frozensets(st.integers(0, 2), max_size=1))
         node.asks = draw(st.booleans())
+        if draw(st.booleans()):
+            node.cost = 2 * HEAVY_NS
         if node.num_inputs == 1 and draw(st.booleans()):
             node.asks = False
             by_rule(node)
@@ -217,7 +219,10 @@ class Interleavings(RuleBasedStateMachine):
         entry = self.task.launch()
         if entry is not None:
             assert self.task.state is State.RUNNING
-            self.out.append((entry.node, entry.gradient))
+            if entry.gradient.__class__ is Resumed:
+                self.task._evaluate(*entry[2:])
+            else:
+                self.out.append((entry.node, entry.gradient))
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())

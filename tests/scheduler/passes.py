@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,19 @@ def chain(
     for _ in range(length):
         x = calls(x, call, cost)
     return x
+
+
+def hold(value: ag.Tensor, wait: Any) -> None:
+    """Have the rule of a tensor's node wait first."""
+    node = value.grad_fn
+    rule = node.rule = copy(node.rule)
+    run = rule.run
+
+    def waiting(*facts: Any) -> Any:
+        wait()
+        return run(*facts)
+
+    rule.run = waiting
 
 
 def long_pass(x: ag.Tensor, length: int = 3_000) -> ag.Tensor:

@@ -8,9 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes import assert_nothing_runs, calls, leaf, long_pass, others, settle
+from passes import (
+    CHEAP,
+    HEAVY,
+    assert_nothing_runs,
+    calls,
+    hold,
+    leaf,
+    long_pass,
+    others,
+    settle,
+    until,
+)
 
 import asyncgrad as ag
+from asyncgrad.core.modes import current
+from asyncgrad.core.variable import gradient_edge
 from asyncgrad.errors import AutogradError
 
 pytestmark = pytest.mark.asyncio
@@ -589,3 +602,118 @@ async def test_no_more_coroutines_of_one_pass_wait_than_the_limit_allows(limit: 
     assert x.grad.tolist() == [16.0] * 3
     with pytest.raises(ValueError, match="at least one"):
         ag.engine().limit(coroutine_nodes=0)
+
+
+def _waits_first(kind: str, ran: list[bool], log: list[str]) -> tuple[ag.Tensor, ag.Tensor]:
+    """A leaf and an expensive node's tensor; it notes whether a loop runs in its thread."""
+    x = leaf()
+
+    def note() -> None:
+        ran.append(asyncio._get_running_loop() is not None)
+
+    async def hook(*facts: Any) -> None:
+        await asyncio.sleep(0)
+        log.append("hook")
+
+    async def unpack(packed: ag.Tensor) -> ag.Tensor:
+        await hook()
+        return packed
+
+    class Notes(ag.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: ag.Tensor) -> ag.Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: ag.Tensor) -> ag.Tensor:
+            note()
+            return gradient * ctx.saved_tensors[0].cos()
+
+    if kind in {"unpack", "function"}:
+        with ag.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+            y = x.sin() if kind == "unpack" else Notes.apply(x)
+    else:
+        y = x.sin()
+    node = y.grad_fn
+    if kind == "tensor":
+        y.register_hook(hook)
+    elif kind == "prehook":
+        node.register_prehook(hook)
+    elif kind == "posthook":
+        node.register_hook(hook)
+    elif kind == "leaf":
+        node = gradient_edge(x)
+        x.register_hook(hook)
+        x.register_hook(lambda gradient: note())
+    if kind not in {"function", "leaf"}:
+        hold(y, note)
+    node.cost = HEAVY
+    return x, y
+
+
+_WAITS = ["tensor", "prehook", "posthook", "unpack", "function"]
+
+
+@pytest.mark.parametrize("how", ["backward", "grad", "create_graph", "anomaly"])
+@pytest.mark.parametrize("kind", [*_WAITS, "leaf"])
+async def test_an_expensive_node_that_has_waited_does_not_run_on_the_loop(
+    kind: str, how: str
+) -> None:
+    """The loop would be held for as long as the node takes."""
+    ran: list[bool] = []
+    pairs = [_waits_first(kind, ran, []) for _ in range(3)]
+    leaves = [x for x, _ in pairs]
+    loss = sum(y for _, y in pairs).sum()
+    if how in {"backward", "anomaly"} or kind == "leaf":
+        with ag.autograd.set_detect_anomaly(how == "anomaly"):
+            await loss.backward(create_graph=how == "create_graph")
+        gradients = [x.grad for x in leaves]
+    else:
+        gradients = await ag.grad(loss, leaves, create_graph=how == "create_graph")
+    assert ran == [False] * 3
+    assert [g.tolist() for g in gradients] == [leaf().cos().tolist()] * 3
+    await assert_nothing_runs()
+
+
+@pytest.mark.parametrize("kind", _WAITS)
+async def test_an_expensive_node_that_has_waited_may_be_cancelled_before_a_thread_has_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Who cancels keeps the modes: what is closed in anomaly mode puts back those of the pass."""
+    ran: list[bool] = []
+    log: list[str] = []
+    sent: list[Any] = []
+    thread_segments = ag.engine().thread_segments
+    send = thread_segments.send
+    monkeypatch.setattr(thread_segments, "send", lambda *to: sent.append(to) if log else send(*to))
+    x, y = _waits_first(kind, ran, log)
+    modes = current()
+    with ag.autograd.set_detect_anomaly(True):
+        future = y.sum().backward()
+    await until(lambda: sent)
+    future.cancel()
+    assert current() is modes
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    assert x.grad is None
+    assert ran == ([False] if kind == "posthook" else [])
+    await assert_nothing_runs()
+
+
+async def test_who_cancels_a_pass_beyond_its_limit_of_coroutines_keeps_the_modes() -> None:
+    """What never began is closed where the pass is cancelled."""
+    ag.engine().limit(coroutine_nodes=1)
+    waiting = [_waits_first("unpack", [], [])[1] for _ in range(3)]
+    for y in waiting:
+        y.grad_fn.cost = CHEAP
+    loss = sum(waiting).sum()
+    modes = current()
+    with ag.autograd.set_detect_anomaly(True):
+        future = loss.backward()
+    await until(lambda: future._task.suspended)
+    future.cancel()
+    assert current() is modes
+    with pytest.raises(asyncio.CancelledError):
+        await future
+    await assert_nothing_runs()

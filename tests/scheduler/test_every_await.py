@@ -41,6 +41,20 @@ def in_threads(x: ag.Tensor, y: ag.Tensor) -> ag.Tensor:
     return (chain(chain(chain(x, 2, cost=HEAVY), 200), 2, cost=HEAVY) + y).sum()
 
 
+def waited_for(x: ag.Tensor, y: ag.Tensor) -> ag.Tensor:
+    """Expensive nodes whose hooks are coroutines: they go to a thread when these have ended."""
+
+    async def hook(gradient: ag.Tensor) -> None:
+        await give_way()
+
+    loss = y
+    for tensor in (x * 1.0, calls(x, lambda: None), y * 1.0):
+        tensor.grad_fn.cost = HEAVY
+        tensor.register_hook(hook)
+        loss = loss + tensor
+    return (loss - x - y).sum()
+
+
 def offloading(x: ag.Tensor, y: ag.Tensor) -> ag.Tensor:
     async def node() -> None:
         await ag.offload(lambda: None)
@@ -58,7 +72,7 @@ def nested(x: ag.Tensor, y: ag.Tensor) -> ag.Tensor:
     return (calls(x, node) + y).sum()
 
 
-KINDS = [plain, coroutine, in_threads, offloading, nested]
+KINDS = [plain, coroutine, in_threads, waited_for, offloading, nested]
 
 
 async def check_after(task: asyncio.Task[None], x: ag.Tensor, y: ag.Tensor) -> bool:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from copy import copy
-from typing import Any
 
 import pytest
-from passes import HEAVY, calls, leaf
+from passes import HEAVY, calls, hold, leaf
 
 import asyncgrad as ag
 
@@ -71,16 +69,3 @@ async def test_a_hook_waits_for_what_a_helper_has_that_comes_before_it() -> None
     hold(young, lambda: hooked.wait(0.05))
     await (old + young + owned).sum().backward()
     assert order == ["young", "old"]
-
-
-def hold(value: ag.Tensor, wait: Any) -> None:
-    """Have the rule of a tensor's node wait first."""
-    node = value.grad_fn
-    rule = node.rule = copy(node.rule)
-    run = rule.run
-
-    def waiting(*facts: Any) -> Any:
-        wait()
-        return run(*facts)
-
-    rule.run = waiting

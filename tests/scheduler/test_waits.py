@@ -31,8 +31,10 @@ HEAVY_KIND = "heavy"
 class Place:
     """One place of a random graph, and what has to come before it ends."""
 
-    def __init__(self, kind: str, users: list[int], awaited: list[int]) -> None:
+    def __init__(self, kind: str, users: list[int], awaited: list[int], heavy: bool) -> None:
         self.kind = kind
+        #: What has waited goes on in a thread.
+        self.heavy = heavy
         #: The places that its value goes to; those, none of which needs it, whose end it awaits.
         self.users = users
         self.awaited = awaited
@@ -51,7 +53,7 @@ class Place:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> list[tuple[str, list[int], list[int]]]:
+def graphs(draw: st.DrawFn) -> list[tuple[str, list[int], list[int], bool]]:
     """Places in an order in which they can end: each has users and awaits others before it."""
     count = draw(st.integers(2, 7))
     # The order in which they come in the graph: users have later numbers when it is recorded.
@@ -61,11 +63,13 @@ def graphs(draw: st.DrawFn) -> list[tuple[str, list[int], list[int]]]:
         kind = draw(st.sampled_from([*KINDS, HEAVY_KIND]))
         users = draw(earlier) if place else []
         awaited = draw(earlier) if place and kind != HEAVY_KIND else []
-        found.append((kind, users, awaited))
+        found.append((kind, users, awaited, draw(st.booleans())))
     return found
 
 
-def recorded(graph: list[tuple[str, list[int], list[int]]]) -> tuple[list[ag.Tensor], ag.Tensor]:
+def recorded(
+    graph: list[tuple[str, list[int], list[int], bool]],
+) -> tuple[list[ag.Tensor], ag.Tensor]:
     """The leaves and the loss of a graph whose coroutines have yet to wait."""
     places = [Place(*facts) for facts in graph]
     leaves, inputs = [], [[] for _ in places]
@@ -101,6 +105,8 @@ def recorded(graph: list[tuple[str, list[int], list[int]]]) -> tuple[list[ag.Ten
                 value.grad_fn.register_prehook(wait)
             else:
                 value.grad_fn.register_hook(wait)
+        if place.heavy:
+            value.grad_fn.cost = HEAVY
         for user in place.users:
             inputs[user].append(value)
         if not place.users:
@@ -108,7 +114,7 @@ def recorded(graph: list[tuple[str, list[int], list[int]]]) -> tuple[list[ag.Ten
     return leaves, loss.sum()
 
 
-def without_accumulation(graph: list[tuple[str, list[int], list[int]]]) -> Any:
+def without_accumulation(graph: list[tuple[str, list[int], list[int], bool]]) -> Any:
     """The same for `grad()`, in which nothing is accumulated."""
     return [("tensor" if kind == "accumulated" else kind, *rest) for kind, *rest in graph]
 
