@@ -571,7 +571,8 @@ class GraphTask:
     def resume(self, node: Any, evaluation: Any, result: Any, error: BaseException | None) -> None:
         """Take the result that a suspended node waited for, and continue the node.
 
-        A heavy node becomes ready again instead: this may be the loop, and `run` hands it to a thread.
+        A heavy node becomes ready again instead: the caller may be the loop, and `run` hands heavy
+        nodes to a thread.
         """
         if self.state is not RUNNING:
             self.launched.pop(node, None)
