@@ -17,7 +17,7 @@ import numpy as np
 from asyncgrad.devices.pool import POOL
 from asyncgrad.ops.derivatives.linalg import product_cost
 from asyncgrad.ops.entry import Entry, operation
-from asyncgrad.ops.fused import masked, silent
+from asyncgrad.ops.fused import silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,8 +138,10 @@ def _plain(activation: str) -> Entry:
     @silent
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
         through = 1 - out * out if is_tanh else xp.empty_like(out)
-        alive: Any = None if is_tanh else out != 0
         back = xp.zeros(h.shape, h.dtype)
+        # As `masked` does it.
+        alive: Any = None if is_tanh else out != 0
+        into, bits = (array.view(f"i{array.itemsize}") for array in (through, back))
         times, weight, product = _times(xp, w, back)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
@@ -147,7 +149,7 @@ def _plain(activation: str) -> Entry:
             if is_tanh:
                 through[t] *= back
             else:
-                through[t] = masked(xp, back, alive[t])
+                xp.multiply(bits, alive[t], into[t])
             times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:

@@ -334,7 +334,8 @@ def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
         hits = xp.logical_or(xp.equal(x, out), xp.logical_and(xp.isnan(x), xp.isnan(out)))
         return masked(xp, xp.divide(g, xp.count_nonzero(hits)).astype(g.dtype), hits)
     hits = xp.isnan(x) if out != out else xp.equal(x, out)
-    return masked(xp, g / int(xp.count_nonzero(hits)), hits)
+    share = g / int(xp.count_nonzero(hits))
+    return xp.multiply(share, hits) if math.isfinite(share) else masked(xp, share, hits)
 
 
 def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
