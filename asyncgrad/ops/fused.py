@@ -27,12 +27,14 @@ PART = 1 << 18
 #: Columns of a matrix that are copied at a time.
 _COLUMNS = 64
 #: Elements from which multiplying bits is faster than a choice.
-_FEW = 512
-#: For each floating dtype the integers of its size, its zero and its one: NumPy takes half a
-#: microsecond to make them of Python's numbers.
-BITS = {np.dtype(f"f{size}"): np.dtype(f"i{size}") for size in (2, 4, 8)}
-ZEROS = {dtype: np.zeros((), dtype) for dtype in BITS}
-ONES = {dtype: np.ones((), dtype) for dtype in BITS}
+_FEW = 1024
+#: Zeros and ones of floating dtypes: of Python's numbers NumPy makes them anew in each call, which
+#: takes as long as a function of few elements.
+ZEROS, ONES = (
+    {np.dtype(f"f{size}"): np.full((), n, f"f{size}") for size in (2, 4, 8)} for n in (0, 1)
+)
+#: For each of them the integers of its size, and its zero.
+_BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,16 +230,16 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
     A product with the mask would be NaN for what is not finite. A product of the bits is not, and
     where masks have no pattern it takes a fraction of the time of a choice.
     """
-    dtype = x.dtype
-    if xp.ndarray is not np.ndarray or dtype not in BITS:
+    known = _BITS.get(x.dtype)
+    if known is None or xp.ndarray is not np.ndarray:
         return xp.where(keep, x, 0.0)
+    bits, zero = known
     if keep.size < _FEW:
-        return xp.where(keep, x, ZEROS[dtype])
-    bits = BITS[dtype]
+        return xp.where(keep, x, zero)
     if keep.dtype.kind != "b":
-        keep = keep != ZEROS.get(keep.dtype, 0)
+        keep = keep != zero
     if x.shape != keep.shape:
-        return xp.multiply(x.view(bits), keep).view(dtype)
+        return xp.multiply(x.view(bits), keep).view(x.dtype)
     out = xp.empty_like(x)
     xp.multiply(x.view(bits), keep, out.view(bits))
     return out

@@ -137,19 +137,20 @@ def _plain(activation: str) -> Entry:
 
     @silent
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
-        through = 1 - out * out if is_tanh else xp.empty_like(out)
         back = xp.zeros(h.shape, h.dtype)
-        # As `masked` does it.
-        alive: Any = None if is_tanh else out != 0
-        into, bits = (array.view(f"i{array.itemsize}") for array in (through, back))
+        if is_tanh:
+            through = into = 1 - out * out
+            factor = back
+        else:
+            # Products of the bits: see `masked`.
+            through = xp.empty_like(out)
+            into, factor = through.view(f"i{out.itemsize}"), back.view(f"i{out.itemsize}")
+            into[...] = out != 0
         times, weight, product = _times(xp, w, back)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
             back += g[t]
-            if is_tanh:
-                through[t] *= back
-            else:
-                xp.multiply(bits, alive[t], into[t])
+            into[t] *= factor
             times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:
