@@ -162,14 +162,15 @@ def _std(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: boo
 
 def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
     shape = x.shape
-    free = _count(shape, dims) - correction
     off = F.sub(x, F.mean(x, dims, True))
     g = F.reshape(g, kept_shape(shape, dims))
-    if free > 0:
-        return F.mul(F.mul_scalar(g, 2 / free), off)
-    # No degree of freedom: undefined at the mean, infinite elsewhere.
-    zero = F.zero(off)
-    return F.mul(g, F.where(off == 0, zero + math.nan, zero + math.inf))
+    return F.mul(F.mul_scalar(g, _steepness(shape, dims, correction)), off)
+
+
+def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float) -> float:
+    """Two over the degrees of freedom, which may be negative: as in PyTorch, the variance's not."""
+    free = _count(shape, dims) - correction
+    return 2 / free if free else math.inf
 
 
 def _var_gradient(
@@ -181,10 +182,7 @@ def _var_gradient(
     if not whole and not keepdim:
         g = _kept(g, x.shape, dims)
     off = xp.asarray(xp.subtract(x, mean))
-    free = count - correction
-    if free > 0:
-        return xp.multiply(off, g * (2 / free), off)
-    return g * xp.where(off == 0, math.nan, math.inf).astype(x.dtype)
+    return xp.multiply(off, g * _steepness(x.shape, dims, correction), off)
 
 
 def _std_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
