@@ -72,7 +72,9 @@ OF_REAL = {
     "remainder", "fmod_scalar", "remainder_scalar", "atan2", "maximum", "minimum", "clamp_low",
     "clamp_high", "clamp_between", "complex", "div_floor", "div_trunc", "real", "shared",
 }  # fmt: skip
-DIFFERENTIABLE = [entry.name for entry in chapter.ENTRIES if entry.pulls]
+DIFFERENTIABLE = [
+    entry.name for entry in chapter.ENTRIES if entry.pulls and entry.name != "floor_divide"
+]
 
 
 def _arguments(name: str, values: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
@@ -82,7 +84,7 @@ def _arguments(name: str, values: tuple[np.ndarray, ...]) -> tuple[Any, Any]:
         x, y = np.abs(x), np.abs(y)
     by_name = {
         "x": x, "y": y, "low": np.full_like(x, -0.5), "high": np.full_like(x, 0.6),
-        "condition": mask, "mask": mask, "worse": mask, "tie": ~mask,
+        "out": y, "condition": mask, "mask": mask, "worse": mask, "tie": ~mask,
     }  # fmt: skip
     inputs = tuple(by_name[key] for key in entry.inputs)
     return inputs, ATTRIBUTES.get(name, (0.8,) * len(entry.attributes))

@@ -15,6 +15,7 @@ import numpy as np
 from asyncgrad.devices.quiet import hushes, unhush
 from asyncgrad.ops.entry import (
     Entry,
+    Refused,
     binary,
     factor,
     linear,
@@ -589,6 +590,13 @@ ENTRIES = (
     ),
     _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
     _constant_quotient("div_trunc", _truncated),
+    binary(
+        "floor_divide",
+        forward=_integer_division("floor_divide", lambda xp, x, y: xp.floor_divide(x, y)),
+        pulls=dict.fromkeys(("x", "y"), part(Refused("floor_divide"))),
+        pushes={},
+        node="NotImplemented",
+    ),
     binary(
         "fmod",
         forward=_integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.devices.quiet import quiet
-from asyncgrad.ops.entry import linear, operation
+from asyncgrad.ops.entry import Refused, linear, operation
 from asyncgrad.ops.rows import Rows
 
 #: Below this number of elements the library's own way at an index is the quickest.
@@ -340,6 +340,14 @@ ENTRIES = (
         },
         fresh=False,
         node="IndexPutBackward0",
+    ),
+    # What `scatter` with a reduction gives, which PyTorch has no derivative of.
+    operation(
+        "scattered",
+        lambda xp, x: x.copy(),
+        "x",
+        pulls={"x": Refused("scatter")},
+        node="NotImplemented",
     ),
     operation(
         "scatter_multiply",

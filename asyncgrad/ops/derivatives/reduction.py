@@ -164,12 +164,21 @@ def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) 
     shape = x.shape
     off = F.sub(x, F.mean(x, dims, True))
     g = F.reshape(g, kept_shape(shape, dims))
-    return F.mul(F.mul_scalar(g, _steepness(shape, dims, correction)), off)
+    factor = _steepness(shape, dims, correction)
+    if factor is None:
+        zero = F.zero(off)
+        return F.mul(g, F.where(off == 0, zero + math.nan, zero + math.inf))
+    return F.mul(F.mul_scalar(g, factor), off)
 
 
-def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float) -> float:
-    """Two over the degrees of freedom, which may be negative: as in PyTorch, the variance's not."""
+def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float) -> float | None:
+    """Two over the degrees of freedom, which may be negative: as in PyTorch, the variance's not.
+
+    None where there are none and no axes are named: undefined at the mean, infinite elsewhere.
+    """
     free = _count(shape, dims) - correction
+    if free <= 0 and (dims.__class__ is AllAxes or not shape):
+        return None
     return 2 / free if free else math.inf
 
 
@@ -182,7 +191,10 @@ def _var_gradient(
     if not whole and not keepdim:
         g = _kept(g, x.shape, dims)
     off = xp.asarray(xp.subtract(x, mean))
-    return xp.multiply(off, g * _steepness(x.shape, dims, correction), off)
+    factor = _steepness(x.shape, dims, correction)
+    if factor is None:
+        return g * xp.where(off == 0, math.nan, math.inf).astype(x.dtype)
+    return xp.multiply(off, g * factor, off)
 
 
 def _std_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:

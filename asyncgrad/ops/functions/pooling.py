@@ -139,7 +139,7 @@ def _flat_layers(x: Any) -> Any:
 def _as_rows(name: str, x: Any) -> Any:
     """Lines (n, channels, length) as images (n, channels, 1, length)."""
     shape = x._metadata.shape
-    if len(shape) not in {2, 3} or 0 in shape[-2:]:
+    if len(shape) not in {2, 3} or 0 in shape[1:]:
         raise RuntimeError(
             f"{name}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for "
             f"input, but got: {list(shape)}"

@@ -199,7 +199,7 @@ def _spread_of(
         )
     shape = metadata.shape
     if dim is None:
-        dims, count = tuple(range(len(shape))), metadata.size
+        dims, count = _ALL[len(shape)], metadata.size
     else:
         dims = many_dims(name, dim, len(shape))
         count = math.prod([shape[axis] for axis in dims])
