@@ -1,4 +1,4 @@
-"""Derivatives of what is singular, empty or has too few elements, and those that PyTorch refuses."""
+"""Derivatives of what is singular, empty or too little, and those that PyTorch refuses."""
 
 from __future__ import annotations
 
