@@ -98,7 +98,7 @@ FURTHER = (
     lambda x: ag.scatter_reduce(x, 0, _I[:2], x[1:], "amax"),
     lambda x: (_I ^ _I, _I << _I, _I >> _I, ag.gcd(_I, _I), ag.lcm(_I, _I)),
     lambda x: (ag.igamma(x.detach() + 1, x), ag.igammac(x.detach() + 1, x), standard_gamma(x)),
-    lambda x: ag.scatter(x.detach(), 0, _I[:2], x.detach()[1:], reduce="multiply") + x,
+    lambda x: ag.scatter(x, 0, _I[:2], x[1:], reduce="multiply").detach() + x,
     lambda x: ag.scatter_reduce(x, 0, _I[:2], x[1:], "prod"),
     lambda x: ag.nn.functional.embedding(_I[0], x, padding_idx=1, scale_grad_by_freq=True),
     lambda x: ag.nn.functional.embedding(_I[0], x, sparse=True).to_dense(),
