@@ -882,7 +882,7 @@ class Tensor(Variable):
     __sub__: _Binary = OPERATORS.sub
     __mul__: _Binary = OPERATORS.mul
     __truediv__: _Binary = OPERATORS.div
-    __floordiv__: _Binary = OPERATORS.div_floor
+    __floordiv__: _Binary = OPERATORS.floor_divide
     __mod__: _Binary = OPERATORS.remainder
     __pow__: _Binary = OPERATORS.pow
     __matmul__ = linalg.operator_product
@@ -905,7 +905,7 @@ class Tensor(Variable):
     __rmul__: _Binary = REFLECTED.mul
     __rtruediv__: _Binary = REFLECTED.div
     __rdiv__: _Binary = __rtruediv__
-    __rfloordiv__: _Binary = REFLECTED.div_floor
+    __rfloordiv__: _Binary = REFLECTED.floor_divide
     __rmod__: _Binary = REFLECTED.remainder
     __rpow__: _Binary = REFLECTED.pow
     __rand__: _Binary = REFLECTED.bitwise_and
@@ -939,7 +939,7 @@ class Tensor(Variable):
     __isub__: _Binary = in_place.operator(R.sub, "sub_")
     __imul__: _Binary = in_place.operator(R.mul, "mul_")
     __itruediv__: _Binary = in_place.operator(R.div, "div_")
-    __ifloordiv__: _Binary = in_place.operator(R.div_floor, "floor_divide_")
+    __ifloordiv__: _Binary = in_place.operator(R.floor_divide, "floor_divide_")
     __imod__: _Binary = in_place.operator(R.remainder, "remainder_")
     __ipow__: _Binary = in_place.operator(R.pow, "pow_")
     __iand__: _Binary = in_place.operator(R.bitwise_and, "bitwise_and_")

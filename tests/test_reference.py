@@ -49,8 +49,7 @@ def test_what_has_a_derivative_in_pytorch_has_one_on_the_page():
     compared = 0
     for name in calls.DIFFERENTIABLE:
         short = name.rpartition(".")[2]
-        if short not in known or short == "floor_divide":
-            # PyTorch's has no gradient; that of `div(rounding_mode="floor")`, which is ours, is 0.
+        if short not in known:
             continue
         theirs = any(
             op.supports_autograd and any(d.is_floating_point for d in op.supported_dtypes("cpu"))

@@ -60,7 +60,6 @@ DIFFERENCES = {
     "rrelu_": "other random numbers",
     "cdist": "has second derivatives and tangents",
     "pdist": "has second derivatives and tangents",
-    "floor_divide": "the gradient is 0, in PyTorch an error",
     "flip": "one axis may be a number",
     "gather": "gradients are dense, also with `sparse_grad`",
     "embedding": "gradients are dense, also with `sparse`",

@@ -401,15 +401,15 @@ _SAME = (
     "lgamma", "digamma", "polygamma", "entr", "ndtr", "ndtri", "log_ndtr", "erfcx", "i0", "i0e",
     "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "lu_packed",
-    "matrix_exp",
+    "matrix_exp", "scattered",
 )  # fmt: skip
 _BROADCAST = (
-    "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "fmod", "remainder", "atan2",
-    "maximum", "minimum", "clamp_low", "clamp_high", "clamp_between", "where", "masked_fill",
-    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits", "complex",
-    "hypot", "copysign", "xlogy", "xlog1py", "nextafter", "zeta",
-    "gcd", "lcm", "igamma", "igammac", "gamma_slope", "logaddexp",
+    "add", "sub", "mul", "div", "pow", "div_floor", "div_trunc", "floor_divide", "fmod",
+    "remainder", "atan2", "maximum", "minimum", "clamp_low", "clamp_high", "clamp_between", "where",
+    "masked_fill", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "hits",
+    "complex", "hypot", "copysign", "xlogy", "xlog1py", "nextafter", "zeta", "gcd", "lcm", "igamma",
+    "igammac", "gamma_slope", "logaddexp",
 )  # fmt: skip
 _ALIKE = ("mask", "shared", "rectified", "scale_gradient", "overwrite", "polar_tangent")
 _REDUCTIONS = (

@@ -27,10 +27,14 @@ PART = 1 << 18
 #: Columns of a matrix that are copied at a time.
 _COLUMNS = 64
 #: Elements from which multiplying bits is faster than a choice.
-_FEW = 128
-#: For each floating dtype the integers of its size, and its zero.
-_BITS = {np.dtype(f"f{size}"): np.dtype(f"i{size}") for size in (2, 4, 8)}
-_ZEROS = {dtype: np.zeros((), dtype) for dtype in _BITS}
+_FEW = 1024
+#: Zeros and ones of floating dtypes: of Python's numbers NumPy makes them anew in each call, which
+#: takes as long as a function of few elements.
+ZEROS, ONES = (
+    {np.dtype(f"f{size}"): np.full((), n, f"f{size}") for size in (2, 4, 8)} for n in (0, 1)
+)
+#: For each of them the integers of its size, and its zero.
+_BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -221,20 +225,24 @@ def assign(target: Any, values: Any) -> None:
 
 
 def masked(xp: Any, x: Any, keep: Any) -> Any:
-    """The elements where `keep` is true, and 0 elsewhere, whatever is there.
+    """The elements where `keep` is true, or a number that is not 0, and 0 elsewhere.
 
     A product with the mask would be NaN for what is not finite. A product of the bits is not, and
     where masks have no pattern it takes a fraction of the time of a choice.
     """
-    dtype = x.dtype
-    if x.size + keep.size >= _FEW and dtype in _BITS and xp.ndarray is np.ndarray:
-        bits = _BITS[dtype]
-        if x.shape != keep.shape:
-            return xp.multiply(x.view(bits), keep).view(dtype)
-        out = xp.empty_like(x)
-        xp.multiply(x.view(bits), keep, out.view(bits))
-        return out
-    return xp.where(keep, x, _ZEROS.get(dtype, 0.0) if xp.ndarray is np.ndarray else 0.0)
+    known = _BITS.get(x.dtype)
+    if known is None or xp.ndarray is not np.ndarray:
+        return xp.where(keep, x, 0.0)
+    bits, zero = known
+    if keep.size < _FEW:
+        return xp.where(keep, x, zero)
+    if keep.dtype.kind != "b":
+        keep = keep != zero
+    if x.shape != keep.shape:
+        return xp.multiply(x.view(bits), keep).view(x.dtype)
+    out = xp.empty_like(x)
+    xp.multiply(x.view(bits), keep, out.view(bits))
+    return out
 
 
 def in_one_block(array: Any) -> bool:

@@ -85,8 +85,8 @@ _ANY_DTYPE = frozenset({
     "neg", "abs", "sgn", "conj", "real", "imag", "clone", "zeros_of", "square", "relu",
     "zero", "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "logical_not",
     "bitwise_not", "add", "sub", "mul", "pow", "fmod", "remainder", "div_floor", "div_trunc",
-    "maximum", "minimum", "clamp_low", "clamp_high", "eq", "ne", "lt", "le", "gt", "ge",
-    "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "floor_divide", "maximum", "minimum", "clamp_low", "clamp_high", "eq", "ne", "lt", "le", "gt",
+    "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
     "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm", "igamma", "igammac",
     "heaviside",
 })  # fmt: skip
@@ -102,11 +102,11 @@ _TENSORS_ONLY = frozenset({
 })  # fmt: skip
 #: Functions that take a number before a tensor, and those that take nothing but numbers.
 _NUMBERS_FIRST = frozenset({
-    "add", "sub", "mul", "div", "pow", "remainder", "div_floor", "div_trunc", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "xlog1py", "xlogy",
-    "zeta",
+    "add", "sub", "mul", "div", "pow", "remainder", "div_floor", "div_trunc", "floor_divide",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
+    "xlog1py", "xlogy", "zeta",
 })  # fmt: skip
-_ALONE = frozenset({"add", "sub", "mul", "div", "div_floor", "div_trunc"})
+_ALONE = frozenset({"add", "sub", "mul", "div", "div_floor", "div_trunc", "floor_divide"})
 #: What Python's operators call: the functions of the table that leave foreign types to others.
 OPERATORS = SimpleNamespace()
 #: The same with the operands exchanged.

@@ -22,7 +22,7 @@ from asyncgrad.core import commit as commits
 from asyncgrad.core import variable as variables
 from asyncgrad.devices import cores, fp_errors, pool
 from asyncgrad.ops import fused, namespace
-from asyncgrad.ops.registry import elementwise
+from asyncgrad.ops.table import elementwise
 from asyncgrad.ops.tensors import sparse_rows
 from asyncgrad.scheduler import inline
 from asyncgrad.scheduler.engine import Engine

@@ -82,7 +82,7 @@ def test_scatter_with_a_gradient_for_what_is_written_over(accelerator):
         src = ag.ones(2, 3, device=place, requires_grad=True)
         index = ag.tensor([[0, 1, 2], [3, 3, 0]], device=place)
         (x.scatter(0, index, src) * 2).sum().backward()
-        multiplied = (x * 3).scatter(0, index, src * 5, reduce="multiply")
+        multiplied = (x * 3).scatter_reduce(0, index, src * 5, "prod")
         found[place] = x.grad.tolist(), src.grad.tolist(), multiplied.tolist()
     assert found[accelerator] == found["cpu"]
 

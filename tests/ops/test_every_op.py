@@ -15,7 +15,8 @@ from asyncgrad.core.variable import gradient_edge, wrap
 from asyncgrad.devices import CPU
 from asyncgrad.ops.namespace import RECORDED, metadata_of
 from asyncgrad.ops.op import Refused
-from asyncgrad.ops.registry import OPS, activation, elementwise, loss, transcendental
+from asyncgrad.ops.registry import OPS
+from asyncgrad.ops.table import activation, elementwise, loss, transcendental
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 

@@ -74,13 +74,13 @@ def test_what_arrays_pick_lies_in_memory_as_with_pytorch():
 @pytest.mark.parametrize("factors", [[[1.5, 2, 3], [4, 0.5, 6]], [[1.5, 2, 0], [4, 0, 6]]])
 @pytest.mark.parametrize("dtype", [ag.float64, ag.complex128])
 def test_scattered_factors_have_derivatives(factors, dtype):
-    """In PyTorch they have none; where there are several factors, zeros among them count."""
+    """Where there are several factors, zeros among them count."""
     places = ag.tensor([[0, 1, 1], [2, 1, 1]])
     x = (ag.arange(1.0, 10.0).reshape(3, 3) * 0.3).to(dtype).requires_grad_()
     y = ag.tensor(factors, dtype=dtype, requires_grad=True)
 
     def scattered(x, y):
-        return ag.scatter(x, 0, places, y, reduce="multiply")
+        return ag.scatter_reduce(x, 0, places, y, "prod")
 
     assert gradcheck(scattered, (x, y), check_forward_ad=True, check_batched_grad=True)
     if 0 not in factors[0]:

@@ -15,7 +15,7 @@ from adjoint import check_entry
 from scipy import stats
 
 import asyncgrad as ag
-from asyncgrad.ops.registry import random as chapter
+from asyncgrad.ops.table import random as chapter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -13,7 +13,7 @@ from adjoint import check_entry
 from tiers import MUST
 
 import asyncgrad as ag
-from asyncgrad.ops.registry import reduction as chapter
+from asyncgrad.ops.table import reduction as chapter
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.torch

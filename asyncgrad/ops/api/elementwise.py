@@ -390,8 +390,8 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
 
 @writes
 def floor_divide(input: Any, other: Any) -> Tensor:
-    """`input / other` rounded down, broadcast; the gradient is 0."""
-    return R.div_floor(input, other)
+    """`input / other` rounded down, broadcast; as in PyTorch it has no gradient, see `div`."""
+    return R.floor_divide(input, other)
 
 
 def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:

@@ -778,7 +778,8 @@ def scatter(
         index: where the elements go, no larger than `src`, nor than `input` apart from `dim`.
         src: a tensor of the dtype of `input`, or a number.
         value: a number, by name.
-        reduce: None to replace what is there, "add" or "multiply".
+        reduce: None to replace what is there, "add" or "multiply"; as in PyTorch these have no
+            gradient, which `scatter_add` and `scatter_reduce` have.
 
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
@@ -793,7 +794,10 @@ def scatter_(
     """`scatter`, in place."""
     if (src is None) == (value is None):
         raise TypeError("scatter_(): expected either 'src' or 'value'")
-    return _scatter_into(input, dim, index, value if src is None else src, reduce, "scatter_")
+    out = _scatter_into(input, dim, index, value if src is None else src, reduce, "scatter_")
+    if reduce is not None and current().grad and requires_grad(out):
+        in_place.change(out, "scatter_", R.scattered)
+    return out
 
 
 @writes

@@ -139,7 +139,7 @@ def _flat_layers(x: Any) -> Any:
 def _as_rows(name: str, x: Any) -> Any:
     """Lines (n, channels, length) as images (n, channels, 1, length)."""
     shape = x._metadata.shape
-    if len(shape) not in {2, 3} or 0 in shape[-2:]:
+    if len(shape) not in {2, 3} or 0 in shape[1:]:
         raise RuntimeError(
             f"{name}: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for "
             f"input, but got: {list(shape)}"
@@ -438,9 +438,10 @@ def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
             f"{name}: Input dimension should be at least {len(output_size) + 1}, but got input of "
             f"size {list(shape)}"
         )
-    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[-ndim - 1 :]:
+    # Without a batch PyTorch looks past the channels.
+    if len(shape) not in {ndim + 1, ndim + 2} or 0 in shape[1:]:
         raise RuntimeError(
-            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the batch's are "
+            f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor whose axes but the first are "
             f"not empty, but got input of size {list(shape)}"
         )
     if x._metadata.dtype.kind not in "fV":

@@ -199,7 +199,8 @@ def _spread_of(
         )
     shape = metadata.shape
     if dim is None:
-        dims, count = tuple(range(len(shape))), metadata.size
+        count = metadata.size
+        dims: tuple[int, ...] = _ALL[len(shape)]
     else:
         dims = many_dims(name, dim, len(shape))
         count = math.prod([shape[axis] for axis in dims])

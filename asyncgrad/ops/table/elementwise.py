@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors
-from asyncgrad.ops.fused import elementwise, masked
+from asyncgrad.ops.fused import ONES, ZEROS, elementwise, masked
 from asyncgrad.ops.namespace import IgnoringFpErrors
 from asyncgrad.ops.op import (
     Op,
+    Refused,
     binary,
     factor,
     linear,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _LN2 = math.log(2)
 _LN10 = math.log(10)
 _TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+#: Elements up to which NumPy's sign is faster than two comparisons.
+_FEW = 2048
 
 
 def refuse(name: str, dtype: Any) -> None:
@@ -116,10 +119,16 @@ def _sigmoid(xp: Any, out: Any, x: Any) -> Any:
 
 def signs_of(xp: Any, out: Any, x: Any) -> Any:
     """NumPy's sign, but 0 for real numbers that are NaN."""
-    if x.__class__ is np.ndarray and x.dtype.kind == "f":
+    if x.__class__ is np.ndarray and x.dtype in ZEROS:
+        if x.size < _FEW:
+            signs = np.sign(x, out)
+            # NaN where one of them is: the fastest sum on few elements.
+            if np.vdot(signs, signs) >= 0:
+                return signs
         # Without branches: a third of the time of NumPy's own where signs have no pattern.
+        zero = ZEROS[x.dtype]
         out = np.empty_like(x) if out is None else out
-        return np.subtract((x > 0).view(np.int8), (x < 0).view(np.int8), out)
+        return np.subtract((x > zero).view(np.int8), (x < zero).view(np.int8), out)
     signs = xp.asarray(xp.sign(x, out=out))
     if x.dtype.kind == "c":
         return signs
@@ -159,10 +168,10 @@ def _round(xp: Any, x: Any, decimals: int) -> Any:
 
 
 def _tanh_gradient(xp: Any, g: Any, out: Any) -> Any:
-    if not out.ndim:
+    if not out.ndim or out.__class__ is not np.ndarray:
         return g * (1 - out * out)
-    d = xp.multiply(out, out)
-    xp.subtract(1, d, d)
+    d = xp.square(out)
+    xp.subtract(ONES.get(d.dtype, 1), d, d)
     return xp.multiply(g, d, d)
 
 
@@ -173,11 +182,6 @@ def _sigmoid_gradient(xp: Any, out: Any, g: Any, y: Any) -> Any:
     d = xp.multiply(y, y, out)
     xp.subtract(y, d, d)
     return xp.multiply(g, d, d)
-
-
-def _rectified(xp: Any, g: Any, out: Any) -> Any:
-    """The gradient of relu, whose result is not 0 where the input is positive or NaN."""
-    return masked(xp, g, out != 0)
 
 
 def _conjugate(scalar: Any) -> Any:
@@ -531,7 +535,8 @@ OPS = (
         forward=lambda xp, x: xp.maximum(x, 0),
         pulls={"x": part(lambda F, g, out: F.rectified(g, out))},
         pushes={"x": part(lambda F, t, out: F.rectified(t, out))},
-        kernel=_rectified,
+        # The result is not 0 where the input is positive or NaN.
+        kernel=masked,
     ),
     _constant("sign", _sign),
     _constant("floor", _only("iuf", "floor")),
@@ -587,6 +592,13 @@ OPS = (
     ),
     _constant_quotient("div_floor", lambda xp, x, y: xp.floor_divide(x, y)),
     _constant_quotient("div_trunc", _truncated),
+    binary(
+        "floor_divide",
+        forward=_integer_division("floor_divide", lambda xp, x, y: xp.floor_divide(x, y)),
+        pulls=dict.fromkeys(("x", "y"), part(Refused("floor_divide"))),
+        pushes={},
+        node="NotImplemented",
+    ),
     binary(
         "fmod",
         forward=_integer_division("fmod", lambda xp, x, y: xp.fmod(x, y)),
@@ -729,7 +741,7 @@ OPS = (
     ),
     operation(
         "rectified",
-        _rectified,
+        masked,
         "x out",
         pulls={
             "x": lambda F, g, out: F.rectified(g, out),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asyncgrad.devices.fp_errors import without_fp_errors
-from asyncgrad.ops.op import linear, operation
+from asyncgrad.ops.op import Refused, linear, operation
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
 #: Below this number of elements the library's own way at an index is the quickest.
@@ -340,6 +340,14 @@ OPS = (
         },
         fresh=False,
         node="IndexPutBackward0",
+    ),
+    # What `scatter` with a reduction gives, which PyTorch has no derivative of.
+    operation(
+        "scattered",
+        lambda xp, x: x.copy(),
+        "x",
+        pulls={"x": Refused("scatter")},
+        node="NotImplemented",
     ),
     operation(
         "scatter_multiply",

@@ -312,6 +312,8 @@ def _kept_gradient(F: Any, g: Any, x: Any, dim: int, each: bool) -> Any:
 def _cross_entropy_slope(
     F: Any, x: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
 ) -> Any:
+    if not x.shape[dim]:
+        return x
     weights = F.class_weights(x, dim, target, counts, smooth, weight)
     return F.softmax(x, dim) * F.sum(weights, (dim,), True) - weights
 

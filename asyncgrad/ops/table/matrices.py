@@ -14,6 +14,7 @@ import numpy as np
 
 from asyncgrad.devices.fp_errors import call_without_fp_errors, without_fp_errors
 from asyncgrad.errors import LinAlgError
+from asyncgrad.ops.fused import fused
 from asyncgrad.ops.op import operation
 from asyncgrad.ops.table.linalg import conjugate
 
@@ -182,6 +183,26 @@ def _cofactors_back(F: Any, g: Any, x: Any, out: Any) -> Any:
     along = _trace(F, F.bmm(_adjoint(F, out), g))
     product = _product(F, turned, conjugate(F, _adjoint(F, g)), conjugate(F, out))
     return F.sub(_scalar_times(F, along, turned), product)
+
+
+def _cofactors_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
+    """The same of real matrices by singular values, which may be 0.
+
+    The determinant's second derivative is symmetric: it is the tangent along `g`.
+    """
+    u, s, vh = xp.linalg.svd(x)
+    own = xp.eye(s.shape[-1], dtype=bool)
+    # For each pair the product of all others: of what comes before the second, and after it.
+    rows = xp.where(own, 1, s[..., None, :])
+    ones = xp.ones_like(rows[..., :1])
+    before = xp.cumprod(xp.concatenate((ones, rows[..., :-1]), -1), -1)
+    after = xp.cumprod(xp.concatenate((ones, rows[..., :0:-1]), -1), -1)[..., ::-1]
+    pairs = xp.where(own, 0, before * after)
+    turned = vh @ g.swapaxes(-1, -2) @ u
+    diagonal = pairs @ xp.diagonal(turned, axis1=-2, axis2=-1)[..., None]
+    sign = (xp.linalg.det(u) * xp.linalg.det(vh))[..., None, None]
+    moved = u @ (own * diagonal - pairs * turned) @ vh
+    return (sign * moved).astype(x.dtype, copy=False)
 
 
 def _sign_back(F: Any, g: Any, x: Any, out: Any) -> Any:
@@ -692,7 +713,7 @@ OPS = (
         "cofactors",
         _cofactors,
         "x",
-        pulls={"x": _cofactors_back},
+        pulls={"x": fused(_cofactors_gradient, _cofactors_back)},
         pushes={"x": _cofactors_tangent},
         cost=_cost,
     ),

@@ -178,6 +178,8 @@ def peak_places(xp: Any, lines: Any) -> Any:
 def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
     """The adjoint of picking the peaks: each element of `y` where its window's peak is."""
     shape = x.shape
+    if not peak.size:
+        return xp.zeros(shape, y.dtype)
     x, y, peak = _planes(x), _planes(y), _planes(peak)
     lowest = _lowest(xp, x.dtype)
     # The least of the peaks is NaN if one is.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asyncgrad.devices.pool import POOL
-from asyncgrad.ops.fused import masked, silent
+from asyncgrad.ops.fused import silent
 from asyncgrad.ops.op import Op, operation
 from asyncgrad.ops.table.linalg import product_cost
 
@@ -137,17 +137,20 @@ def _plain(activation: str) -> Op:
 
     @silent
     def kernel(xp: Any, g: Any, wanted: tuple[str, ...], h: Any, w: Any, out: Any) -> Any:
-        through = 1 - out * out if is_tanh else xp.empty_like(out)
-        alive: Any = None if is_tanh else out != 0
         back = xp.zeros(h.shape, h.dtype)
+        if is_tanh:
+            through = into = 1 - out * out
+            factor = back
+        else:
+            # Products of the bits: see `masked`.
+            through = xp.empty_like(out)
+            into, factor = through.view(f"i{out.itemsize}"), back.view(f"i{out.itemsize}")
+            into[...] = out != 0
         times, weight, product = _times(xp, w, back)
         xp = _library(xp)
         for t in range(len(out) - 1, -1, -1):
             back += g[t]
-            if is_tanh:
-                through[t] *= back
-            else:
-                through[t] = masked(xp, back, alive[t])
+            into[t] *= factor
             times(through[t], weight, product)
         made = {"z": through, "h": back}
         if "w" in wanted:

@@ -167,14 +167,24 @@ def _std(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: boo
 
 def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
     shape = x.shape
-    free = _count(shape, dims) - correction
     off = F.sub(x, F.mean(x, dims, True))
     g = F.reshape(g, kept_shape(shape, dims))
-    if free > 0:
-        return F.mul(F.mul_scalar(g, 2 / free), off)
-    # No degree of freedom: undefined at the mean, infinite elsewhere.
-    zero = F.zero(off)
-    return F.mul(g, F.where(off == 0, zero + math.nan, zero + math.inf))
+    factor = _steepness(shape, dims, correction)
+    if factor is None:
+        zero = F.zero(off)
+        return F.mul(g, F.where(off == 0, zero + math.nan, zero + math.inf))
+    return F.mul(F.mul_scalar(g, factor), off)
+
+
+def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float) -> float | None:
+    """Two over the degrees of freedom, which may be negative: as in PyTorch, the variance's not.
+
+    None where there are none and no axes are named: undefined at the mean, infinite elsewhere.
+    """
+    free = _count(shape, dims) - correction
+    if free <= 0 and (dims.__class__ is AllAxes or not shape):
+        return None
+    return 2 / free if free else math.inf
 
 
 def _var_gradient(
@@ -186,10 +196,10 @@ def _var_gradient(
     if not whole and not keepdim:
         g = _kept(g, x.shape, dims)
     off = xp.asarray(xp.subtract(x, mean))
-    free = count - correction
-    if free > 0:
-        return xp.multiply(off, g * (2 / free), off)
-    return g * xp.where(off == 0, math.nan, math.inf).astype(x.dtype)
+    factor = _steepness(x.shape, dims, correction)
+    if factor is None:
+        return g * xp.where(off == 0, math.nan, math.inf).astype(x.dtype)
+    return xp.multiply(off, g * factor, off)
 
 
 def _std_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, correction: Any, keepdim: Any) -> Any:
@@ -344,7 +354,8 @@ def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
         hits = xp.logical_or(xp.equal(x, out), xp.logical_and(xp.isnan(x), xp.isnan(out)))
         return masked(xp, xp.divide(g, xp.count_nonzero(hits)).astype(g.dtype), hits)
     hits = xp.isnan(x) if out != out else xp.equal(x, out)
-    return masked(xp, g / int(xp.count_nonzero(hits)), hits)
+    share = g / int(xp.count_nonzero(hits))
+    return xp.multiply(share, hits) if math.isfinite(share) else masked(xp, share, hits)
 
 
 def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:

@@ -1,0 +1,101 @@
+"""Derivatives of what is singular, empty or too little, and those that PyTorch refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import asyncgrad as ag
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+SINGULAR = [[[1.0, 2, 3], [2, 4, 6], [1, 0, 1]], [[4.0, 2, 1], [2, 1, 0], [0, 0, 0]]]
+
+
+def _twice(T, function, values):
+    """The value, its gradient, and that of a sum of the gradient's elements."""
+    grad = torch.autograd.grad if T is torch else ag.sync.grad
+    x = T.tensor(values, dtype=T.float64).requires_grad_()
+    value = function(T, x)
+    first = grad(value.sum(), [x], create_graph=True)[0]
+    weights = T.arange(first.numel(), dtype=T.float64).reshape(first.shape)
+    second = grad((first * weights).sum(), [x], allow_unused=True)[0]
+    return [value.detach().numpy(), first.detach().numpy(), second.numpy()]
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        pytest.param(lambda T, x: T.linalg.det(x), SINGULAR, id="det of singular matrices"),
+        *[
+            pytest.param(
+                lambda T, x, name=name, n=n: getattr(T, name)(x, 1, correction=n),
+                [[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]],
+                id=f"{name} with a correction of {n}",
+            )
+            for name in ("var", "std")
+            for n in (2, 3, 4, 10)
+        ],
+        *[
+            pytest.param(
+                lambda T, x, r=r: T.nn.functional.cross_entropy(
+                    x, T.zeros(0, dtype=T.int64), reduction=r
+                ),
+                np.zeros((0, 0)),
+                id=f"cross_entropy of nothing, {r}",
+            )
+            for r in ("mean", "sum", "none")
+        ],
+    ],
+)
+def test_second_derivatives_are_pytorchs(function, values):
+    for found, expected in zip(
+        _twice(ag, function, values), _twice(torch, function, values), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_determinants_of_any_rank_have_second_derivatives():
+    """PyTorch's are NaN where more than one singular value is 0."""
+    first, second = _twice(ag, lambda T, x: T.linalg.det(x), [[0.0, 0.0], [0.0, 0.0]])[1:]
+    np.testing.assert_array_equal(first, 0)
+    np.testing.assert_allclose(second, [[3.0, -2.0], [-1.0, 0.0]], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["avg", "max"])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("lead", [(0,), (0, 2)])
+def test_adaptive_pooling_takes_no_channels_without_a_batch(kind, ndim, lead):
+    def shapes(T):
+        x = T.zeros(*lead, *(4,) * ndim, requires_grad=True)
+        out = getattr(T.nn.functional, f"adaptive_{kind}_pool{ndim}d")(x, 2)
+        out.sum().backward()
+        return tuple(out.shape), tuple(x.grad.shape)
+
+    assert shapes(ag) == shapes(torch)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda T, x, y, i: x // y,
+        lambda T, x, y, i: x // 2,
+        lambda T, x, y, i: 2 // x,
+        lambda T, x, y, i: T.floor_divide(x, y),
+        lambda T, x, y, i: (x * 1).floor_divide_(y),
+        lambda T, x, y, i: x.scatter(0, i, y, reduce="add"),
+        lambda T, x, y, i: x.detach().scatter(0, i, y, reduce="multiply"),
+        lambda T, x, y, i: (x * 1).scatter_(0, i, 2.0, reduce="multiply"),
+        lambda T, x, y, i: x.sum().scatter(0, i[0], 2.0, reduce="add"),
+    ],
+)
+@pytest.mark.parametrize("T", [ag, torch], ids=["asyncgrad", "PyTorch"])
+def test_what_has_no_derivative_raises_when_it_is_needed(function, T):
+    """A gradient of 0, or one that PyTorch does not give, would hide that."""
+    x, y = (T.tensor([3.0, 5.0], requires_grad=True) for _ in range(2))
+    out = function(T, x, y, T.tensor([0, 1]))
+    assert out.requires_grad
+    with pytest.raises(RuntimeError, match=r"derivative for .* is not implemented"):
+        out.sum().backward()
