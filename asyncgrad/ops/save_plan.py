@@ -219,7 +219,7 @@ def _source(op: Op, name: str) -> tuple[str, int, int]:
 
 
 def _keepable(op: Op) -> frozenset[str]:
-    """The names that the node saves if all inputs require grad. Equal sets are one object."""
+    """All names that nodes of this op may save. Equal sets are one object."""
     found = frozenset(op.keepable).union(*[part.names for part in op.pulls.values()])
     return _kept_names.setdefault(found, found)
 
