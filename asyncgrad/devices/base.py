@@ -107,7 +107,7 @@ class Device(metaclass=_DeviceType):
         self._default_stream: Stream | None = None
         #: The streams by the `id` of their raw streams, which work on even if no user holds them.
         self._opened: dict[int, Stream] = {}
-        #: Whether other streams than the default one were opened: they may share memory.
+        #: Whether a non-default stream was opened, so that memory may pass between streams.
         self.side_streams = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """Functions that pick elements by index, and their adjoints, which put them back.
 
-`functions.index` normalises an index. A *basic* index (numbers, slices, None, one Ellipsis) selects
-a view. An index with arrays selects a copy in which an element may occur several times.
+`api.index` normalises an index. A *basic* index (numbers, slices, None, one Ellipsis) selects a
+view. An index with arrays selects a copy in which an element may occur several times.
 """
 
 from __future__ import annotations
