@@ -223,7 +223,7 @@ def _space(device: Device, kind: str) -> Raw:
         for name, function in functions.items():
             setattr(F, name, _bound(name, function, xp, kind))
         if F.fused:
-            # Real numbers have no conjugates, so the plain functions are enough.
+            # Real numbers need no conjugation, so plain functions are enough.
             F.adjoint = methodcaller("swapaxes", -1, -2)
             F.mh = attrgetter("T")
             F.chain = xp.multiply

@@ -40,8 +40,7 @@ def erfcx(x: Any) -> Any:
     """`exp(x**2) erfc(x)`; the asymptotic series (A&S 7.1.23) from 25 on."""
     x = np.asarray(x, np.float64)
     near = np.clip(x, -28.0, 25.0)
-    # The square is split in two parts, the first of which is exact: the exponentials keep their
-    # accuracy.
+    # Split the square in two parts: the first is exact, so both exponentials are accurate.
     first = np.round(near * 16) / 16
     product = np.exp(first * first) * (np.exp((near - first) * (near + first)) * erfc(near))
     far = np.where(x < 25, 25.0, x)
