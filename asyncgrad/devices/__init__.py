@@ -1,4 +1,4 @@
-"""Where arrays live and work is done. Devices know nothing of graphs."""
+"""Devices: where arrays live and work is done. They know nothing of graphs."""
 
 from asyncgrad.devices.base import Device, set_default_device
 from asyncgrad.devices.cpu import CPU

@@ -1,7 +1,7 @@
-"""Long work is divided, and its thread's core offered to others between two parts.
+"""Divide long work, and offer the thread's core to other threads between the parts.
 
-The system may let a thread compute until its next tick, 4 ms at worst, even where the event loop's
-thread has just been woken on that core and another core has nothing to do.
+The system may let a thread compute until its next tick, at worst 4 ms, even if the event loop's
+thread was just woken on the same core while another core is idle.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Let another thread that waits for this core run first; 0.3 us where there is none.
+#: Let another thread that waits for this core run first; takes 0.3 us if there is none.
 _offer_core: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
-#: Who had to wait for so long shares core and interpreter with those who compute, and not with a
-#: loop that waits for events.
+#: After a longer wait the thread is assumed to share core and interpreter with other computing
+#: threads, and not with a loop that waits for events.
 _LONG_NS = 150_000
-#: By how much slices are longer then, at most.
+#: The largest factor by which slices are lengthened.
 _MOST = 64
 
-#: By how much they are longer now.
+#: The current factor, shared by all threads.
 _times = 1
 
 
 def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
-    """Slices of a length, a tenth of a millisecond's work each.
+    """Divide a length into slices of a tenth of a millisecond's work each.
 
-    The end of a slice is a moment to lose core and interpreter. Where that has meant waiting, the
-    next ones are the longer for it, and nothing is offered.
+    The thread may lose its core and the interpreter at the end of a slice. If that took long, the
+    next slices are longer and the core is not offered.
 
     Args:
-        length: what is divided.
-        part: the shortest slice.
+        length: the length to be divided.
+        part: the length of the shortest slice.
         start: where to begin.
     """
     global _times
@@ -46,7 +46,7 @@ def divided(length: int, part: int, start: int = 0) -> Iterator[slice]:
             _offer_core()
         waited = perf_counter_ns() - thread_time_ns() - waited
         start = end
-        # Several threads may do so at once: they share the same cores.
+        # Several threads may write this at the same time; they share the same cores.
         if waited < _LONG_NS:
             _times = max(_times // 2, 1)
         else:

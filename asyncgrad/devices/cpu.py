@@ -14,23 +14,23 @@ _PLAIN, _POOLED = plain_numpy(), pooled_numpy()
 
 
 class CpuDevice(Device):
-    """NumPy in host memory. Work is done when the call returns, so there are no streams."""
+    """NumPy arrays in host memory. Work is done when the call returns, so there are no streams."""
 
     __slots__ = ()
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
+        """The namespace of NumPy."""
         return _PLAIN
 
     @property
     def pooled_xp(self) -> Any:
-        """NumPy with large results in memory that is used again."""
+        """NumPy that keeps large results in memory from a pool."""
         return _POOLED
 
     @property
     def array_type(self) -> type:
-        """`numpy.ndarray`."""
+        """The class `numpy.ndarray`."""
         return np.ndarray
 
     @property
@@ -40,7 +40,7 @@ class CpuDevice(Device):
 
     @property
     def cache_limit(self) -> int:
-        """How many bytes are kept at most for the next large arrays; 256 MiB unless it is set."""
+        """The most bytes that are kept for the next large arrays; 256 MiB unless it is set."""
         return POOL.limit
 
     @cache_limit.setter
@@ -51,7 +51,7 @@ class CpuDevice(Device):
         POOL.shrink(value)
 
     def empty_cache(self) -> None:
-        """Give the memory that is kept for the next large arrays to the system."""
+        """Free the memory that is kept for the next large arrays."""
         POOL.shrink(0)
 
 

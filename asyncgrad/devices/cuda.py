@@ -1,9 +1,9 @@
 """CUDA devices: CuPy's arrays, streams and events.
 
-The one module that imports CuPy. CuPy's current device and stream belong to the thread; ours follow
-the asyncio task. So both are entered for each synchronous piece of work, the device first, and
-never across an await. Streams are long-lived: CuPy keeps memory by stream, also of those that are
-gone. Awaiting is done by one thread for each device, which blocks in the driver.
+This is the only module that imports CuPy. CuPy's current device and stream belong to the thread,
+ours to the asyncio task. Therefore each synchronous piece of work enters both, the device first,
+and leaves them before any await. Streams are never closed, because CuPy caches memory by stream
+even after a stream is gone. One thread for each device waits for events; it blocks in the driver.
 """
 
 from __future__ import annotations
@@ -37,28 +37,24 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-#: So many streams of each priority are made; who asks for more shares them.
+#: The number of streams made of each priority; further requests share them.
 _STREAMS = 16
-#: Errors after which a context can't be used any more (CUDA's driver and runtime say so).
+#: Errors after which a context is unusable (by the manuals of CUDA's driver and runtime).
 _STICKY = frozenset({46, 100, 214, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
-#: Expected nanoseconds of the caller's time for the launches of a node by CuPy.
+#: Expected nanoseconds of the caller's time in which CuPy launches a node's kernels.
 _LAUNCH_NS = 30_000
 
 _devices: dict[int, CudaDevice] = {}
 
 
 def find(index: int) -> CudaDevice:
-    """A CUDA device.
-
-    Raises:
-        RuntimeError: if there is none of that index, with the reason.
-    """
+    """The CUDA device of an index; RuntimeError, with the reason, if there is none."""
     if cupy is None:
         raise DeviceUnavailableError(
             "cuda: CuPy is not installed. Install asyncgrad[cuda] (cupy-cuda13x), or cupy-cuda12x "
             "with a CUDA 12 driver; without a GPU use 'cpu', or 'sim:0' for tests."
         )
-    # Before any other call: without a GPU even making an event raises.
+    # This must be the first call: without a GPU even making an event raises.
     if not cupy.is_available():
         raise DeviceUnavailableError(
             "cuda: CuPy is installed, but it sees no CUDA device. Look at nvidia-smi and at "
@@ -83,7 +79,7 @@ def present() -> tuple[CudaDevice, ...]:
 
 
 class CudaDevice(Device):
-    """One CUDA device."""
+    """A CUDA device, with CuPy's arrays."""
 
     __slots__ = (
         "_device",
@@ -100,7 +96,7 @@ class CudaDevice(Device):
     streamed = True
 
     def __init__(self, index: int) -> None:
-        """Be the device at an index; nothing is made there yet."""
+        """Prepare the device of an index, without touching it."""
         super().__init__("cuda", index)
         self._device = cupy.cuda.Device(index)
         self._kernels = Kernels(cupy, self._device)
@@ -108,7 +104,7 @@ class CudaDevice(Device):
         self._library.compiled = self._kernels.functions
         self._pool = pinned_pool(cupyx.empty_pinned)
         self._lock = Lock()
-        #: Raw streams by priority, and whose turn it is to be shared.
+        #: Raw streams by priority, and a counter that picks the next one to be shared.
         self._streams: dict[int, list[Any]] = {}
         self._next = count()
         self._waiter: Waiter | None = None
@@ -116,37 +112,37 @@ class CudaDevice(Device):
 
     @property
     def xp(self) -> Any:
-        """CuPy, each function on this device and in the current stream."""
+        """CuPy, with each function on this device and in the current stream."""
         return self._library
 
     @property
     def array_type(self) -> type:
-        """`cupy.ndarray`."""
+        """The class `cupy.ndarray`."""
         return cupy.ndarray  # type: ignore[no-any-return]
 
     def owns(self, array: Any) -> bool:
-        """Whether an array of CuPy's is on this device."""
+        """Whether a CuPy array is on this device."""
         return isinstance(array, cupy.ndarray) and array.device.id == self.index
 
     @property
     def compiled(self) -> Mapping[str, Callable[..., Any]]:
-        """Kernels in one launch."""
+        """Kernels that replace a chain of CuPy's functions by one launch."""
         return self._kernels.functions
 
     @property
     def element_cost(self) -> float:
-        """None of the caller's time."""
+        """Elements take none of the caller's time."""
         return 0.0
 
     @property
     def launch_cost(self) -> int:
-        """What CuPy takes to launch the kernels of a node."""
+        """The time that CuPy takes to launch the kernels of a node."""
         return _LAUNCH_NS
 
     # -- the current stream -----------------------------------------------------------------------
 
     def launching(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that enters the current stream for its call."""
+        """Wrap a function to enter the current stream for each call."""
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             return self._within(current_stream(self).raw, function, args, kwargs)
@@ -162,7 +158,7 @@ class CudaDevice(Device):
         try:
             if cuda.runtime.getDevice() == self.index and cuda.get_current_stream() == raw:
                 return function(*args, **kwargs)
-            # The device first: the current stream is kept for each device.
+            # The device first: CuPy has a current stream for each device.
             with self._device, raw:
                 return function(*args, **kwargs)
         except cuda.memory.OutOfMemoryError as error:
@@ -171,7 +167,7 @@ class CudaDevice(Device):
             raise self._translated(error) from error
 
     def _translated(self, error: Any) -> Exception:
-        """CUDA's error as ours."""
+        """Translate an error of CUDA's to one of asyncgrad's."""
         if error.status in _STICKY:
             return DeviceLostError(
                 f"{self} is lost: {error}. The process can't use it any more: start another."
@@ -181,7 +177,7 @@ class CudaDevice(Device):
     # -- streams and events -----------------------------------------------------------------------
 
     def open_stream(self, priority: int | None) -> Any:
-        """CuPy's default stream, or one of a fixed set."""
+        """CuPy's default stream, or one of a fixed set of streams."""
         if priority is None:
             return cupy.cuda.Stream.null
         with self._lock:
@@ -194,40 +190,40 @@ class CudaDevice(Device):
             return stream
 
     def new_event(self, *, timing: bool) -> Any:
-        """An event on which a thread sleeps instead of spinning."""
+        """Make an event that blocks the waiting thread; others would spin."""
         with self._device:
             return cupy.cuda.Event(block=True, disable_timing=not timing)
 
     def record(self, event: Any, stream: Any) -> None:
-        """Have an event happen when all that is in a stream now is done."""
+        """Record an event: it happens when all work that is now in a stream is done."""
         with self._device:
             event.record(stream)
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Have what is put into a stream from now on wait for an event."""
+        """Make later work in a stream wait for an event."""
         with self._device:
             stream.wait_event(event)
 
     def status(self, event: Any) -> int:
-        """CUDA's own answer: `Event.done` would take an error for work that is not done."""
+        """CUDA's own status: CuPy's `Event.done` treats an error as unfinished work."""
         try:
             return int(cupy.cuda.runtime.eventQuery(event.ptr))
         except cupy.cuda.runtime.CUDARuntimeError as error:
             return int(error.status)
 
     def failure(self, status: int) -> Exception:
-        """The error that a status stands for."""
+        """The error for a status code."""
         return self._translated(cupy.cuda.runtime.CUDARuntimeError(status))
 
     def synchronize(self, event: Any) -> None:
-        """Sleep until an event has happened; other threads go on."""
+        """Block until an event has happened; other threads can run."""
         try:
             event.synchronize()
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise self._translated(error) from error
 
     def completion(self, event: Any) -> Awaitable[None]:
-        """Told by the device's waiter thread, or found by looking; see `waiting`."""
+        """A future completed by the device's waiter thread or by polling; see `waiting`."""
         loop = asyncio.get_running_loop()
         happened = loop.create_future()
         if self._waiting == "poll":
@@ -243,9 +239,9 @@ class CudaDevice(Device):
     def waiting(self) -> str:
         """How events are awaited: `"thread"`, the default, or `"poll"`.
 
-        The thread is the default by reasoning alone: it takes nothing from the loop while a device
-        works, and its hand-over is paid once for a pass or a copy, not for a node. Polling may win
-        where single events are awaited that take some microseconds.
+        The thread is the default by reasoning alone. It takes no time from the loop while a device
+        works, and its hand-over is paid once for a pass or a copy, not for each node. Polling may
+        be faster for single events that are awaited for a few microseconds.
         """
         return self._waiting
 
@@ -256,13 +252,13 @@ class CudaDevice(Device):
         self._waiting = value
 
     def elapsed_time(self, start: Any, end: Any) -> float:
-        """Milliseconds by the device's clock."""
+        """The milliseconds between two events, by the device's clock."""
         return float(cupy.cuda.get_elapsed_time(start, end))
 
     # -- copies -----------------------------------------------------------------------------------
 
     def from_host(self, array: Any, *, pinned: bool) -> Any:
-        """A copy, by way of pinned memory unless the array lies there."""
+        """Copy an array, by way of pinned memory unless it is there."""
         stream = current_stream(self)
         source = array
         if not (pinned and array.flags.c_contiguous):
@@ -275,17 +271,17 @@ class CudaDevice(Device):
             return target
 
         copied = self._within(stream.raw, copy, (), {})
-        # The driver reads it behind everybody's back.
+        # The driver reads the source after the call has returned, so the stream keeps it alive.
         stream.keep(source)
         return copied
 
     def to_host(self, array: Any) -> Any:
-        """A copy in pinned memory, which comes with the stream."""
+        """Copy to pinned memory; the values come with the stream."""
         stream = current_stream(self)
         target = self._pool.take(array.shape, array.dtype)
 
         def copy() -> Any:
-            # CuPy's own makes one dimension of none.
+            # CuPy's `ascontiguousarray` would turn a 0-d array into a 1-d one.
             source = array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
             source.get(stream=stream.raw, out=target, blocking=False)
             return source
@@ -294,10 +290,10 @@ class CudaDevice(Device):
         return target
 
     def from_peer(self, array: Any, peer: Device) -> Any:
-        """A copy of another CUDA device's array, between both current streams."""
+        """Copy another CUDA device's array; both current streams wait for the copy."""
         here, there = current_stream(self), current_stream(peer)
         if not (array.flags.c_contiguous or array.flags.f_contiguous):
-            # CuPy would gather the elements in its own current stream of that device.
+            # CuPy would copy the elements in its own current stream of that device, not in ours.
             array = peer.run_in(there, cupy.ascontiguousarray, array)
         here.wait_stream(there)
         copied = self._within(here.raw, cupy.array, (array,), {})
@@ -306,13 +302,13 @@ class CudaDevice(Device):
         return copied
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Page-locked memory."""
+        """Make an array in page-locked memory."""
         return self._pool.take(shape, np.dtype(dtype))
 
     # -- CuPy's side ------------------------------------------------------------------------------
 
     def lend(self, array: Any) -> Any:
-        """An array for CuPy: what follows in its current stream comes after what is in ours."""
+        """Pass an array to CuPy: CuPy's current stream waits for ours."""
         event = self.new_event(timing=False)
         self.record(event, current_stream(self).raw)
         with self._device:
@@ -320,22 +316,23 @@ class CudaDevice(Device):
         return array
 
     def exported(self, array: Any, stream: Any, options: dict[str, Any]) -> Any:
-        """A DLPack capsule; the consumer's stream waits for our current one."""
+        """A DLPack capsule of an array; the consumer's stream waits for our current one."""
         return self._within(
             current_stream(self).raw, array.__dlpack__, (), {"stream": stream, **options}
         )
 
     def imported(self, external: Any) -> Any:
-        """An array in another library's memory: our current stream waits for the library's."""
+        """Import another library's array by DLPack; our current stream waits for the library's."""
         if isinstance(external, cupy.ndarray):
-            # It would take our stream, which is entered for the call, for the one it was made in.
+            # The call enters our stream, and CuPy would take that for the stream that made the
+            # array.
             return self.borrow(external)
         return self.xp.from_dlpack(external)
 
     def borrow(self, array: Any) -> Any:
-        """An array of CuPy's: what follows in our current stream comes after what is in its."""
+        """Take an array from CuPy: our current stream waits for CuPy's."""
         if not isinstance(array, cupy.ndarray):
-            # Of a third library: CuPy waits for the stream that it names.
+            # For an array of a third library CuPy waits for the stream that the library names.
             return self.xp.asarray(array)
         event = self.new_event(timing=False)
         with self._device:
@@ -346,7 +343,7 @@ class CudaDevice(Device):
     # -- memory -----------------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
-        """What CuPy's pool says; it knows no peaks."""
+        """The statistics of CuPy's pool, which has no peaks."""
         with self._device:
             pool = cupy.get_default_memory_pool()
             return {
@@ -355,49 +352,46 @@ class CudaDevice(Device):
             }
 
     def memory_info(self) -> tuple[int, int]:
-        """Free and all bytes, as the driver counts them."""
+        """The free bytes and all bytes, as reported by the driver."""
         free, total = self._device.mem_info
         return free, total
 
     def empty_cache(self) -> None:
-        """Give the pool's unused blocks to the driver."""
+        """Return the pool's unused blocks to the driver."""
         with self._device:
             cupy.get_default_memory_pool().free_all_blocks()
 
 
 class _Function:
-    """A function of CuPy's that enters the device and its current stream for each call."""
+    """Wraps a CuPy function: each call enters the device and its current stream."""
 
     __slots__ = ("_device", "_function")
 
     def __init__(self, device: CudaDevice, function: Any) -> None:
-        """Stand for a function."""
         self._device = device
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch it."""
         device = self._device
         return device._within(current_stream(device).raw, self._function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """`reduce`, `at` and the rest are functions, too."""
+        """Methods such as `reduce` and `at` are wrapped, too."""
         value = getattr(self._function, name)
         return _Function(self._device, value) if callable(value) else value
 
 
 class _Library:
-    """CuPy, or a part of it, on one device."""
+    """Wraps CuPy, or a module of it, for one device."""
 
     def __init__(self, device: CudaDevice, module: Any) -> None:
-        """Stand for CuPy or a part of it."""
         self._device = device
         self._module = module
-        #: Kernels in the place of those of `ops.fused`.
+        #: Kernels that replace those of `ops.fused`.
         self.compiled: Mapping[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """A function, a constant or a part; found once."""
+        """Return a constant, or a function or module wrapped to enter the device; cached."""
         value = getattr(self._module, name)
         if isinstance(value, ModuleType):
             value = _Library(self._device, value)

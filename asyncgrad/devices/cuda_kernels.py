@@ -1,8 +1,8 @@
-"""Kernels that do in one launch on a CUDA device what the library does in a chain of them.
+"""CUDA kernels that each replace a chain of library calls by one launch.
 
-They stand beside the kernels of `ops.fused`, by the same names: where one is here and fits, it is
-launched in the place of the chain. A kernel is compiled once for each dtype. On an event loop that
-is left to a thread, and the chain serves until it is done; so it does if the compiler refuses.
+They have the names of the kernels in `ops.fused` and are used where they support the arguments. A
+kernel is compiled once for each dtype. On an event loop a thread compiles it, and the chain is used
+until it is ready, or for good if the compiler fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Elementwise(NamedTuple):
-    """A kernel of one thread for each element; what it gives may be given to it, too."""
+    """A kernel with one thread for each element; an output array may be passed to it."""
 
     inputs: str
     outputs: str
@@ -28,7 +28,7 @@ class Elementwise(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The sum along an axis, which is kept, of an expression."""
+    """The sum of an expression along an axis, which stays with length 1."""
 
     inputs: str
     body: str
@@ -163,7 +163,7 @@ def _alone(name: str) -> Callable[..., Any]:
     return lambda K, *arrays: getattr(K, name)(*arrays)
 
 
-#: By the name of the kernel in `ops.fused`.
+#: The functions by the name of the kernel in `ops.fused`.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         name: _alone(name)
@@ -185,27 +185,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Kernels:
-    """The kernels of one device, compiled when they are first wanted.
+    """The kernels of one device, compiled on first use.
 
     Args:
         cupy: the library.
-        device: its device, to be entered by the thread that compiles.
+        device: its device, which the compiling thread enters.
     """
 
     def __init__(self, cupy: Any, device: Any) -> None:
-        """Compile nothing yet."""
+        """Remember library and device; nothing is compiled yet."""
         self._cupy = cupy
         self._device = device
         self._lock = Lock()
-        #: What is ready for which arguments, what is being compiled or was, and what never will be.
+        #: Arguments whose kernels are ready, were started to compile, or failed to compile.
         self._ready: set[Any] = set()
         self._started: set[Any] = set()
         self._refused: set[Any] = set()
-        #: By the names of `ops.fused`.
+        #: The functions by the names of `ops.fused`.
         self.functions = {name: partial(self._run, name) for name in FUNCTIONS}
 
     def __getattr__(self, name: str) -> Any:
-        """A kernel, made once."""
+        """Make a kernel, once."""
         source = SOURCES[name]
         full = f"asyncgrad_{name}"
         if isinstance(source, Elementwise):
@@ -219,7 +219,7 @@ class Kernels:
         return kernel
 
     def _run(self, name: str, *arguments: Any) -> Any:
-        """What a function of `FUNCTIONS` gives; NotImplemented where the chain has to serve."""
+        """Call a function of `FUNCTIONS`; NotImplemented if the chain has to be used."""
         dtype = None
         sample: list[Any] = []
         for value in arguments:
@@ -230,7 +230,7 @@ class Kernels:
             if not known or not value.flags.c_contiguous:
                 return NotImplemented
             dtype = value.dtype
-            # The library compiles for numbers of axes, and for those that are broadcast.
+            # CuPy compiles for each number of axes and for which of them are broadcast.
             sample.append(tuple([min(n, 2) or 2 for n in value.shape]))
         key = name, dtype, tuple(sample)
         if key not in self._ready and not self._prepare(key, arguments):
@@ -238,7 +238,7 @@ class Kernels:
         return FUNCTIONS[name](self, *arguments)
 
     def _prepare(self, key: Any, arguments: tuple[Any, ...]) -> bool:
-        """Have kernels compiled, by this thread unless a loop runs in it; whether they are."""
+        """Compile kernels, in another thread if this one runs a loop; True once they are ready."""
         with self._lock:
             if key in self._started:
                 return key in self._ready
@@ -251,7 +251,7 @@ class Kernels:
         return key in self._ready
 
     def _compile(self, key: Any, numbers: list[Any]) -> None:
-        """Run a function once, on arrays of few elements."""
+        """Compile by running a function once on small arrays."""
         name, dtype, sample = key
         try:
             with self._device:
@@ -267,12 +267,12 @@ class Kernels:
                     ),
                 )
         except Exception:
-            # Whatever it is, the chain does the same.
+            # After any error the chain is used, which computes the same.
             self._refused.add(key)
         else:
             self._ready.add(key)
 
 
 def _along(total: Any, *arguments: Any) -> Any:
-    """A reduction along the axis that is the last argument."""
+    """Apply a reduction along the axis that is the last argument."""
     return total(*arguments[:-1], axis=arguments[-1], keepdims=True)

@@ -1,4 +1,4 @@
-"""Which devices there are, and which one a name means."""
+"""Find devices by name, and list the devices there are."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-#: Where the devices of a type are made. The modules are loaded when a device is asked for.
+#: The modules that make the devices of each type, imported when a device is requested.
 _HOMES = {"cuda": "asyncgrad.devices.cuda", "sim": "asyncgrad.devices.simulated"}
 _NAME = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
-#: Modules that have been asked for.
+#: The imported modules.
 _loaded: dict[str, ModuleType] = {}
-#: Gives the current device of a type, if one has been chosen; bound by `streams`.
+#: Returns the current device of a type, if one was chosen; set by `streams`.
 _chosen: list[Callable[[str], Device | None]] = []
 
 
 def bind_chosen(chosen: Callable[[str], Device | None]) -> None:
-    """Say which device a type without an index means."""
+    """Set the function that chooses the device of a type without an index."""
     _chosen[:] = [chosen]
 
 
 def find(type: Any = None, index: int | None = None) -> Device:
-    """A device by its name.
+    """Find a device by its name.
 
     Args:
         type: a device, a type (`"cuda"`), a type with an index (`"cuda:1"`), or the index of an
             accelerator.
-        index: the index, where the name has none. Without any, the type's current device is meant:
-            that of the innermost `with stream:` or `accelerator.device_index`, else the first.
+        index: the index, if the name has none. Without any it is that of the type's current device:
+            of the innermost `with stream:` or `accelerator.device_index`, else the first.
 
     Raises:
         RuntimeError: if there is no such device.
-        TypeError: if the arguments name none.
+        TypeError: if the arguments are not a device's name.
     """
     if isinstance(type, Device):
         return type
@@ -75,20 +75,20 @@ def find(type: Any = None, index: int | None = None) -> Device:
 
 
 def kinds() -> tuple[str, ...]:
-    """The types of devices there can be."""
+    """The types of devices that can be found."""
     return "cpu", *_HOMES
 
 
 def register(type: str, home: str) -> None:
-    """Have devices of another type found by name.
+    """Register another type of devices, to be found by name.
 
     Args:
         type: the type, in small letters: `"toy"` for `device("toy:1")`.
-        home: the module that makes them, loaded when one is asked for. Its `find(index)` gives the
-            one device of an index or raises RuntimeError, its `present()` all there are.
+        home: the module that makes them, imported on first use. Its `find(index)` returns the one
+            device of an index or raises RuntimeError; its `present()` returns all there are.
 
     Raises:
-        ValueError: if the type is taken, or no name of one.
+        ValueError: if the type is taken, or is no valid name.
     """
     if type in kinds() or _NAME.fullmatch(type) is None or ":" in type:
         raise ValueError(f"register: {type!r} is taken, or is no name made of small letters alone")
@@ -103,7 +103,7 @@ def _home(kind: str) -> ModuleType:
 
 
 def available() -> tuple[Device, ...]:
-    """The devices there are: the CPU, CUDA's if CuPy sees any, simulated ones once in use."""
+    """All devices: the CPU, CUDA's if CuPy sees any, and simulated ones once in use."""
     found: list[Device] = [CPU]
     for kind in _HOMES:
         if kind == "cuda" or kind in _loaded:
@@ -112,16 +112,16 @@ def available() -> tuple[Device, ...]:
 
 
 def accelerators() -> tuple[Device, ...]:
-    """The devices of the accelerator: CUDA's, or simulated ones if there are none."""
+    """The accelerator's devices: CUDA's, or simulated ones if there are none."""
     devices = available()[1:]
     return tuple(device for device in devices if device.type == devices[0].type)
 
 
 def as_accelerator(device: Any) -> Device:
-    """The device that is meant; None is the current accelerator.
+    """The device of an argument; None is the current accelerator.
 
     Raises:
-        RuntimeError: if there is none.
+        RuntimeError: if there is no accelerator.
     """
     if device is not None:
         return find(device)

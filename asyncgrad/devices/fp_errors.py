@@ -1,7 +1,7 @@
-"""NumPy without warnings: PyTorch says nothing where a logarithm meets a zero.
+"""Turn off NumPy's floating-point warnings, because PyTorch has none, as for log(0).
 
-NumPy keeps its error state in a context variable. `np.errstate` costs a microsecond, which is four
-times a function of few elements; setting the variable itself costs a tenth of that.
+NumPy keeps its error state in a context variable. `np.errstate` costs a microsecond, four times as
+much as a function of few elements; setting the variable itself costs a tenth of that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _state() -> tuple[Any, Any]:
-    """The context variable of NumPy's error state, and its value for "ignore everything"."""
+    """NumPy's context variable of the error state, and its value for "ignore everything"."""
     context = Context()
     context.run(np.seterr, all="ignore")
     ((variable, value),) = context.items()
@@ -30,18 +30,18 @@ _variable, _ignoring = _state()
 _set, _reset = _variable.set, _variable.reset
 
 
-#: Have NumPy ignore floating-point errors in this context; returns what `restore_fp_errors` takes.
+#: Make NumPy ignore floating-point errors here; returns a token for `restore_fp_errors`.
 ignore_fp_errors: Callable[[], Any] = partial(_set, _ignoring)
-#: Put back what `ignore_fp_errors` found.
+#: Restore the error state from before `ignore_fp_errors`.
 restore_fp_errors: Callable[[Any], None] = _reset
-#: An endless iterator: each step calls `ignore_fp_errors` and gives its result.
-#: After the step of a `for` Python looks for no signals, as it does after a call: a `try` that
-#: begins there is in time.
+#: An endless iterator: each step calls `ignore_fp_errors` and returns its token. Python may handle
+#: a signal after a call, but not after a `for` step: so a `try` that starts the loop body is always
+#: entered in time to restore the state.
 fp_errors_ignored: Iterator[Any] = map(_set, repeat(_ignoring))
 
 
 def without_fp_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with NumPy silent while it runs."""
+    """Wrap a function to run without NumPy's warnings."""
 
     def silent(*arguments: Any) -> Any:
         for token in fp_errors_ignored:
@@ -57,14 +57,14 @@ def without_fp_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @without_fp_errors
 def call_without_fp_errors(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function with NumPy silent.
+    """Call a function without NumPy's warnings.
 
-    Dispatch functions call their kernels as they are: overflow is rare, and each call here has its
-    price. A kernel that warns is called again where warnings are errors; elsewhere the filter drops
-    the warning.
+    Dispatch functions call kernels directly, because overflow is rare and each call costs time.
+    Where warnings are errors, a kernel that warned is called again with this; elsewhere the filter
+    below drops the warning.
     """
     return function(*arguments)
 
 
-# A module of the package is where NumPy's warnings of its kernels seem to come from.
+# NumPy's warnings are attributed to the module that calls the kernel, one of `asyncgrad.ops`.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"asyncgrad\.ops\.")

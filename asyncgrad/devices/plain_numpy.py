@@ -1,8 +1,8 @@
-"""NumPy's functions without what comes before them.
+"""NumPy's functions without their dispatch overhead.
 
-NumPy first looks whether an operand is another library's, and its module makes some names when
-they are asked for, so that Python finds none of them by its shortest way. Here are the functions
-themselves: a tenth of a microsecond less each time.
+NumPy's functions first check whether an operand belongs to another library. NumPy's module also has
+a `__getattr__`, which keeps Python from specialising its attribute look-ups. Here are the wrapped
+functions in a plain module: 0.1 us less for each call.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PLAIN = {
 
 
 def plain_numpy(**others: Any) -> Any:
-    """The names of NumPy, some of them with another meaning.
+    """A module with NumPy's names, some of them replaced.
 
     Args:
-        others: those, by their names.
+        others: the replacements, by name.
     """
     module = ModuleType("numpy")
     vars(module).update(_PLAIN, **others)

@@ -1,15 +1,15 @@
-"""Memory that is used again.
+"""A pool of memory for large arrays.
 
-A large array's memory comes from the system page by page, and goes back when the array dies: for
-large passes the faults cost more than the arithmetic, and giving back holds the interpreter. The
-pool lends blocks instead.
+A large array's memory comes from the system page by page and is returned when the array dies. In
+large passes the page faults cost more than the arithmetic, and returning memory holds the GIL. The
+pool reuses blocks instead.
 
-An array in a block has a *lease* as its base, which gives the block back when it dies. A lease is
-no array, so every chain of bases ends there: views, buffers and capsules hold the array or the
-lease, and nothing leads to the memory past it. They are no leases, and give nothing back.
+An array in a block has a *lease* as its base, which returns the block to the pool when it dies. A
+lease is not an array, so every chain of bases ends there: views, buffers and capsules hold the
+array or the lease, and nothing refers to the memory behind it.
 
-What has not been needed for long goes to the system: from a full pool what is of the size that was
-lent least lately, and now and then what nobody has needed since the last time.
+Blocks that were not needed for long are returned to the system: from a full pool those of the size
+that was lent least recently, and at intervals those that were unused since the last check.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from asyncgrad.devices.plain_numpy import plain_numpy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Unused bytes that are kept at most, unless the user says otherwise.
+#: The most unused bytes that are kept, unless the user sets another limit.
 LIMIT = 256 * 1024 * 1024
-#: The bytes lent between one look for what nobody needs and the next: so many that it costs little
-#: to get back from the system what was needed after all.
+#: The bytes lent between two checks for unused blocks. With so many, it costs little to get blocks
+#: again that were needed after all.
 _PATIENCE = 8 * 1024**3
 _ALIGNMENT = 64
-#: Bytes that make a NaN of every floating dtype.
+#: A byte that, repeated, is a NaN in every floating dtype.
 _POISON = 0xFF
 
 
 class _Block:
-    """Memory of a pool."""
+    """A block of the pool's memory."""
 
     __slots__ = ("address", "lease", "memory", "size")
 
@@ -46,7 +46,7 @@ class _Block:
         self.memory = memory
         self.size = memory.nbytes
         self.address: int = memory.__array_interface__["data"][0]
-        #: The class of its leases.
+        #: The class of leases for this size.
         self.lease: Any = _lease_of(self.size)
 
 
@@ -56,24 +56,24 @@ class _Shelf:
     __slots__ = ("blocks", "fewest", "used")
 
     def __init__(self) -> None:
-        """Start empty."""
-        #: The last that came is the next to go: some of it may still be in a cache.
+        #: Used as a stack: the block returned last is lent first, while parts of it are still in a
+        #: cache.
         self.blocks: list[_Block] = []
-        #: The fewest there have been since the last look: so many has nobody needed.
+        #: The fewest blocks there were since the last check, which is how many were not needed.
         self.fewest = 0
-        #: The pool's clock when a block was lent last.
+        #: The pool's clock when a block was last lent.
         self.used = 0
 
 
 class Lease:
-    """What stands for a block while there is an array in it."""
+    """Holds a block while an array uses it, and returns it to the pool when it dies."""
 
-    #: None while it is being made, and when it is over.
+    #: None before it is set, and after it was returned.
     block: _Block | None = None
     pool: Pool
 
     def __del__(self) -> None:
-        """No array looks at the block any more."""
+        """Return the block, which no array uses any more."""
         block, self.block = self.block, None
         if block is not None:
             self.pool.give_back(block)
@@ -81,13 +81,13 @@ class Lease:
 
 @cache
 def _lease_of(size: int) -> Any:
-    """The class of leases of so many bytes."""
+    """The class of leases for a size in bytes."""
     facts = {"_type_": ctypes.c_ubyte, "_length_": size}
     return type("Lease", (Lease, ctypes.Array), facts)
 
 
 def _aligned(shape: tuple[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """Bytes that begin where vector units like them to."""
+    """Allocate bytes at an address that is aligned for vector units."""
     memory = np.empty(shape[0] + _ALIGNMENT, dtype)
     start = -memory.__array_interface__["data"][0] % _ALIGNMENT
     return memory[start : start + shape[0]]
@@ -95,28 +95,28 @@ def _aligned(shape: tuple[int], dtype: Any) -> np.ndarray[Any, Any]:
 
 @lru_cache(1024)
 def _rounded(size: int) -> int:
-    """The size of the block for so many bytes: four sizes for each power of two."""
+    """The size of the block for a number of bytes: four sizes for each power of two."""
     step = 1 << max(0, size.bit_length() - 3)
     return -(-size // step) * step
 
 
 class Pool:
-    """Blocks by size, at most `limit` bytes of them unused.
+    """Blocks by size, of which at most `limit` bytes are unused.
 
-    Threads lend and give back side by side, without a lock: arrays die anywhere, in the middle of a
-    method, too. What they take from each other is a block of a list, which is one step. The counts
-    are not exact meanwhile.
+    Threads take and return blocks concurrently without a lock, because arrays may die anywhere,
+    even within a method. The only shared step, removing a block from a list, is atomic. Counts may
+    be inexact meanwhile.
 
     Args:
         allocate: makes memory of a shape and dtype.
-        rounded: the size of the block for so many bytes.
-        limit: so many unused bytes are kept at most.
-        pinned: the memory is pinned.
+        rounded: the size of the block for a number of bytes.
+        limit: the most unused bytes that are kept.
+        pinned: whether the memory is pinned.
     """
 
-    #: Bytes from which arrays are large; smaller ones are left to the allocator.
+    #: The bytes from which arrays are large; smaller ones are left to the allocator.
     large = 256 * 1024
-    #: Blocks that are new or come back are filled with NaN; see `testing.poisoned_memory`.
+    #: Whether new and returned blocks are filled with NaN; see `testing.poisoned_memory`.
     poison = False
 
     def __init__(
@@ -126,20 +126,20 @@ class Pool:
         limit: int = LIMIT,
         pinned: bool = False,
     ) -> None:
-        """Start empty."""
+        """Start without blocks."""
         self._allocate = allocate
         self._rounded = rounded
         self.limit = limit
         self.pinned = pinned
-        #: Bytes of unused blocks.
+        #: The total size of unused blocks in bytes.
         self.unused = 0
-        #: The bytes lent so far, which is the clock, and when it will be tidied.
+        #: The bytes lent so far, used as a clock, and its value at which `_tidy` runs next.
         self.lent = 0
         self._tidy_at = _PATIENCE
         self._shelves: dict[int, _Shelf] = {}
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """An array whose elements are not set."""
+        """Lend an array with undefined elements."""
         size = self._rounded(prod(shape) * dtype.itemsize)
         self.lent = now = self.lent + size
         if now > self._tidy_at:
@@ -162,7 +162,7 @@ class Pool:
         return np.ndarray(shape, dtype, lease)
 
     def give_back(self, block: _Block) -> None:
-        """Keep a block for later; others make room for it."""
+        """Take back a block; if the limit is exceeded, free others."""
         if self.poison:
             block.memory.fill(_POISON)
         self._shelves[block.size].blocks.append(block)
@@ -171,27 +171,23 @@ class Pool:
             self.shrink(self.limit)
 
     def shrink(self, limit: int) -> None:
-        """Give blocks to the system until so many bytes are left, first of the size unused longest.
-
-        Args:
-            limit: the bytes.
-        """
+        """Free blocks down to `limit` unused bytes, the least recently lent size first."""
         while self.unused > limit:
             shelves = [shelf for shelf in list(self._shelves.values()) if shelf.blocks]
             if not shelves:
-                # Another thread is about to count what it has taken.
+                # Another thread has taken a block but not yet updated the count.
                 return
             self._drop(min(shelves, key=lambda shelf: shelf.used), 1)
 
     def _tidy(self) -> None:
-        """Give what nobody has needed since the last time to the system."""
+        """Free the blocks that were not needed since the last check."""
         self._tidy_at = self.lent + _PATIENCE
         for shelf in list(self._shelves.values()):
             self._drop(shelf, shelf.fewest)
             shelf.fewest = len(shelf.blocks)
 
     def _drop(self, shelf: _Shelf, count: int) -> None:
-        """Give the oldest blocks of a size to the system."""
+        """Free the oldest blocks of a size."""
         for _ in range(count):
             try:
                 block = shelf.blocks.pop(0)
@@ -205,7 +201,7 @@ POOL = Pool()
 
 
 class _PooledUfunc:
-    """An elementwise function whose large results are put into memory of the pool."""
+    """Wraps an elementwise function to put large results into the pool's memory."""
 
     __slots__ = ("_function",)
 
@@ -213,7 +209,6 @@ class _PooledUfunc:
         self._function = function
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
-        """The function's result."""
         function = self._function
         if options or len(operands) != function.nin:
             return function(*operands, **options)
@@ -237,25 +232,23 @@ class _PooledUfunc:
         return function(*operands, out=POOL.take(shape, dtype))
 
     def __getattr__(self, name: str) -> Any:
-        """`reduce`, `at` and the rest are the function's own."""
+        """Other attributes, such as `reduce` and `at`, are the function's own."""
         return getattr(self._function, name)
 
 
 def _dot(x: Any, y: Any) -> Any:
-    """The product of two matrices."""
+    """The product of two matrices, in the pool's memory if it is large."""
     if x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.dtype.kind == "f":
         shape = (x.shape[0], y.shape[1])
         if prod(shape) * x.dtype.itemsize >= Pool.large:
-            # `dot` first sets what it will write to zero, and holds the interpreter meanwhile: for
-            # a tenth of a millisecond a megabyte, or ten where memory is new. `matmul` does not,
-            # but has no fast way for operands with gaps.
+            # `dot` zeroes its output first and holds the GIL meanwhile: 0.1 ms for each megabyte,
+            # ten times that if it is new. `matmul` does not, but is slow for operands with gaps.
             product = np.matmul if x.flags.forc and y.flags.forc else np.dot
             return product(x, y, POOL.take(shape, x.dtype))
     return np.dot(x, y)
 
 
 def _empty(shape: tuple[int, ...], dtype: Any = float) -> Any:
-    """An array whose elements are not set."""
     dtype = np.dtype(dtype)
     if prod(shape) * dtype.itemsize >= Pool.large:
         return POOL.take(shape, dtype)
@@ -263,7 +256,6 @@ def _empty(shape: tuple[int, ...], dtype: Any = float) -> Any:
 
 
 def _zeros(shape: Any, dtype: Any = float) -> Any:
-    """An array of zeros."""
     dtype = np.dtype(dtype)
     shape = tuple(shape) if np.iterable(shape) else (shape,)
     if prod(shape) * dtype.itemsize < Pool.large:
@@ -274,7 +266,6 @@ def _zeros(shape: Any, dtype: Any = float) -> Any:
 
 
 def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
-    """An array of the shape of another, whose elements are not set."""
     dtype = like.dtype if dtype is None else np.dtype(dtype)
     in_rows = order == "C" or (order == "K" and like.flags.c_contiguous)
     if in_rows and like.size * dtype.itemsize >= Pool.large:
@@ -283,13 +274,13 @@ def _empty_like(like: Any, dtype: Any = None, order: Any = "K") -> Any:
 
 
 def pooled_numpy() -> Any:
-    """NumPy, with large results of its elementwise functions in memory of the pool."""
+    """NumPy, with large results of elementwise functions in the pool's memory."""
     pooled: dict[str, Any] = {
         "dot": _dot, "empty": _empty, "empty_like": _empty_like, "zeros": _zeros,
     }  # fmt: skip
     for name, function in vars(np).items():
         elementwise = isinstance(function, np.ufunc) and function.signature is None
-        # Those that keep a floating dtype.
+        # Functions that keep a floating dtype.
         if elementwise and function.nout == 1 and "f" * function.nin + "->f" in function.types:
             pooled[name] = _PooledUfunc(function)
     return plain_numpy(**pooled)

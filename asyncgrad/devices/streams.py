@@ -1,7 +1,7 @@
-"""Streams and events, as users see them, and the streams that are current.
+"""Streams and events for users, and the current streams.
 
-The current stream is ambient: `with stream:` holds for the asyncio task (or thread) and across its
-awaits. Where that is kept is for the floors above to say: `bind_ambient`.
+The current stream is ambient: `with stream:` holds for the asyncio task (or thread), also across
+its awaits. The layer above stores it, through the functions given to `bind_ambient`.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-#: Groups of arrays that a stream keeps before it looks which it can let go.
+#: A stream keeps this many groups of arrays before it checks which can be released.
 _GROUP = 32
 _stream_ids = count(1)
 
 
 class Scope(NamedTuple):
-    """A current stream, and those around it."""
+    """A current stream, and the enclosing ones."""
 
     stream: Stream
     outer: Scope | None
 
 
-#: Reads and sets the innermost scope; bound by `ops.ambient`.
+#: Functions that read and set the innermost scope; set by `ops.mode_hooks`.
 _ambient: list[Any] = []
 
 
 def bind_ambient(
     get: Callable[[], Scope | None], install: Callable[[Scope | None], object]
 ) -> None:
-    """Say where the innermost scope is kept."""
+    """Set the functions that read and set the innermost scope."""
     _ambient[:] = [get, install]
 
 
 def current_stream(device: Device) -> Stream:
-    """The stream that work on a device is put into here."""
+    """The stream that receives work for a device in this context."""
     scope = _ambient[0]()
     return device.default_stream if scope is None else device.stream_in(scope)
 
 
 def current_device() -> Device | None:
-    """The device of the innermost stream, None outside of all."""
+    """The device of the innermost `with stream:`, None outside of any."""
     scope = _ambient[0]()
     return None if scope is None else scope.stream.device
 
 
 def _chosen(type: str) -> Device | None:
-    """The device of the innermost stream on a device of a type, None outside of all."""
+    """The device of the innermost `with stream:` for a type of devices, None outside of any."""
     scope: Scope | None = _ambient[0]()
     while scope is not None:
         if scope.stream.device.type == type:
@@ -64,24 +64,23 @@ def _chosen(type: str) -> Device | None:
 
 
 def _meant(device: Any) -> Device:
-    """A device by name; None is the current one: of the innermost stream, else an accelerator."""
+    """The device of an argument; None is the innermost stream's device, else an accelerator."""
     if device is not None:
         return find(device)
     return current_device() or next(iter(accelerators()), CPU)
 
 
 class Reading:
-    """What a raw stream reads of other streams' memory.
+    """The arrays of other streams that a raw stream may still read.
 
-    Several streams may stand for it, and several threads use it: each step is one of the
-    interpreter's own.
+    Several `Stream` objects and threads may share it, so each step on it is atomic.
     """
 
     __slots__ = ("kept", "marks")
 
     def __init__(self) -> None:
-        """Nothing."""
-        #: What it may still read, since the last mark; and marks with what came before.
+        """Start without arrays."""
+        #: Arrays kept since the last mark; and marks: an event with the arrays kept before it.
         self.kept: list[Any] = []
         self.marks: deque[tuple[Any, list[Any]]] = deque()
 
@@ -89,12 +88,12 @@ class Reading:
 class Stream:
     """A queue of work on a device, which is done in order.
 
-    `with stream:` makes it the current one. That follows the asyncio task: it is safe to await
-    inside, and nobody else sees it.
+    `with stream:` makes it the current one for this asyncio task only, so it is safe to await
+    inside.
 
     Args:
         device: the device, or the current one if None.
-        priority: smaller is more urgent, as with CUDA.
+        priority: a smaller number is more urgent, as in CUDA.
 
     Example:
         >>> import asyncgrad as ag
@@ -109,7 +108,7 @@ class Stream:
     __slots__ = ("__weakref__", "device", "priority", "raw", "reading", "scope", "stream_id")
 
     def __init__(self, device: Any = None, *, priority: int = 0) -> None:
-        """Open a stream."""
+        """Open a stream on a device."""
         _check("Stream", "priority", priority, int)
         where = _meant(device)
         self._open(where, where.open_stream(priority), priority)
@@ -119,65 +118,65 @@ class Stream:
     def _open(self, device: Device, raw: Any, priority: int) -> None:
         self.device = device
         self.priority = priority
-        #: The device's own.
+        #: The device's own stream object.
         self.raw = raw
         self.stream_id = 0
-        #: This stream and no other, as a scope.
+        #: A scope of this stream alone.
         self.scope = Scope(self, None)
         self.reading = Reading()
 
     @classmethod
     def from_raw(cls, device: Device, raw: Any, priority: int) -> Stream:
-        """A stream that the device has already."""
+        """Wrap a raw stream that the device already has."""
         stream = cls.__new__(cls)
         stream._open(device, raw, priority)
         return stream
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event that happens when all that is in the stream now is done."""
+        """Record an event that happens when all work now in the stream is done."""
         event = Event(self.device) if event is None else event
         event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Have what is put into this stream from now on wait for an event, on the device."""
+        """Make later work in this stream wait for an event, without blocking the host."""
         _check("wait_event", "event", event, Event)
         if event._raw is not None:
             self.device.wait(self.raw, event._raw)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Have what is put into this stream from now on wait for all that is in another now."""
+        """Make later work in this stream wait for all work now in another."""
         _check("wait_stream", "stream", stream, Stream)
         if stream is not self:
             self.wait_event(stream.record_event())
 
     def query(self) -> bool:
-        """Whether all that was put into the stream is done.
+        """Whether all work in the stream is done.
 
         Raises:
-            RuntimeError: for what has gone wrong on the device.
+            RuntimeError: for an error on the device.
         """
         return self.record_event().query()
 
     def synchronize(self) -> None:
-        """Block until all that was put into the stream is done.
+        """Block until all work now in the stream is done.
 
         Raises:
-            RuntimeError: for what has gone wrong on the device.
+            RuntimeError: for an error on the device.
         """
         self.mark()
         self.record_event().synchronize()
         self._forget()
 
     async def synchronize_async(self) -> None:
-        """Wait until all that was put into the stream is done, without holding the event loop.
+        """Wait until all work now in the stream is done, without blocking the event loop.
 
         Raises:
-            RuntimeError: for what has gone wrong on the device.
+            RuntimeError: for an error on the device.
         """
         self.mark()
-        # The stream may have got more to do when this goes on: only what was in it is waited for.
-        # Cancelled here, the work is done all the same.
+        # Work may be added to the stream meanwhile; only earlier work is waited for. A cancellation
+        # here does not stop the work.
         await self.record_event()
         self._forget()
 
@@ -186,10 +185,10 @@ class Stream:
         return self.synchronize_async().__await__()
 
     def keep(self, *values: Any) -> None:
-        """Hold arrays that the stream reads but did not allocate until it has done so.
+        """Keep arrays alive until the stream, which did not allocate them, has read them.
 
-        Memory goes back to the stream that it was allocated on when its array dies; that stream
-        knows nothing of this one.
+        When an array dies, its memory goes back to the stream that allocated it. That stream does
+        not know of reads in this one.
         """
         kept = self.reading.kept
         kept.append(values)
@@ -197,9 +196,10 @@ class Stream:
             self.mark()
 
     def mark(self) -> None:
-        """Let go of what has been read, and note how far the stream is with the rest."""
+        """Release arrays that were read, and record an event after the reads of the others."""
         reading = self.reading
-        # In this order: what another thread keeps meanwhile may be read after the event.
+        # The list is replaced before the event is recorded: an array kept later may be read after
+        # it.
         kept, reading.kept = reading.kept, []
         if kept:
             event = self.device.new_event(timing=False)
@@ -213,20 +213,20 @@ class Stream:
             try:
                 mark = marks.popleft()
             except IndexError:
-                # Another thread has come first.
+                # Another thread has taken the last mark.
                 return
             if status(mark[0]) == NOT_READY:
                 marks.appendleft(mark)
                 return
 
     def __enter__(self) -> Self:
-        """Put work on the stream's device into this stream from here on."""
+        """Make this stream the current one of its device."""
         get, install = _ambient
         install(Scope(self, get()))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Go back to what was current on entry; a context that has not entered it stays."""
+        """Restore the stream before entry; do nothing in a context that has not entered it."""
         get, install = _ambient
         scope = get()
         while scope is not None and scope.stream is not self:
@@ -236,23 +236,23 @@ class Stream:
 
     @property
     def device_index(self) -> int:
-        """The index of the device, -1 where it has none."""
+        """The index of the device, -1 if it has none."""
         return -1 if self.device.index is None else self.device.index
 
     def __repr__(self) -> str:
-        """Device and number."""
+        """The stream's number and device."""
         return f"<Stream {self.stream_id} of {self.device}>"
 
 
 class Event:
-    """A mark in a stream: it can be waited for by streams, by the host, and with `await`.
+    """A mark in a stream that other streams, the host and `await` can wait for.
 
     Args:
-        device: the device, or the current one if None. The first recording may be on another one
-            of its type, which is the event's from then on.
-        enable_timing: the event notes when it happens, for `elapsed_time`.
-        blocking: accepted for PyTorch's sake, without effect.
-        interprocess: likewise.
+        device: the device, or the current one if None. The first recording may be on another device
+            of its type, to which the event then belongs.
+        enable_timing: record the time of the event, for `elapsed_time`.
+        blocking: accepted as in PyTorch, without effect.
+        interprocess: accepted as in PyTorch, without effect.
     """
 
     __slots__ = ("__weakref__", "_raw", "_timing", "device")
@@ -265,19 +265,19 @@ class Event:
         blocking: bool = False,
         interprocess: bool = False,
     ) -> None:
-        """Make an event that has not been recorded: as long as it is not, it has happened."""
+        """Make an event that is not recorded yet; it counts as having happened."""
         self.device = _meant(device)
         self._timing = enable_timing
         self._raw: Any = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Have the event happen when all that is in a stream now is done.
+        """Make the event happen when all work now in a stream is done.
 
         Args:
-            stream: the stream, or the current one.
+            stream: the stream, or the current one if None.
 
         Raises:
-            RuntimeError: if the stream is another device's.
+            RuntimeError: if the stream is on another device.
         """
         recorded = self._raw is not None
         if stream is None:
@@ -291,20 +291,20 @@ class Event:
                 f"Event device {self.device} does not match recording stream's device "
                 f"{stream.device}. Make an event with Event({str(stream.device)!r})."
             )
-        # A new one each time: who waits for the last recording goes on waiting for that.
+        # Each recording has a raw event of its own, so waits for an earlier recording stay valid.
         raw = stream.device.new_event(timing=self._timing)
         stream.device.record(raw, stream.raw)
         self._raw, self.device = raw, stream.device
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Have what is put into a stream from now on (the current one if None) wait for this."""
+        """Make later work in a stream (the current one if None) wait for this event."""
         (current_stream(self.device) if stream is None else stream).wait_event(self)
 
     def query(self) -> bool:
         """Whether the event has happened.
 
         Raises:
-            RuntimeError: for what has gone wrong on the device.
+            RuntimeError: for an error on the device.
         """
         status = self.status()
         if status in {READY, NOT_READY}:
@@ -319,32 +319,32 @@ class Event:
         """Block until the event has happened.
 
         Raises:
-            RuntimeError: for what has gone wrong on the device.
+            RuntimeError: for an error on the device.
         """
         if self._raw is not None:
             self.device.synchronize(self._raw)
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait until the event has happened, without holding the event loop.
+        """Wait until the event has happened, without blocking the event loop.
 
         Raises:
-            RuntimeError: for what has gone wrong on the device.
+            RuntimeError: for an error on the device.
         """
         if not self.query():
             yield from self.device.completion(self._raw).__await__()
 
     async def synchronize_async(self) -> None:
         """The same as `await event`."""
-        # Nothing of ours is open here; cancelled, the work goes on.
+        # No state is open here, and a cancellation does not stop the work.
         await self
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to another.
+        """The milliseconds from this event to another.
 
         Raises:
-            RuntimeError: if either was made without `enable_timing`, or has not happened, or they
-                are on different devices.
-            ValueError: if either has not been recorded.
+            RuntimeError: if an event was made without `enable_timing` or has not happened, or the
+                two are on different devices.
+            ValueError: if an event was not recorded.
         """
         _check("elapsed_time", "end_event", end_event, Event)
         if not (self._timing and end_event._timing):
@@ -368,23 +368,18 @@ class Event:
         return self.device.elapsed_time(self._raw, end_event._raw)
 
     def __repr__(self) -> str:
-        """Device, and how it stands."""
+        """The device, and whether the event has happened."""
         status = {READY: "happened", NOT_READY: "pending"}.get(self.status(), "failed")
         return f"<Event on {self.device}, {'not recorded' if self._raw is None else status}>"
 
 
 def set_stream(stream: Stream) -> None:
-    """Make a stream the current one of its device, and its device the current one, from here on.
-
-    Raises:
-        TypeError: if it is no stream.
-    """
+    """Make a stream the current one of its device, and its device the current one, from here on."""
     _check("set_stream", "stream", stream, Stream)
     stream.__enter__()
 
 
 def _check(function: str, name: str, value: Any, kind: type) -> None:
-    """Raise unless an argument is of a class."""
     if not isinstance(value, kind):
         raise TypeError(
             f"{function}(): argument {name!r} must be {kind.__name__}, not {type(value).__name__}"

@@ -1,8 +1,8 @@
-"""Two ways to tell event loops that a device's events have happened.
+"""Two ways to tell event loops that an event on a device has happened.
 
-A thread that blocks in the driver costs a hand-over between threads each time it is awaited, and
-nothing while it waits. Polling costs no thread, but turns of the loop, and is late by what lies
-between two looks.
+A thread that blocks in the driver costs a hand-over between threads for each await, and nothing
+while it waits. Polling needs no thread but takes turns of the loop, and notices the event up to one
+polling interval late.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from asyncgrad.devices.base import Device
 
-#: Seconds between the first two looks, and at most; each pause is twice the one before.
+#: The first and the longest polling interval in seconds; each is twice the one before.
 _FIRST, _LONGEST = 20e-6, 1e-3
 
 
 def poll(
     device: Device, event: Any, loop: Any, happened: asyncio.Future[None], pause: float = _FIRST
 ) -> None:
-    """Look at an event's raw status until it has happened, ever more rarely."""
+    """Poll an event's raw status at growing intervals until it has happened."""
     if happened.done():
-        # Nobody waits any more.
+        # The waiting task was cancelled.
         return
     status = device.status(event)
     if status == NOT_READY:
@@ -37,20 +37,20 @@ def poll(
 
 
 class Waiter:
-    """A thread that sleeps until events happen, and tells the loops that await them.
+    """A thread that blocks until events happen, and notifies the loops that await them.
 
-    Not `launchHostFunc`: its callbacks need the interpreter while the driver holds its lock, and
-    after an error they are never called.
+    CUDA's `launchHostFunc` is no alternative: its callbacks need the GIL while the driver holds its
+    own lock, and they are never called after an error.
     """
 
     def __init__(self, device: Device) -> None:
-        """Start the thread; it ends with the process."""
+        """Start the thread; as a daemon it ends with the process."""
         self._device = device
         self._queue: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
         Thread(target=self._run, name=f"asyncgrad {device}", daemon=True).start()
 
     def put(self, event: Any, loop: Any, happened: asyncio.Future[None]) -> None:
-        """Have a future ended when an event has happened."""
+        """Complete a future when an event has happened."""
         self._queue.put((event, loop, happened))
 
     def _run(self) -> None:
@@ -60,7 +60,7 @@ class Waiter:
                 waiting.append(self._queue.get())
             while not self._queue.empty():
                 waiting.append(self._queue.get())
-            # Whoever came first is waited for; whoever is done by then is told, too.
+            # Block for the oldest event, then also notify the waiters of others that have happened.
             error: Exception | None = None
             try:
                 self._device.synchronize(waiting[0][0])

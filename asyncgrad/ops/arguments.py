@@ -20,12 +20,7 @@ _SEQUENCES = (tuple, list)
 
 
 def one_dim(name: str, dim: Any, ndim: int) -> int:
-    """An axis counted from the front.
-
-    Raises:
-        IndexError: if there is no such axis.
-        TypeError: if it is no integer.
-    """
+    """Count an axis from the front; raise IndexError for an axis that the tensor lacks."""
     if dim.__class__ is int and -ndim <= dim < ndim:
         return dim + ndim if dim < 0 else dim
     if isinstance(dim, bool):
@@ -44,7 +39,7 @@ def one_dim(name: str, dim: Any, ndim: int) -> int:
 
 
 def many_dims(name: str, dims: Any, ndim: int) -> tuple[int, ...]:
-    """Axes counted from the front, each once; None or an empty sequence means all."""
+    """Count axes from the front, each allowed once; None or an empty sequence means all axes."""
     if dims.__class__ is int and -ndim <= dims < ndim:
         return (dims + ndim if dims < 0 else dims,)
     if dims is None:
@@ -75,22 +70,14 @@ def one_shape(name: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
-    """Values as ints.
-
-    Raises:
-        TypeError: for what is no integer, or a bool in the first place, where PyTorch looks.
-    """
+    """Convert values to ints. Like PyTorch, refuse a bool only as the first value."""
     if values and isinstance(values[0], bool):
         raise TypeError("a bool is none of them")
     return tuple(map(_index, values))
 
 
 def one_int(name: str, what: str, value: Any) -> int:
-    """An argument as an int.
-
-    Raises:
-        TypeError: if it is none, or a bool.
-    """
+    """Convert an argument to an int; raise TypeError for a bool or a non-integer."""
     try:
         (number,) = whole_numbers((value,))
     except TypeError:
@@ -101,11 +88,7 @@ def one_int(name: str, what: str, value: Any) -> int:
 
 
 def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """A shape with its one -1 replaced by what is left.
-
-    Raises:
-        RuntimeError: if the elements do not fit.
-    """
+    """Replace the one -1 in a shape by the size that is left, or raise RuntimeError."""
     if shape == _WHATEVER:
         return (size,)
     total = prod(shape)
@@ -130,13 +113,13 @@ def filled_shape(name: str, shape: tuple[int, ...], size: int) -> tuple[int, ...
 
 
 def is_expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """Whether a tensor of a shape can be expanded to another: its axes of one, and new ones."""
+    """Whether a shape can be expanded to another, by axes of length 1 and new leading axes."""
     lead = len(to) - len(shape)
     return lead >= 0 and all(m in {1, n} for m, n in zip(shape, to[lead:], strict=True))
 
 
 def plain_index(index: Any) -> Any:
-    """An index with arrays in the place of tensors."""
+    """The index with each tensor replaced by its array."""
     if isinstance(index, tuple):
         return tuple(plain_index(part) for part in index)
     if isinstance(index, Variable):
@@ -147,7 +130,7 @@ def plain_index(index: Any) -> Any:
 
 
 def check_bool(function: str, argument: str, value: Any) -> None:
-    """Raise for what is neither True nor False: PyTorch takes nothing for a bool."""
+    """Raise TypeError unless a value is True or False: PyTorch converts nothing to a bool."""
     if value is not True and value is not False:
         raise TypeError(
             f"{function}(): argument '{argument}' must be bool, not {type(value).__name__}"

@@ -1,8 +1,8 @@
-"""Where the batch goes in each operation of the table.
+"""How `vmap` computes each op of the table: where its rule puts the batch axis.
 
-A rule `rule(call, inputs..., attributes...)` gets the tensors that hold the batches and computes
-with functions of the table, which are recorded. `call.flags` says which inputs have the batch as
-their first axis. Whatever has no rule is computed one example at a time.
+A rule `rule(call, inputs..., attributes...)` gets the tensors that hold the batches. It computes
+with the recorded functions of the table. `call.flags` says which inputs have the batch as their
+first axis. An op without a rule is computed one example at a time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ALL = slice(None)
 
 
 class Call(NamedTuple):
-    """What a rule is asked for."""
+    """The op that a rule computes, and which of its inputs are batched."""
 
     name: str
     #: The length of the batch.
     size: int
-    #: Which inputs have it.
+    #: For each input, whether its first axis is the batch.
     flags: tuple[bool, ...]
 
 
@@ -33,20 +33,20 @@ class Call(NamedTuple):
 
 
 def in_front(x: Any, size: int) -> Any:
-    """A tensor of no batch, repeated for each example."""
+    """An unbatched tensor, repeated along a new first axis of the batch's length."""
     shape = x.shape
     return R.expand(R.reshape(x, (1, *shape)), (size, *shape))
 
 
 def _full(call: Call, values: tuple[Any, ...]) -> list[Any]:
-    """All inputs with the batch in front."""
+    """All inputs with the batch as their first axis; unbatched ones are repeated."""
     return [
         x if flag else in_front(x, call.size) for x, flag in zip(values, call.flags, strict=True)
     ]
 
 
 def _aligned(call: Call, values: tuple[Any, ...]) -> list[Any]:
-    """Inputs whose examples are broadcast against one another."""
+    """Pad examples with axes of length 1, so that they broadcast against one another."""
     ndims = [len(x.shape) - flag for x, flag in zip(values, call.flags, strict=True)]
     ndim = max(ndims)
     return [
@@ -60,7 +60,7 @@ def _shifted(dims: Any) -> tuple[int, ...]:
 
 
 def _merged(x: Any) -> Any:
-    """The batch and the first axis of the examples as one."""
+    """Merge the batch axis with the first axis of the examples."""
     return R.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
@@ -69,10 +69,10 @@ def _parted(x: Any, size: int) -> Any:
 
 
 def by_example(call: Call, *arguments: Any) -> Any:
-    """One example at a time."""
+    """Compute an op one example at a time and stack the results."""
     function = getattr(R, call.name)
     count = len(call.flags)
-    # A list is where a function keeps what it finds: each example has its own.
+    # An op appends what it saves to a list attribute, so each example gets a list of its own.
     attributes = arguments[count:]
     parts = []
     for i in range(call.size):
@@ -99,7 +99,7 @@ def _broadcast(call: Call, *arguments: Any) -> Any:
 
 def _alike(call: Call, *arguments: Any) -> Any:
     count = len(call.flags)
-    # A condition may have fewer axes than what it is for.
+    # The condition may have fewer axes than the other inputs: all are aligned, batched or not.
     whole = Call(call.name, call.size, (True,) * count)
     inputs = _aligned(whole, tuple(_full(call, arguments[:count])))
     return getattr(R, call.name)(*inputs, *arguments[count:])
@@ -109,7 +109,7 @@ def _alike(call: Call, *arguments: Any) -> Any:
 
 
 def _reduction(call: Call, x: Any, *attributes: Any) -> Any:
-    """Of which `dims` is the last attribute but one."""
+    """Shift the `dims` attribute, which is the last but one, by the batch axis."""
     *before, dims, last = attributes
     if call.name in {"var", "std"}:
         dims, correction, keepdim = attributes
@@ -136,7 +136,7 @@ def _expand(call: Call, x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _line(call: Call, x: Any, dim: int) -> Any:
-    """Along one axis; an example without axes counts as one of one element."""
+    """Apply an op along one axis; an example without axes is treated as one of one element."""
     if len(x.shape) == 1:
         return R.reshape(getattr(R, call.name)(R.reshape(x, (call.size, 1)), 1), x.shape)
     return getattr(R, call.name)(x, dim + 1)
@@ -159,7 +159,7 @@ def _roll(call: Call, x: Any, shifts: Any, dims: Any) -> Any:
 
 
 def _apart(index: tuple[Any, ...]) -> int:
-    """How many axes come first because the arrays of an index are not neighbours, or 0."""
+    """How many picked axes come first because an index's arrays are not adjacent, or 0."""
     places = [
         i for i, part in enumerate(index) if not (isinstance(part, slice) or part is Ellipsis)
     ]
@@ -170,7 +170,7 @@ def _apart(index: tuple[Any, ...]) -> int:
 
 
 def _to_back(x: Any, first: int) -> Any:
-    """The batch after the picked axes, where an index with arrays apart expects it."""
+    """Move the batch behind the picked axes, where an index with non-adjacent arrays expects it."""
     return R.permute(x, (*range(1, first + 1), 0, *range(first + 1, len(x.shape))))
 
 
@@ -183,7 +183,7 @@ def _index(call: Call, x: Any, index: tuple[Any, ...]) -> Any:
 
 
 def _from_index(call: Call, x: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    """Zeros with something at an index."""
+    """Zeros with values put at an index."""
     first = _apart(index) if call.name != "zeros_with" else 0
     if first:
         x = _to_back(x, first)
@@ -237,7 +237,7 @@ def _outer(call: Call, x: Any, y: Any) -> Any:
 
 
 def _before_last(y: Any) -> Any:
-    """An axis of one before the last."""
+    """Insert an axis of length 1 before the last."""
     return R.reshape(y, (*y.shape[:-1], 1, y.shape[-1]))
 
 
@@ -255,7 +255,7 @@ def _linear(call: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     if not flags[1]:
         out = R.linear(x, weight) if flags[0] else None
         if out is None:
-            # Only the bias differs.
+            # Only the bias is batched.
             out = in_front(R.linear(x, weight), call.size)
     else:
         shape = x.shape[flags[0] :]
@@ -286,7 +286,7 @@ def _addmm(call: Call, bias: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
 
 
 def _contract(call: Call, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
-    # Outer levels add labels of their own to these.
+    # An outer level may have added its own label already: the count makes this one unique.
     batch = f"batch {len({*x_labels, *y_labels})}"
     x_labels, y_labels = (
         (batch, *own) if flag else own
@@ -304,7 +304,7 @@ def _convolution(call: Call, x: Any, weight: Any, *rest: Any) -> Any:
     if flags[1]:
         x, weight = _full(Call("", call.size, flags[:2]), (x, weight))
         size, count, channels, *image = x.shape
-        # The examples' channels side by side, in groups of their own.
+        # Merge the examples' channels into one axis, with separate groups for each example.
         wide = R.permute(x, (1, 0, *range(2, len(x.shape))))
         wide = R.reshape(wide, (count, size * channels, *image))
         grouped = geometry._replace(groups=size * geometry.groups)
@@ -337,7 +337,7 @@ def _images(call: Call, *arguments: Any) -> Any:
 
 
 def _batch_norm(call: Call, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
-    """The examples' channels side by side."""
+    """Merge the examples' channels into one axis: they are normalised independently."""
     x, weight, bias = _full(call, (x, weight, bias))
     size, count, channels, *image = x.shape
     order = (1, 0, *range(2, len(x.shape)))
@@ -420,7 +420,7 @@ _LOSSES = (
     "binary_cross_entropy_with_logits",
 )  # fmt: skip
 
-#: The rules by the names of the table.
+#: The rules by op name.
 RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_SAME, _same),
     **dict.fromkeys(_BROADCAST, _broadcast),

@@ -1,9 +1,8 @@
-"""Tensors that stand for one example each of a batch: what `vmap` gives to a function.
+"""Batched tensors: what `vmap` passes to a function, each standing for one example of a batch.
 
-A batched tensor shows the shape of one example and holds a tensor with the batch as its first
-axis. Operations on it are carried out on that tensor, by rules that say where the batch goes
-(`batch_rules`), and are recorded there like any other: derivatives need nothing of their own.
-Levels are nested: what a batched tensor holds may be one of an outer level.
+A batched tensor has the shape of one example and holds a tensor whose first axis is the batch. The
+rules in `batch_rules` compute on the held tensor and are recorded, so derivatives need no rules of
+their own. Levels nest: the held tensor may itself be batched.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
     from asyncgrad.core.variable import Variable
     from asyncgrad.ops.op import Op
 
-#: Makes a batched tensor, empty as yet; bound by `func.batched`.
+#: Makes an empty batched tensor; set by `func.batched`.
 _face: list[Any] = []
-#: Records of examples by those of batches; the oldest go first.
+#: The metadata of one example, by the metadata of its batch; cleared when full.
 _examples: dict[Metadata, Metadata] = {}
 _CACHE_LIMIT = 1024
 
 
 class Level:
-    """One call of `vmap`."""
+    """The state of one `vmap` call: its batch size, randomness and outer level."""
 
     __slots__ = ("depth", "loops", "outer", "randomness", "size", "tangents")
 
@@ -49,10 +48,11 @@ class Level:
         Args:
             size: the length of the batch.
             randomness: "error", "different" or "same".
-            outer: the level round it, or None.
-            loops: it is not the user who maps: what `vmap` refuses is allowed, and a custom
-                Function that knows nothing of batches is called for each example.
-            tangents: it is a batch of tangents alone, whose values are the same for all examples.
+                outer: the enclosing level, or None.
+                outer: the enclosing level, or None.
+                loops: not opened by the user: what `vmap` refuses is allowed, and a custom Function
+                    without a `vmap` rule is called for each example.
+                tangents: only tangents are batched; values are the same for all examples.
         """
         self.loops = loops
         self.size = size
@@ -63,12 +63,12 @@ class Level:
 
 
 def bind_face(face: Any) -> None:
-    """Say what makes a batched tensor."""
+    """Set the function that makes an empty batched tensor."""
     _face[:] = [face]
 
 
 def lift_batch(value: Variable, level: Level) -> Any:
-    """The examples of a tensor whose first axis is the batch."""
+    """Wrap a tensor whose first axis is the batch as a batched tensor."""
     out: Any = _face[0]()
     out._value = value
     out._level = level
@@ -80,7 +80,7 @@ def lift_batch(value: Variable, level: Level) -> Any:
 
 
 def _example(batch: Metadata) -> Metadata:
-    """The record of one example of a batch: `special`, so that dispatch takes the general way."""
+    """The metadata of one example: `special`, so that dispatch takes the general way."""
     record = _examples.get(batch)
     if record is None:
         if len(_examples) >= _CACHE_LIMIT:
@@ -105,7 +105,7 @@ def _example(batch: Metadata) -> Metadata:
 
 
 def level_of(values: Any) -> Level | None:
-    """The innermost level among some values, None if nothing is batched."""
+    """The innermost level among some values, None if no value is batched."""
     found: Level | None = None
     for value in values:
         if getattr(value, "_batched", False) and (
@@ -116,7 +116,7 @@ def level_of(values: Any) -> Level | None:
 
 
 def evaluate(op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> Any:
-    """An operation of the table on batched tensors; None if none of its inputs is one."""
+    """Compute an op on batched tensors; None if none of its inputs is batched."""
     level = level_of(inputs)
     if level is None:
         return None
@@ -127,19 +127,19 @@ def evaluate(op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> An
 
 
 def batch_of(x: Any, level: Level) -> Any:
-    """The batch that a tensor is an example of at a level, or it repeated."""
+    """The tensor that holds the batch at a level; an unbatched tensor is repeated."""
     return x._value if x._batched and x._level is level else in_front(x, level.size)
 
 
 def unwrap_batch(x: Any, level: Level | None) -> Any:
-    """The tensor that holds the batches of a level and all round it, outermost first."""
+    """Expose the batches of a level and its outer levels as leading axes, outermost first."""
     if level is None:
         return x
     return unwrap_batch(x if level.tangents else batch_of(x, level), level.outer)
 
 
 def wrap_batch(x: Any, level: Level | None) -> Any:
-    """One example of a tensor that holds the batches of a level and all round it."""
+    """The inverse of `unwrap_batch`: wrap the leading axes as batches of these levels."""
     if level is None:
         return x
     outer = wrap_batch(x, level.outer)
@@ -147,14 +147,14 @@ def wrap_batch(x: Any, level: Level | None) -> Any:
 
 
 def bottom(x: Any) -> Any:
-    """The tensor with the memory of an example; any other tensor is its own."""
+    """The tensor that owns the memory, below all levels of batching."""
     while x._batched:
         x = x._value
     return x
 
 
 def join(tensors: tuple[Any, ...], dim: int, join_all: Callable[..., Any]) -> Any:
-    """`cat` of tensors among which are batched ones; None if there are none."""
+    """Concatenate tensors of which some are batched; None if none is."""
     level = level_of(tensors)
     if level is None:
         return None
@@ -162,18 +162,18 @@ def join(tensors: tuple[Any, ...], dim: int, join_all: Callable[..., Any]) -> An
 
 
 def together(*tensors: Any) -> tuple[Level, tuple[Any, ...]]:
-    """Some tensors, of which one is batched, all with the batch as their first axis; None stays."""
+    """Give all tensors the batch as their first axis; None stays None."""
     level = level_of(tensors)
     assert level is not None
     return level, tuple([None if x is None else batch_of(x, level) for x in tensors])
 
 
 def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
-    """What a function makes of tensors with the batch in front, with the batch out of sight.
+    """Call a function on the tensors that hold the batch, and wrap what it returns.
 
     Args:
-        function: gives a tensor, or a tuple of tensors of any kind, with the batch in front.
-        tensors: of which one is batched.
+        function: returns a tensor, or a tuple of tensors, with the batch as the first axis.
+        tensors: at least one is batched.
     """
     level, values = together(*tensors)
     out = function(*values)
@@ -183,13 +183,13 @@ def mapped(function: Callable[..., Any], *tensors: Any) -> Any:
 
 
 def _again(like: tuple[Any, ...], parts: list[Any]) -> Any:
-    """A tuple or named tuple with other parts."""
+    """Rebuild a tuple or named tuple with other parts."""
     kind: Any = type(like)
     return kind(*parts) if hasattr(like, "_fields") else kind(parts)
 
 
 def for_each(x: Any, like: Any) -> Any:
-    """One copy of a tensor for each example that another one is of, to be changed by itself."""
+    """Copy `x` for each example of `like`, so that each copy can be changed in place."""
     if not getattr(like, "_batched", False):
         return x
     level = like._level
@@ -197,7 +197,7 @@ def for_each(x: Any, like: Any) -> Any:
 
 
 def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function makes of one example after the other, for what reads values."""
+    """Call a function that reads values once for each example, and stack the results."""
     leaves = [part for arg in (*args, *kwargs.values()) for part in _parts(arg)]
     level = level_of(leaves)
     assert level is not None
@@ -215,7 +215,7 @@ def by_parts(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _one_of(arg: Any, level: Any, i: int) -> Any:
-    """One example of an argument; what has none is the same for all."""
+    """One example of an argument; an unbatched argument is the same for all examples."""
     if isinstance(arg, (tuple, list)):
         return type(arg)(_one_of(part, level, i) for part in arg)
     if getattr(arg, "_batched", False) and arg._level is level:
@@ -238,7 +238,7 @@ def _stack(tensors: Sequence[Any]) -> Any:
 
 
 def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
-    """Random numbers within a `vmap`: for each example its own, or the same for all.
+    """Draw random numbers within a `vmap`: different ones for each example, or the same for all.
 
     Args:
         draw: makes a tensor of a shape.
@@ -253,7 +253,7 @@ def drawn(draw: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any
 
 
 def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
-    """What a random function makes of a tensor that has the batch in front; None for "same"."""
+    """Call a random function on the tensor that holds the batch; None for "same" randomness."""
     level: Level = current().batch
     check_randomness()
     if level.randomness == "same":
@@ -263,7 +263,7 @@ def drawn_for(function: Callable[[Any], Any], x: Any) -> Any:
 
 
 def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that fills a tensor with random numbers, for each example with its own."""
+    """Wrap an in-place random function so that each example of a batch gets its own numbers."""
 
     @functools.wraps(fill)
     def filled(input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -284,7 +284,7 @@ def drawn_into(fill: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_randomness() -> None:
-    """Raise inside of a `vmap` that was not told what random numbers should be."""
+    """Raise within a `vmap` whose `randomness` is "error"."""
     if current().batch.randomness == "error":
         raise AutogradError(
             "vmap: called random operation while in randomness error mode. Please either use the "

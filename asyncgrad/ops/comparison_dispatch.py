@@ -1,7 +1,7 @@
-"""How elementwise functions are called without a derivative: comparisons and tests.
+"""Dispatch functions of elementwise ops without a derivative: comparisons and predicates.
 
-Like those of `elementwise_doors` they handle what nearly every call is, and hand anything else over
-to slower ones.
+Like those of `elementwise_dispatch` they inline the common case, and pass any other call on to
+slower functions.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
     from asyncgrad.ops.op import Op
 
-#: Makes the tensor of a result, empty as yet; bound by `bind_face`.
+#: Makes the empty tensor for a result; set by `bind_face`.
 _Tensor: Callable[[], Any] = Variable
 
-#: Records that a dispatch function remembers.
+#: How many metadata records a dispatch function caches.
 _CACHE_LIMIT = 1024
 
 
 def bind_face(face: Callable[[], Any]) -> None:
-    """Say what makes a tensor of the class that users see."""
+    """Set the function that makes an empty tensor of the users' class."""
     global _Tensor
     _Tensor = face
 
 
 def _seen(array: Any, metadata: Any, kernel: Any, trusting: str | None) -> tuple[Any, Any, Any]:
-    """The record of a result, the kernel that has made it, and one that no longer looks at dtypes.
+    """The result's metadata, the kernel that made it, and a kernel that skips dtype checks.
 
     Args:
         array: the result, of the operands' shape.
-        metadata: the operands' record.
-        kernel: the kernel.
-        trusting: the library's name of what the kernel calls, None if that is itself.
+        metadata: the operands' metadata.
+        kernel: the kernel that checks dtypes.
+        trusting: the library's name of the function that the kernel wraps; None if it wraps none.
     """
     made = metadata_of(array, metadata.device)
     if trusting is None or metadata.device.streamed:
@@ -48,16 +48,16 @@ def _seen(array: Any, metadata: Any, kernel: Any, trusting: str | None) -> tuple
 def comparison_dispatch(
     op: Op, meet: Callable[[Any, Any], Any], *, numbers: bool
 ) -> Callable[[Any, Any], Any]:
-    """The function of an elementwise entry of two tensors that has no derivative.
+    """The dispatch function of a binary elementwise op without a derivative.
 
     Args:
-        entry: the entry.
-        meet: what to do with operands that are not floating tensors of one shape and dtype.
-        numbers: the second operand may be a number.
+        op: the op.
+        meet: handles operands that are not floating tensors of one shape and dtype.
+        numbers: whether the second operand may be a number.
     """
     name = op.name
     trusting = getattr(op.forward, "trusting", None)
-    #: By the operands' record what `_seen` says.
+    #: What `_seen` returned, by the operands' metadata.
     known: dict[Any, tuple[Any, Any, Any]] = {}
 
     def dispatch(input: Any, other: Any) -> Any:
@@ -95,15 +95,15 @@ def comparison_dispatch(
 
 
 def predicate_dispatch(op: Op, general: Callable[..., Any]) -> Callable[[Any], Any]:
-    """The function of an elementwise entry of one tensor that has no derivative.
+    """The dispatch function of a unary elementwise op without a derivative.
 
     Args:
-        entry: the entry.
-        general: its function for any tensor.
+        op: the op.
+        general: its dispatch function for any tensor.
     """
     name = op.name
     trusting = getattr(op.forward, "trusting", None)
-    #: By the operand's record what `_seen` says.
+    #: What `_seen` returned, by the operand's metadata.
     known: dict[Any, tuple[Any, Any, Any]] = {}
 
     def dispatch(input: Any) -> Any:

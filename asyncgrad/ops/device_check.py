@@ -1,7 +1,7 @@
-"""Operands have to be in one place: who has others is refused, in PyTorch's words.
+"""Refuse operands on different devices with PyTorch's message.
 
-On a device, arguments are looked at before its library is called, which might take a host array or
-another device's for its own. On the CPU, where calls are short, NumPy's refusal is put into words.
+On a device arguments are checked first: its library might take a host array, or another device's,
+for its own. On the CPU, where calls are short, only NumPy's error is translated.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from asyncgrad.devices import Device
 
-#: The devices whose arrays are known.
+#: All devices whose arrays can be recognised.
 _known: list[Device] = []
-#: Raw functions that are given indices of the host's; nothing else of theirs is.
+#: Raw functions that may get host indices; all others refuse host arrays on a device.
 _INDEXED = frozenset({
     "extreme_at", "getitem", "index", "put", "put_add", "scatter_multiply", "zero_at", "zero_ranks",
     "zeros_plus", "zeros_put", "zeros_with",
@@ -33,13 +33,13 @@ def apart(name: str, first: Device, second: Device) -> RuntimeError:
 
 
 def know(device: Device) -> None:
-    """Have a device's arrays told from others."""
+    """Register a device, so that its arrays can be recognised."""
     if device not in _known:
         _known.append(device)
 
 
 def in_one_place(name: str, function: Callable[..., Any], device: Device) -> Callable[..., Any]:
-    """A raw function that refuses arrays of other devices than its own."""
+    """Wrap a raw function to refuse arrays of other devices."""
     welcome = (device, CPU) if name in _INDEXED else (device,)
     kind, owns = device.array_type, device.owns
 
@@ -56,13 +56,13 @@ def in_one_place(name: str, function: Callable[..., Any], device: Device) -> Cal
 
 
 def reason(name: str, device: Device, error: Exception, *arguments: Any) -> Exception:
-    """Why a device's raw function refused arguments: they are apart, or the error it raised."""
+    """The error to raise when a raw function failed: operands on two devices, or its own error."""
     places = list(dict.fromkeys(_places(device, arguments)))
     return apart(name, *places[:2]) if len(places) > 1 else error
 
 
 def _places(here: Device, values: Iterable[Any]) -> Iterator[Device]:
-    """The devices of the arrays among some values, and among the parts of those."""
+    """The devices of the arrays among some values, including those in nested sequences."""
     for value in values:
         if value.__class__ is tuple or value.__class__ is list:
             yield from _places(here, value)

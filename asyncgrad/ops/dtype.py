@@ -1,4 +1,4 @@
-"""The dtypes that users see: one object for each of NumPy's that tensors can have."""
+"""The dtypes that users see: one object for each NumPy dtype that tensors can have."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from asyncgrad.ops.bfloat16 import BFLOAT16
 
 
 class DType:
-    """What the elements of a tensor are. NumPy takes it for its own, and it is equal to that.
+    """The dtype of a tensor's elements. NumPy accepts it as a dtype, and it equals NumPy's own.
 
     Args:
-        given: a dtype of NumPy's, or what NumPy makes one of.
+        given: a NumPy dtype, or anything that `np.dtype` accepts.
 
     Raises:
-        TypeError: if tensors have no such elements.
+        TypeError: if tensors can't have that dtype.
     """
 
-    #: NumPy reads it where it is given one of these as a dtype.
+    #: NumPy reads this attribute where it is given a `DType` as a dtype.
     dtype: np.dtype[Any]
     is_complex: bool
     is_floating_point: bool
@@ -29,22 +29,18 @@ class DType:
     __slots__ = ("dtype", "is_complex", "is_floating_point", "is_signed", "itemsize")
 
     def __new__(cls, given: Any) -> DType:
-        """The one object for it."""
+        """Return the one object for a dtype."""
         found = _KNOWN.get(np.dtype(given))
         if found is None:
             raise TypeError(f"tensors can't have the dtype {given!r}. Use asyncgrad.float32.")
         return found
 
     def to_real(self) -> DType:
-        """The dtype of a complex number's parts; itself if it is real."""
+        """The dtype of a complex number's parts; the dtype itself if it is real."""
         return DType(self.dtype.type().real.dtype) if self.is_complex else self
 
     def to_complex(self) -> DType:
-        """The complex dtype with such parts; itself if it is complex.
-
-        Raises:
-            RuntimeError: if there is none.
-        """
+        """The complex dtype with parts of this dtype; RuntimeError if there is none."""
         if self.is_complex:
             return self
         name = _COMPLEX.get(self.name)
@@ -53,23 +49,23 @@ class DType:
         return DType(name)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever NumPy's dtype knows beside."""
+        """Other attributes are those of NumPy's dtype."""
         return getattr(self.dtype, name)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same dtype, be it NumPy's."""
+        """Whether the other is the same dtype, asyncgrad's or NumPy's."""
         return self is other or (other.__class__ is not DType and self.dtype == other)
 
     def __hash__(self) -> int:
-        """That of NumPy's dtype."""
+        """The hash of NumPy's dtype, because the two compare equal."""
         return hash(self.dtype)
 
     def __reduce__(self) -> Any:
-        """It stays the one object."""
+        """Unpickle to the same object."""
         return DType, (self.name,)
 
     def __repr__(self) -> str:
-        """As it is written."""
+        """The name as users write it, such as `asyncgrad.float32`."""
         return f"asyncgrad.{self.name}"
 
 

@@ -1,4 +1,4 @@
-"""What `dtype=` and `device=` mean, wherever they are arguments."""
+"""Conversion and checks of `dtype=`, `device=`, `layout=` and `memory_format=` arguments."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ from asyncgrad.ops.registry import add_device
 
 
 def is_dtype(dtype: np.dtype[Any]) -> bool:
-    """Whether tensors can have a dtype of NumPy's."""
+    """Whether tensors can have a NumPy dtype."""
     if dtype.kind not in "biufc":
         return dtype.name == "bfloat16"
-    # The long ones differ from platform to platform, and PyTorch has none.
+    # PyTorch has no long doubles, and their size depends on the platform.
     return dtype.char not in "gG"
 
 
 def as_dtype(name: str, dtype: Any) -> Any:
-    """A dtype of tensors.
+    """The NumPy dtype of a dtype argument.
 
     Args:
-        name: the function that was given it, for errors.
-        dtype: one of asyncgrad's, its name, or Python's bool, int, float or complex.
-
-    Raises:
-        TypeError: if it is none.
+        name: the called function, for errors.
+        dtype: an asyncgrad dtype, its name, or Python's bool, int, float or complex.
     """
     if dtype.__class__ is DType:
         return dtype.dtype
     try:
-        # A copy of one, or one that a pickle has held, is equal and not the same.
+        # A copied or unpickled dtype equals NumPy's, but is another object.
         found = np.dtype(dtype.type if isinstance(dtype, np.dtype) else dtype)
     except TypeError:
         found = None
@@ -52,12 +49,7 @@ def as_dtype(name: str, dtype: Any) -> Any:
 
 
 def as_device(name: str, device: Any) -> Device:
-    """A device; None is the CPU.
-
-    Raises:
-        RuntimeError: if there is no such device.
-        TypeError: if it is no device at all.
-    """
+    """The device of a device argument; None means the CPU."""
     if device is None or device is CPU or device in {"cpu", "cpu:0"}:
         return CPU
     if not isinstance(device, (Device, str, int)) or isinstance(device, bool):
@@ -71,23 +63,20 @@ def as_device(name: str, device: Any) -> Device:
 
 
 class _Word(enum.Enum):
-    """One of some names of the package."""
-
     def __repr__(self) -> str:
-        """As it is written."""
         return f"asyncgrad.{self.value}"
 
     __str__ = __repr__
 
 
 class layout(_Word):
-    """How elements are held: strided arrays are the only ones that functions make."""
+    """How elements are stored. Functions make strided arrays only."""
 
     strided = "strided"
 
 
 class memory_format(_Word):
-    """In which order elements lie in memory; channels-last ones are taken as a hint."""
+    """The order of elements in memory. Channels-last formats are only a hint."""
 
     contiguous_format = "contiguous_format"
     preserve_format = "preserve_format"
@@ -99,18 +88,15 @@ _RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> bool:
-    """Accept what changes no values: elements stay in a row, or as they were.
+    """Whether a memory format wants the channels, the second axis, last in memory.
 
     Args:
-        name: the function that was given it, for errors.
+        name: the called function, for errors.
         memory_format: one of asyncgrad's, or None.
-        ndim: how many axes the tensor has, where that is known.
-
-    Returns:
-        Whether the channels, the second axis, are to be last in memory.
+        ndim: how many axes the tensor has, where known.
 
     Raises:
-        RuntimeError: for what is none, or one of tensors with another number of axes.
+        RuntimeError: for an unknown format, or one for tensors with another number of axes.
     """
     if memory_format is None:
         return False
@@ -126,12 +112,7 @@ def as_memory_format(name: str, memory_format: Any, ndim: int | None = None) -> 
 
 
 def as_layout(name: str, given: Any) -> None:
-    """Accept the layout that all tensors have.
-
-    Raises:
-        TypeError: for what is no layout.
-        RuntimeError: for another one.
-    """
+    """Accept `strided` or None; raise for any other layout."""
     if given is None or given is layout.strided:
         return
     if not str(given).startswith(("asyncgrad.", "torch.")):

@@ -1,7 +1,7 @@
-"""How elementwise functions are called, with everything inlined that nearly every call needs.
+"""Dispatch functions of elementwise ops, with the common case inlined.
 
-Each handles what nearly every call is - floating tensors alike in shape, dtype and device, or a
-tensor and a number, with no mode in force - and hands anything else over to slower ones.
+The common case is floating tensors alike in shape, dtype and device, or a tensor and a number, with
+no mode in force. Any other call is passed on to slower functions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from asyncgrad.ops.op import Op
     from asyncgrad.ops.save_plan import Plan
 
-#: Makes the tensor of a result, empty as yet; bound by `bind_face`.
+#: Makes the empty tensor for a result; set by `bind_face`.
 _Tensor: Callable[[], Any] = Variable
 
-#: What a function saves: nothing, one of the operands, a number, the first operand and a number, or
+#: What a node saves: nothing, one operand, a number, the first operand and a number, the output, or
 #: what the plan says.
 _NOTHING, _X, _Y, _NUMBER, _X_AND_NUMBER, _OUT, _OTHER = range(7)
 _KEPT = {
@@ -40,7 +40,7 @@ _KEPT = {
 
 
 def bind_face(face: Callable[[], Any]) -> None:
-    """Say what makes a tensor of the class that users see."""
+    """Set the function that makes an empty tensor of the users' class."""
     global _Tensor
     _Tensor = face
 
@@ -48,12 +48,12 @@ def bind_face(face: Callable[[], Any]) -> None:
 def unary_dispatch(
     op: Op, general: Callable[..., Any], accept: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """The function of a differentiable elementwise entry of one input that keeps the dtype.
+    """The dispatch function of a differentiable unary elementwise op that keeps the dtype.
 
     Args:
-        entry: the entry.
-        general: its function for any tensor.
-        accept: turns an input that is no floating tensor into one, or raises.
+        op: the op.
+        general: its dispatch function for any tensor.
+        accept: converts any other input to a floating tensor, or raises.
     """
     name = op.name
     plan = plan_of(op, (0,), ())
@@ -109,11 +109,11 @@ def unary_dispatch(
 
 
 def number_dispatch(op: Op, general: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """The function of an elementwise entry of a floating tensor and a number that keeps the dtype.
+    """The dispatch function of an elementwise op on a floating tensor and a number.
 
     Args:
-        entry: the entry: one input and one attribute, the number.
-        general: its function for any tensor.
+        op: the op, which has one input and one attribute and keeps the dtype.
+        general: its dispatch function for any tensor.
     """
     name = op.name
     plan = plan_of(op, (0,), ())
@@ -171,13 +171,13 @@ def binary_dispatch(
     meet: Callable[[Any, Any], Any],
     right: Callable[[Any, Any], Any] | None,
 ) -> Callable[[Any, Any], Any]:
-    """The function of a differentiable elementwise entry of two tensors.
+    """The dispatch function of a differentiable binary elementwise op.
 
     Args:
-        entry: the entry.
-        pair: its function for any two tensors of one dtype.
-        meet: what to do with operands that are not floating tensors of one shape and dtype.
-        right: the function of a floating tensor and a number.
+        op: the op.
+        pair: its dispatch function for any two tensors of one dtype.
+        meet: handles operands that are not floating tensors of one shape and dtype.
+        right: the dispatch function for a floating tensor and a number.
     """
     name = op.name
     plan_x, plan_y, plan_xy = (plan_of(op, wanted, ()) for wanted in ((0,), (1,), (0, 1)))
@@ -260,11 +260,11 @@ def binary_dispatch(
 
 
 def pair_dispatch(op: Op) -> Callable[[Any, Any], Any]:
-    """The function of an elementwise entry of two tensors of one dtype, broadcast."""
-    #: What does it in a mode; made when it is first wanted.
+    """The dispatch function of an elementwise op on two tensors of one dtype, broadcast."""
+    #: Used while a mode is in force; made on first use.
     general: Callable[..., Any] | None = None
     name = op.name
-    #: By which inputs require grad, and which of them are broadcast.
+    #: The plans by which inputs require grad, and which of these are broadcast.
     plans: dict[tuple[bool, bool, bool, bool], Plan] = {}
     first, second = (key in op.pulls for key in op.inputs)
 
@@ -337,12 +337,12 @@ def pair_dispatch(op: Op) -> Callable[[Any, Any], Any]:
 def reflected_dispatch(
     op: Op, meet: Callable[[Any, Any], Any], left: Callable[[Any, Any], Any] | None
 ) -> Callable[[Any, Any], Any]:
-    """The operator of an entry with its operands exchanged.
+    """The reflected operator of an op, such as `__radd__`.
 
     Args:
-        entry: the entry.
-        meet: what to do with operands that are not a floating tensor and a number.
-        left: the function of a floating tensor and the number before it.
+        op: the op.
+        meet: handles operands that are not a floating tensor and a number.
+        left: the dispatch function for a floating tensor and the number before it.
     """
 
     def dispatch(self: Any, other: Any) -> Any:

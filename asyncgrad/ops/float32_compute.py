@@ -1,4 +1,4 @@
-"""Functions of bfloat16 that are computed in float32, as PyTorch does inside of them."""
+"""bfloat16 functions that compute in float32 and round the result, as PyTorch's do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FLOAT32 = np.dtype("float32")
 
 
 def in_float32(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function makes of tensors in float32, rounded to bfloat16."""
+    """Call a function with bfloat16 tensors cast to float32, and round the result to bfloat16."""
     wide = [_widened(value) for value in args]
     out = function(*wide, **{key: _widened(value) for key, value in kwargs.items()})
     return cast(out, BFLOAT16)

@@ -1,7 +1,7 @@
-"""Forward mode: the tangents of results, pushed forward by the entries of the table.
+"""Forward mode: compute the tangents of results with the pushes of the table's ops.
 
 Pushes compute with recorded functions, so a tangent can be differentiated like any other tensor.
-While they run the level is closed and those around it stay open: levels nest.
+While a push runs, its level is closed and the outer levels stay open, so levels nest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def tangent_of(x: Any, level: Level) -> Any:
     """A tensor's tangent at a level, None if it has none.
 
-    A view that was taken before its base had a tangent has its part of the base's.
+    A view taken before its base got a tangent has the same view of the base's tangent.
     """
     tangent = level.get(x._array)
     if tangent is not UNKNOWN:
@@ -47,7 +47,7 @@ def tangent_of(x: Any, level: Level) -> Any:
 
 
 def follow(base: Any, path: Any) -> Any:
-    """The view of a tensor at the end of a path."""
+    """Repeat the view operations of a path, starting from another base."""
     steps = []
     while path is not None:
         path, name, attributes = path
@@ -61,15 +61,15 @@ def follow(base: Any, path: Any) -> Any:
 def push_tangents(
     op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
 ) -> None:
-    """Give the result of an operation its tangents at all open levels."""
+    """Compute the tangents of an op's result at all open levels."""
     array = out._array
     if array.dtype.kind in "iub":
-        return  # Nothing of that kind has a derivative.
+        return  # Integers and booleans have no derivative.
     changed = inputs[0]._array is array
     if any(x._array is array for x in inputs[1:]):
-        return  # As that input has it.
+        return  # The result is that input itself and has its tangent.
     for level in modes.dual_level.chain():
-        # From the outside in: an inner push reads the outer tangents of what it computes with.
+        # Outermost level first: an inner push reads the outer tangents of its operands.
         install(level.around(modes))
         try:
             tangents = [tangent_of(x, level) for x in inputs]
@@ -87,7 +87,7 @@ def push_tangents(
 def _pushed(
     op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, tangents: Any
 ) -> Any:
-    """The tangent of an operation's result."""
+    """The tangent of an op's result at one level."""
     values = {"out": out, "out_shape": out._metadata.shape}
     values.update(zip(op.attributes, attributes, strict=False))
     if op.inputs == ("*xs",):
@@ -112,7 +112,7 @@ def _pushed(
             )
         if op.broadcasts and tangent._metadata.shape != out._metadata.shape:
             tangent = RECORDED.expand(tangent, out._metadata.shape)
-        # Attributes at the end may have been left to their defaults.
+        # Trailing attributes may have been left to their defaults.
         names = [name for name in push.names if name in values]
         pushed = push.function(RECORDED, tangent, *[values[name] for name in names])
         total = pushed if total is None else RECORDED.add(total, pushed)
@@ -122,21 +122,21 @@ def _pushed(
 
 
 def _own(tangent: Any, others: list[Any]) -> Any:
-    """The tangent in memory of its own: those of inputs may change in place."""
+    """Copy a tangent that shares memory with an input's, which may be changed in place."""
     if view_of(bottom(tangent)) is not None or any(tangent is other for other in others):
         return RECORDED.clone(tangent)
     return tangent
 
 
 def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
-    """Give a tensor that has been changed in place another tangent, in place.
+    """Replace, in place, the tangent of a tensor that was changed in place.
 
-    The views of a tensor have the same views of its tangent, so they change with it.
+    Views of the tensor have the same views of its tangent, so their tangents change with it.
 
     Args:
-        tensor: what has been changed.
+        tensor: the tensor that was changed.
         tangent: the tangent of its new values, or None.
-        level: at which level.
+        level: the level of the tangent.
     """
     held = tangent_of(tensor, level)
     if tangent is held:
@@ -159,7 +159,7 @@ def change_tangent(tensor: Any, tangent: Any, level: Level) -> None:
 
 
 def carry(tensor: Any, result: Any) -> None:
-    """Give a tensor that takes the values of a result in place the result's tangents."""
+    """Copy the tangents of a result to the tensor that takes its values in place."""
     modes = current()
     if tensor._metadata.dtype.kind in "iub":
         return
@@ -172,16 +172,16 @@ def carry(tensor: Any, result: Any) -> None:
 
 
 def keep_old_of_tangents(tensor: Any, result: Any, since: int) -> None:
-    """Before a change in place: copy what its pushes have saved of the tensor and its tangents.
+    """Before a change in place, copy the old values that the change's pushes have saved.
 
     Args:
-        tensor: what is about to be changed.
-        result: whose values and tangents it takes.
-        since: the change's nodes have greater sequence numbers.
+        tensor: the tensor that is about to be changed.
+        result: the tensor whose values and tangents it takes.
+        since: the nodes of the change have greater sequence numbers.
     """
     modes = current()
     made, changed = [result], [tensor]
-    # From the inside out: tangents have tangents at the levels around theirs.
+    # Innermost level first: a tangent may itself have tangents at the outer levels.
     for level in reversed(modes.dual_level.chain()):
         install(level.around(modes))
         try:
@@ -196,7 +196,7 @@ def keep_old_of_tangents(tensor: Any, result: Any, since: int) -> None:
 
 
 def closed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function without pushing tangents."""
+    """Call a function without computing tangents."""
     modes = current()
     install(modes.replace(forward=False))
     try:

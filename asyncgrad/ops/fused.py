@@ -1,9 +1,8 @@
 """Raw kernels that do the work of several functions in one pass over memory.
 
-NumPy goes through memory once for every function. A kernel that is run block by block goes
-through it once for all of them: what it makes on the way stays in the cache. Kernels take the
-array to write to after the library, which is None where NumPy is to make one, and NumPy gives no
-warnings while they run.
+NumPy goes through memory once for every function. A kernel that runs block by block goes through it
+once for all of them, because intermediate results stay in the cache. A kernel's second parameter is
+the array to write to, None if NumPy is to make one. NumPy's warnings are off while kernels run.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from asyncgrad.devices.fp_errors import fp_errors_ignored, restore_fp_errors, wi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Elements of a block. A handful of arrays of that many float32 stay in a core's L2.
+#: Elements of a block: a handful of float32 arrays of this length fit into a core's L2 cache.
 _BLOCK = 1 << 16
 #: Elements that are copied or added at a time.
 PART = 1 << 18
 #: Columns of a matrix that are copied at a time.
 _COLUMNS = 64
-#: Elements from which multiplying bits is faster than a choice.
+#: From this many elements on, multiplying bits is faster than `where`.
 _FEW = 1024
-#: Zeros and ones of floating dtypes: of Python's numbers NumPy makes them anew in each call, which
-#: takes as long as a function of few elements.
+#: Zeros and ones of floating dtypes: NumPy converts Python's numbers anew in each call, which takes
+#: as long as a function of few elements.
 ZEROS, ONES = (
     {np.dtype(f"f{size}"): np.full((), n, f"f{size}") for size in (2, 4, 8)} for n in (0, 1)
 )
-#: For each of them the integers of its size, and its zero.
+#: For each floating dtype the integer dtype of its size, and its zero.
 _BITS = {dtype: (np.dtype(f"i{dtype.itemsize}"), zero) for dtype, zero in ZEROS.items()}
 
 
 def fused(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A pull that is `kernel(xp, g, ...)` on arrays of real dtypes and the rule on all else."""
+    """A pull that calls `kernel(xp, g, ...)` for real dtypes and the rule for everything else."""
     choice = _CHOICES.get(rule.__code__.co_argcount - 2, _of_any)
     return functools.wraps(rule)(choice(kernel, rule))
 
@@ -71,7 +70,7 @@ def _of_five(kernel: Callable[..., Any], rule: Callable[..., Any]) -> Callable[.
     )
 
 
-#: Written out for the usual numbers of values: with `*` a call takes 0.1 us more.
+#: Unrolled for the usual numbers of values: a call with `*` takes 0.1 us more.
 _CHOICES = {1: _of_one, 2: _of_two, 3: _of_three, 4: _of_four, 5: _of_five}
 
 
@@ -113,12 +112,12 @@ def along(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run a kernel `kernel(xp, out, arrays..., dim, attributes...)` on blocks of lines along `dim`.
 
-    No line depends on another. Lines that do not lie in one piece are cut into fewer blocks:
-    strides cost more than the cache saves.
+    Lines are independent. Arrays that are not contiguous are not cut: strides cost more than the
+    cache saves.
 
     Args:
-        arrays: how many arguments are arrays of one dtype, alike in shape but for the length of
-            their lines.
+        arrays: how many arguments are arrays of one dtype; only their lengths along `dim` may
+            differ.
         reduces: the result has one element for each line, and `out` is None.
     """
 
@@ -158,7 +157,7 @@ def along(
 
 
 def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run a kernel `kernel(xp, arrays..., attributes...)` that gives a sum, block by block.
+    """Run a kernel `kernel(xp, arrays..., attributes...)` that returns a sum, block by block.
 
     Args:
         arrays: how many arguments are arrays of one shape and dtype.
@@ -187,12 +186,12 @@ def summed(arrays: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a raw function, whose parameters can still be read, without NumPy's warnings."""
+    """Run a raw function without NumPy's warnings; its parameters stay readable for `inspect`."""
     return functools.wraps(kernel)(without_fp_errors(kernel))
 
 
 def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Compute what `kernel(xp, x, ...)` does to half-precision arrays in single precision."""
+    """Compute `kernel(xp, x, ...)` of half-precision arrays in single precision."""
 
     @functools.wraps(kernel)
     def run(xp: Any, x: Any, *arguments: Any) -> Any:
@@ -208,10 +207,10 @@ def widening(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def assign(target: Any, values: Any) -> None:
-    """Put an array into another of its shape.
+    """Copy an array into another of its shape.
 
-    A large matrix that lies the other way round is taken a few columns at a time, whose lines stay
-    in the cache.
+    A large transposed matrix is copied a few columns at a time, so that its lines stay in the
+    cache.
     """
     if values.size <= _BLOCK or values.__class__ is not np.ndarray:
         target[...] = values
@@ -225,10 +224,10 @@ def assign(target: Any, values: Any) -> None:
 
 
 def masked(xp: Any, x: Any, keep: Any) -> Any:
-    """The elements where `keep` is true, or a number that is not 0, and 0 elsewhere.
+    """Select the elements where `keep` is true, or a number that is not 0; 0 elsewhere.
 
-    A product with the mask would be NaN for what is not finite. A product of the bits is not, and
-    where masks have no pattern it takes a fraction of the time of a choice.
+    A product with the mask would turn infinities and NaN into NaN, so the bits are multiplied. For
+    random masks this takes a fraction of the time of `where`.
     """
     known = _BITS.get(x.dtype)
     if known is None or xp.ndarray is not np.ndarray:
@@ -246,12 +245,12 @@ def masked(xp: Any, x: Any, keep: Any) -> Any:
 
 
 def in_one_block(array: Any) -> bool:
-    """Whether an array is not worth being cut."""
+    """Whether an array is too small to be cut into blocks."""
     return bool(array.size <= _BLOCK)
 
 
 def blocks_of(array: Any) -> Iterator[slice]:
-    """Slices along the first axis that cut an array of the host into blocks."""
+    """Slices along the first axis that cut a host array into blocks."""
     if array.size <= _BLOCK or not isinstance(array, np.ndarray):
         yield slice(None)
         return
@@ -261,16 +260,16 @@ def blocks_of(array: Any) -> Iterator[slice]:
 
 
 def parts_of(array: Any, start: int = 0) -> Iterator[slice]:
-    """Slices along the first axis that cut a large array where nothing is to stay in a cache."""
+    """Slices along the first axis that cut a large array into parts of about `PART` elements."""
     return divided(len(array), max(1, PART * len(array) // array.size), start)
 
 
 def _runner(
     kernel: Callable[..., Any], blocks: Callable[..., Any], arrays: int
 ) -> Callable[..., Any]:
-    """The kernel itself on small arrays, in blocks on large ones, in single precision on half.
+    """Run a kernel whole on small arrays, in blocks on large ones, in float32 on half precision.
 
-    A device may have compiled one of that name.
+    A kernel that the device has compiled under that name is used instead.
     """
     name = kernel.__name__.lstrip("_")
 
@@ -298,7 +297,7 @@ def _runner(
                     return blocks(xp, *arguments)
                 if first.shape:
                     return kernel(xp, None, *arguments)
-                # NumPy would answer with scalars, which can't be written to.
+                # NumPy would return scalars for 0-d arrays, which can't be written to.
                 parts = [part.reshape(1) for part in arguments[:arrays]]
                 out = kernel(xp, None, *parts, *arguments[arrays:]).reshape(())
             finally:

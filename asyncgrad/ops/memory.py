@@ -1,4 +1,4 @@
-"""How arrays lie in memory, and which of it may be written."""
+"""How arrays lie in memory, and whether they can be written to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def is_dense(array: Any) -> bool:
-    """Whether an array's elements lie one beside the other, whatever the order of its axes."""
+    """Whether an array's elements fill its memory without gaps, in any order of axes."""
     expected = array.itemsize
     for stride, length in sorted(zip(array.strides, array.shape, strict=True)):
         if length != 1:
@@ -19,17 +19,17 @@ def is_dense(array: Any) -> bool:
 
 
 def repeats(array: Any) -> bool:
-    """Whether an array shows elements several times, along an axis that takes no steps."""
+    """Whether an array shows elements several times, along an axis with stride 0."""
     return any(
         length > 1 and not step for length, step in zip(array.shape, array.strides, strict=True)
     )
 
 
 def unlocked(array: Any) -> Any:
-    """What to write through in the place of a view that repeats elements; None if it is read-only.
+    """A writeable view of an array; None if its memory is read-only.
 
-    NumPy's views that repeat elements can't be written to. Of all others that is true of their
-    base, too.
+    NumPy makes views with repeated elements read-only although their base is writeable. Any other
+    read-only view has a read-only base.
     """
     if array.__class__ is not np.ndarray or array.flags.writeable:
         return array

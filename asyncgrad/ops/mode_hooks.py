@@ -1,4 +1,4 @@
-"""What modes other than the ordinary one add to the result of an operation."""
+"""What modes such as inference, forward mode and anomaly detection do with an op's result."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class Computed:
-    """The tensors that have been computed from some others, known as long as they live."""
+    """The tensors computed from some source tensors, held weakly."""
 
     __slots__ = ("_known",)
 
     def __init__(self, sources: Sequence[Variable]) -> None:
-        """Start with the others."""
+        """Start with the source tensors."""
         self._known = {id(x): weakref.ref(x) for x in sources}
 
     def __contains__(self, x: Variable) -> bool:
-        """Whether a tensor is one of them."""
+        """Whether a tensor is a source or was computed from one."""
         reference = self._known.get(id(x))
         return reference is not None and reference() is x
 
     def note(self, inputs: tuple[Any, ...], out: Variable) -> None:
-        """An operation has computed a tensor."""
+        """Note the result of an op if one of its inputs is known."""
         if any(x in self for x in inputs):
             self._known[id(out)] = weakref.ref(out)
 
@@ -49,7 +49,7 @@ _computed: ContextVar[Computed | None] = ContextVar("asyncgrad_computed", defaul
 
 @contextmanager
 def tracking(sources: Sequence[Variable] | None) -> Iterator[Computed | None]:
-    """Note, while nothing is recorded, what is computed from some tensors; None notes nothing."""
+    """Note what is computed from some tensors while nothing is recorded; None notes nothing."""
     found = _computed.get()
     computed = None if sources is None else Computed(sources)
     _computed.set(computed)
@@ -62,7 +62,7 @@ def tracking(sources: Sequence[Variable] | None) -> Iterator[Computed | None]:
 def in_modes(
     op: Op, inputs: tuple[Any, ...], attributes: tuple[Any, ...], out: Any, modes: Modes
 ) -> Any:
-    """Finish a result that was made while some mode is in force."""
+    """Let the modes in force process an op's result, and return it."""
     if modes.check is not None:
         modes.check()
     if modes.inference:

@@ -1,9 +1,9 @@
 """The namespaces that rules compute with.
 
-A rule is written once over an argument `F`. In an ordinary pass `F` is the raw namespace of the
-device, whose functions take and return arrays; in a pass that records itself it is `RECORDED`,
-whose functions have the same names and arguments and take and return tensors. Operators work on
-both. A dtype that is complex has a raw namespace of its own: `F.chain` conjugates there.
+A rule is written once over an argument `F`. In an ordinary pass `F` is the device's raw namespace,
+whose functions take and return arrays. In a pass that records itself it is `RECORDED`, whose
+functions have the same names and parameters and take and return tensors. Operators work on both.
+Complex dtypes have a raw namespace of their own, in which `F.chain` conjugates.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from asyncgrad.devices import Device
 
-#: Records are shared, so that operands can be compared by identity; the oldest go first.
+#: Metadata is shared so that operands can be compared by identity; the cache is cleared when full.
 _CACHE_LIMIT = 4096
 
 
 class IgnoringFpErrors(NamedTuple):
-    """A function of the device's library that says nothing about infinities and NaN."""
+    """A function of the device's library to call without floating-point warnings."""
 
     name: str
 
 
 class Recorded:
-    """The functions of the table on tensors, recorded. Filled by `table`."""
+    """The recorded functions of the table on tensors; `registry` adds them."""
 
     fused = False
     chain: Any = None
@@ -52,35 +52,35 @@ class Recorded:
             """The functions of the table."""
 
     def rdiv_scalar(self, x: Any, number: Any) -> Any:
-        """A number over a tensor. As PyTorch: it may change in place, the reciprocal is kept."""
+        """Divide a number by a tensor. The reciprocal is saved, so `x` may change in place."""
         if x._metadata.is_complex:
-            # A reciprocal times a number has NaN where the quotient has infinities.
+            # A reciprocal times a number is NaN where the quotient is infinite.
             return self.div(self.add_scalar(self.zeros_of(x), number), x)
         return self.mul_scalar(self.reciprocal(x), number)
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
-        """The sum of two gradients, a new tensor."""
+        """Add two gradients into a new tensor."""
         return self.add(value, gradient), True
 
     def own_copy(self, gradient: Any) -> Any:
-        """A gradient that nobody else can change."""
+        """A copy of a gradient that shares memory with no other tensor."""
         return self.clone(gradient)
 
 
 class Raw:
-    """The functions of the table on a device's arrays, and what a pass needs beside them."""
+    """The table's functions on a device's arrays, and helpers that a pass needs."""
 
     def __init__(self, device: Device, xp: Any, *, is_complex: bool) -> None:
-        """Bind the device's library; `table` adds the functions."""
+        """Bind the device's library; `_space` adds the functions."""
         self.device = device
         self.xp = xp
-        #: Kernels for arrays of real dtypes may be used.
+        #: Whether kernels for arrays of real dtypes may be used.
         self.fused = not is_complex
         self.array_type: Any = device.array_type
-        #: The conjugate transpose of the last two axes, and that of a matrix.
+        #: The conjugate transpose of the last two axes, and of a matrix.
         self.adjoint: Any = None
         self.mh: Any = None
-        #: A gradient through a local derivative: the gradient times its conjugate.
+        #: Multiply a gradient by the conjugate of a local derivative.
         self.chain: Any = None
 
     if TYPE_CHECKING:
@@ -89,17 +89,17 @@ class Raw:
             """The functions of the table."""
 
     def as_array(self, value: Any) -> Any:
-        """NumPy answers 0-d arrays with scalars: make them arrays again."""
+        """Convert the scalars that NumPy returns for 0-d arrays back to arrays."""
         if value.__class__ is self.array_type or value.__class__ is Rows:
             return value
         return self.xp.asarray(value)
 
     def metadata_of(self, array: Any) -> Metadata:
-        """The record of an array's shape and dtype on this device."""
+        """The metadata of an array's shape and dtype on this device."""
         return metadata_of(array, self.device)
 
     def accumulate(self, value: Any, owned: bool, gradient: Any, gradient_owned: bool) -> Any:
-        """The sum of two gradients, in the place of one of them if it is this pass's own."""
+        """Add two gradients, into the memory of one that the pass owns if possible."""
         add = self.xp.add
         if owned and value.__class__ is self.array_type and value.dtype == gradient.dtype:
             return add(value, gradient, value), True
@@ -113,15 +113,15 @@ class Raw:
 
     @without_fp_errors
     def add_into(self, target: Any, gradient: Any, done: list[int]) -> None:
-        """Add to an array in place what has not been added.
+        """Add a gradient to an array in place, from where an interrupted call stopped.
 
         Args:
             target: the array.
-            gradient: what is added; may be made of rows.
-            done: how far it has been, [0] at first. Python looks for signals after the calls that
-                add, and not between this note and those: it is right wherever an interrupt comes.
+            gradient: what is added; may be `Rows`.
+            done: how far calls have got, [0] at first. It is right after any interrupt: Python
+                handles signals after the call that adds, and not between it and this note.
         """
-        # On the host NumPy's own: functions in Python look for signals before they do anything.
+        # On the host NumPy's own `add`: a Python function would handle signals before it adds.
         add = self.xp.add if self.device.streamed else np.add
         if target.size > PART and gradient.__class__ is np.ndarray:
             for part in parts_of(target, done[0]):
@@ -138,10 +138,10 @@ class Raw:
                 add(target, gradient, target)
 
     def make_writeable(self, array: Any) -> bool:
-        """See to it that each element of an array can be changed by itself; False if it can't."""
+        """Make each element of an array writeable by itself; False if that is impossible."""
         if not self.device.streamed and array.flags.writeable:
             return True
-        # Arrays of devices are never read-only. Elements that lie in one place are no less shared.
+        # A device's arrays are never read-only, but their elements may share memory, too.
         if repeats(array) or unlocked(array) is None:
             return False
         if not self.device.streamed:
@@ -153,8 +153,8 @@ class Raw:
         target[...] = values
 
     def check_writeable(self, array: Any) -> None:
-        """Raise if gradients can't be added into an array."""
-        # Mostly it is as it has to be, which takes no call to see.
+        """Raise if gradients can't be added into an array in place."""
+        # The common case is tested without a call.
         is_open = not self.device.streamed and array.flags.writeable
         if not is_open and not self.make_writeable(array):
             raise AutogradError(
@@ -163,10 +163,10 @@ class Raw:
             )
 
     def keep_gradient(self, gradient: Any, like: Any, owned: bool, dtype: Any) -> Any:
-        """The array of a dtype that becomes a leaf's `.grad`.
+        """The array that becomes a leaf's `.grad`.
 
-        A gradient that the pass owns is kept as it is if it is laid out like the leaf; anything
-        else is copied into the leaf's layout, or in rows where that has gaps or overlaps.
+        A gradient that the pass owns and that is laid out like the leaf is kept. Any other is
+        copied into the leaf's layout, or a contiguous one if that has gaps or overlaps.
         """
         if gradient.dtype != dtype:
             gradient, owned = self.in_dtype(gradient, dtype), True
@@ -180,25 +180,25 @@ class Raw:
         return kept
 
     def own_copy(self, gradient: Any) -> Any:
-        """A gradient that nobody else can change."""
+        """A copy of a gradient that shares memory with no other array."""
         return self.keep_gradient(gradient, gradient, False, gradient.dtype)
 
     def in_own_dtype(self, gradient: Any, dtype: Any) -> Any:
-        """A gradient in the dtype of what it is the gradient of, where its rule gave another."""
+        """Cast a gradient to its input's dtype if its rule returned another."""
         return gradient if gradient.dtype == dtype else self.in_dtype(gradient, dtype)
 
     @without_fp_errors
     def in_dtype(self, gradient: Any, dtype: Any) -> Any:
-        """A gradient in another dtype; a real one takes the real part."""
+        """Cast a gradient; to a real dtype, take the real part."""
         if gradient.dtype.kind == "c" and dtype.kind != "c":
             gradient = gradient.real
         return gradient.astype(dtype)
 
 
-#: What a pass asks of a namespace beside the table's functions, and what computes there.
+#: Methods of `Raw` that launch work on a device with streams.
 _HELPERS = ("accumulate", "add_into", "as_array", "in_dtype", "keep_gradient", "assign")
 RECORDED = Recorded()
-#: By device: the raw functions of the table, and the namespaces that have been asked for.
+#: By device: the raw functions of the table, and the namespaces made so far.
 _raw: dict[Device, tuple[dict[str, Any], dict[str, Raw]]] = {}
 _making = lasting_lock()
 _WIDER = ("float32", "float64")
@@ -206,13 +206,13 @@ _records: dict[Any, Metadata] = {}
 
 
 def add_raw_namespaces(device: Device, functions: dict[str, Any]) -> None:
-    """Make a device known: every raw function of the table will be bound to its library."""
+    """Register a device, so that the table's raw functions can be bound to its library."""
     _raw[device] = functions, {}
     know(device)
 
 
 def _space(device: Device, kind: str) -> Raw:
-    """The namespace of a kind of arrays: `small`, `large`, `complex` or `narrow` (bfloat16)."""
+    """The namespace for arrays of a kind: `small`, `large`, `complex` or `narrow` (bfloat16)."""
     functions, spaces = _raw[device]
     known = spaces.get(kind)
     if known is not None:
@@ -223,7 +223,7 @@ def _space(device: Device, kind: str) -> Raw:
         for name, function in functions.items():
             setattr(F, name, _bound(name, function, xp, kind))
         if F.fused:
-            # Real numbers: nothing to conjugate, nothing to ask.
+            # Real numbers need no conjugation, so plain functions are enough.
             F.adjoint = methodcaller("swapaxes", -1, -2)
             F.mh = attrgetter("T")
             F.chain = xp.multiply
@@ -235,12 +235,12 @@ def _space(device: Device, kind: str) -> Raw:
                 setattr(F, name, _launched(name, getattr(F, name), device))
             for name in _HELPERS:
                 setattr(F, name, device.launching(getattr(F, name)))
-        # Threads may have made it at the same time; all go on with the first.
+        # Another thread may have made the namespace first; every thread uses the first one.
         return spaces.setdefault(kind, F)
 
 
 def add_raw_function(name: str, function: Any) -> None:
-    """Bind one more raw function to the libraries of all devices."""
+    """Bind another raw function to the libraries of all devices."""
     with _making:
         for functions, spaces in _raw.values():
             functions[name] = function
@@ -250,16 +250,16 @@ def add_raw_function(name: str, function: Any) -> None:
 
 
 def _launched(name: str, function: Any, device: Device) -> Any:
-    """A raw function that puts its work into a device's current stream."""
+    """A raw function that launches its work on a device's current stream."""
     return device.launching(in_one_place(name, function, device))
 
 
-#: Functions of real numbers that libraries have for complex ones, too.
+#: Functions of real numbers that libraries also compute for complex ones.
 _OF_REAL = frozenset({"relu"})
 
 
 def _of_real(name: str, function: Any) -> Any:
-    """The function, which refuses complex numbers."""
+    """Wrap a function to refuse complex numbers."""
 
     def call(x: Any) -> Any:
         if x.dtype.kind == "c":
@@ -272,13 +272,13 @@ def _of_real(name: str, function: Any) -> Any:
 
 
 def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
-    """A raw function of a library: the library's own of a name, or one that is given it."""
+    """Bind a raw function to a library: the library's own function if it is given by name."""
     if isinstance(function, str):
         bound = getattr(xp, function)
     elif isinstance(function, IgnoringFpErrors):
         bound = without_fp_errors(getattr(xp, function.name))
     else:
-        # As a method of the library: Python calls one in its own loop, and `partial` not.
+        # A method, not a `partial`: Python's interpreter loop calls methods without a C call.
         bound = MethodType(function, xp)
     if kind == "complex" and name in _OF_REAL:
         return _of_real(name, bound)
@@ -286,7 +286,7 @@ def _bound(name: str, function: Any, xp: Any, kind: str) -> Any:
 
 
 def _narrowed(function: Any) -> Any:
-    """The function, whose result is bfloat16 again where a Python float made it wider."""
+    """Round results back to bfloat16 where a Python float promoted them."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         out = function(*args, **kwargs)
@@ -301,12 +301,12 @@ def is_known(device: Device) -> bool:
 
 
 def forget_records() -> None:
-    """Look anew which arrays are large."""
+    """Clear the metadata cache, because a changed limit decides anew which arrays are large."""
     _records.clear()
 
 
 def metadata_of(array: Any, device: Device) -> Metadata:
-    """The record of an array's shape and dtype on a device."""
+    """The shared metadata of an array's shape and dtype on a device."""
     key = (array.shape, array.dtype, device)
     record = _records.get(key)
     if record is None:
@@ -321,7 +321,7 @@ def metadata_of(array: Any, device: Device) -> Metadata:
         else:
             space = "small" if array.nbytes < device.large else "large"
         size = int(array.size)
-        # Copies of NumPy's dtypes are equal to them; tensors have the very same.
+        # Copies of NumPy dtypes are equal but not identical; metadata always has the original.
         dtype = np.dtype(array.dtype.type)
         record = _records[key] = Metadata(
             array.shape,

@@ -1,4 +1,4 @@
-"""Nodes of functions that are made of others, or keep what the table does not know of."""
+"""Give nodes the names and saved values that PyTorch's nodes have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 def one_node(name: str) -> Callable[[_F], _F]:
-    """Decorate a function that PyTorch has as one node, whose name the last of several gets."""
+    """Decorate a composed function that is one node in PyTorch: its last node gets that name."""
 
     def decorate(function: _F) -> _F:
         @functools.wraps(function)
@@ -31,14 +31,14 @@ def one_node(name: str) -> Callable[[_F], _F]:
 def renamed(
     result: Any, node: str, *, saves: bool | None = None, watched: tuple[Any, ...] = ()
 ) -> Any:
-    """A result whose node has just been made, under the name of PyTorch's.
+    """Rename the node of a result that was just made.
 
     Args:
         result: the result.
-        node: the node's name.
-        saves: PyTorch's node saves tensors: it can't run again when a pass has freed them. None
-            where the function at hand does what PyTorch's does.
-        watched: tensors that must not change before it runs.
+        node: PyTorch's name of the node.
+        saves: whether PyTorch's node saves tensors, and can't run again once they are freed;
+            None keeps what the function's own node does.
+        watched: tensors that must not change before the node runs.
     """
     rename(result._edge, node, saves=saves, watched=watched)
     return result
@@ -47,7 +47,7 @@ def renamed(
 def rename(
     made: Any, node: str, *, saves: bool | None = None, watched: tuple[Any, ...] = ()
 ) -> None:
-    """The same for the node itself, None where nothing has been recorded."""
+    """Rename a node that was just made; None, if nothing was recorded, is ignored."""
     if made.__class__ is OpNode:
         made.rule = _known_as(made.rule, node, saves)
         if watched:
@@ -76,18 +76,18 @@ def joined(
 
 
 def no_view(result: Any) -> Any:
-    """A result without what it is a view of, which only the function that made it has seen."""
+    """A result that is no longer known as a view; only its function has seen the tensor so far."""
     if result._batched or is_inference(result):
         return result
     return wrap(result._array, result._metadata, result._edge)
 
 
 def watch(made: Any, tensors: tuple[Any, ...]) -> None:
-    """Have a node that has just been made refuse to run after a change of tensors.
+    """Make a new node raise if some tensors change before it runs.
 
     Args:
-        made: the node, or None where nothing has been recorded.
-        tensors: whose values it keeps as attributes; what it saves as operands it watches anyway.
+        made: the node, or None if nothing was recorded.
+        tensors: whose values the node keeps as attributes; saved operands are watched anyway.
     """
     if made.__class__ is OpNode:
         counters: tuple[Any, ...] = ()
@@ -126,7 +126,7 @@ def _of_two(rule: Any, node: str, out: str, pull: Any) -> Any:
 
 @functools.cache
 def _known_as(rule: Any, node: str, saves: bool | None) -> Any:
-    """A rule of another name that saves other values than its function does."""
+    """A copy of a rule with another name, and with another answer to whether it saves tensors."""
     known = copy.copy(rule)
     known.name, known.variant = node, None
     if saves is not None:

@@ -1,15 +1,15 @@
-"""How an entry of the table of derivatives is written down.
+"""How an op, a row of the table of derivatives, is written.
 
-An entry says how a function is computed from arrays and how its gradient is pulled back. What a
-rule needs is said by the names of its parameters, read once:
+An op says how a function is computed from arrays and how its gradient is pulled back. The parameter
+names of a rule say which values it needs:
 
     x, y, ...        an input's values, as named by the forward function
     out              the output's values
-    x_shape, x_dtype the shape or dtype of an input; nothing of its values is kept
+    x_shape, x_dtype the shape or dtype of an input; none of its values are saved
     out_shape        the shape of the output
     any other name   the attribute of the forward function with that name
 
-What is not named is not kept, and nothing is kept or computed for an input that needs no gradient.
+Other values are not saved. Nothing is saved or computed for an input that needs no gradient.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Of functions that take whatever they are given.
+#: Flags of functions with `*args` or `**kwargs`.
 _OPEN_ENDED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 class Part(NamedTuple):
-    """A pull or push: the names of what it needs, and `function(F, gradient, *values)`."""
+    """A pull or push: the names of the values it needs, and `function(F, gradient, *values)`."""
 
     names: tuple[str, ...]
     function: Callable[..., Any]
 
 
-#: Of functions without derivatives.
 _NO_PARTS: Mapping[str, Part] = {}
 
 
@@ -51,53 +50,53 @@ class Op(NamedTuple):
     pulls: Mapping[str, Part] = _NO_PARTS
     #: For each differentiable input: `push(F, t, ...)` gives the output's tangent.
     pushes: Mapping[str, Part] = _NO_PARTS
-    #: The inputs are broadcast against one another; the engine undoes it in the gradients.
+    #: Inputs are broadcast against one another; the engine sums gradients back to their shapes.
     broadcasts: bool = False
     #: The output shares the input's memory, and its gradient is a view of the output's.
     view: bool = False
-    #: What pulls return is new and nobody else's.
+    #: Whether pulls return new arrays that nothing else refers to.
     fresh: bool = True
-    #: With one pull: what it returns is the gradient itself or a writeable view of all of it.
+    #: With one pull: whether it returns the gradient itself or a writeable view of all of it.
     passes: bool = False
     #: Numbers of outputs: 1, or None where it depends on the call.
     outputs: int | None = 1
-    #: How many inputs the node has, where numbers count as such; None for those of `inputs`.
+    #: The node's number of inputs, numbers included; None means those of `inputs`.
     arity: int | None = None
-    #: PyTorch's name of the node.
+    #: PyTorch's name of the node; empty if it follows from the op's name.
     node: str = ""
-    #: The attribute that the node's name depends on, and how.
+    #: The attribute that decides the node's name, and the function that maps it to the name.
     variant: tuple[str, Callable[[Any], str]] | None = None
-    #: Inputs that PyTorch's node has a place for, although no gradient ever needs them.
+    #: Inputs that PyTorch's node could save, although no gradient here needs them.
     keepable: tuple[str, ...] = ()
-    #: Attributes and inputs that PyTorch's node keeps as tensors, where this one keeps no arrays:
-    #: they are gone when it has run, and it can't run again.
+    #: Attributes and inputs that PyTorch's node saves as tensors, where this one saves no arrays.
+    #: They are freed when it has run, so it can't run again.
     frees: tuple[str, ...] = ()
-    #: The output is saved, but may change in place: it is then computed again for the gradient.
+    #: The output is saved but may change in place: it is then computed again for the gradient.
     renews: bool = False
-    #: A faster way to the gradient on arrays alone: `kernel(xp, g, saved)`.
+    #: A faster pull for arrays of real dtypes: `kernel(xp, g, saved)`.
     kernel: Callable[..., Any] | None = None
-    #: The gradients by several inputs in one call, `together(F, g, wanted, ...)` with the names of
-    #: the wanted inputs and all that the pulls need; it answers with a tuple.
+    #: All gradients in one call, `together(F, g, wanted, ...)`: gets the names of the inputs that
+    #: require grad and all values that the pulls need, and returns a tuple.
     together: Callable[..., Any] | None = None
-    #: Nanoseconds of a call, from the shapes of the inputs; None for an elementwise function.
+    #: Nanoseconds of a call, computed from the inputs' shapes; None for an elementwise op.
     cost: Callable[..., int] | None = None
 
     def __eq__(self, other: object) -> bool:
-        """An entry is equal to itself alone."""
+        """Ops are compared by identity."""
         return self is other
 
     def __hash__(self) -> int:
-        """As it is compared."""
+        """The hash of the identity."""
         return id(self)
 
     @property
     def node_name(self) -> str:
-        """The node's name: PyTorch's, or made of the function's name."""
+        """The node's name: PyTorch's, or derived from the op's name."""
         return self.node or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
 
 def _parameters(function: Any) -> tuple[str, ...]:
-    """The names of a function's parameters; plain functions are not worth `inspect`'s time."""
+    """A function's parameter names, read off its code where possible: `inspect` is slow."""
     plain = function
     while hasattr(plain, "__wrapped__"):
         plain = plain.__wrapped__
@@ -108,12 +107,12 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 
 def part(rule: Callable[..., Any]) -> Part:
-    """A rule `rule(F, g, ...)` with the names of what it needs."""
+    """Wrap a rule `rule(F, g, ...)` with the names of the values it needs."""
     return Part(_parameters(rule)[2:], rule)
 
 
 def factor(d: Callable[..., Any]) -> Part:
-    """The pull of a local derivative `d(F, ...)`: the gradient times its conjugate."""
+    """The pull of a local derivative `d(F, ...)`: the gradient times the derivative's conjugate."""
     names = _parameters(d)[1:]
     if len(names) == 1:
         return Part(names, lambda F, g, value: F.chain(g, d(F, value)))
@@ -123,19 +122,19 @@ def factor(d: Callable[..., Any]) -> Part:
 
 
 def tangent(d: Callable[..., Any]) -> Part:
-    """The push of a local derivative: the tangent times it."""
+    """The push of a local derivative: the tangent times the derivative."""
     names = _parameters(d)[1:]
     return Part(names, lambda F, t, *values: t * d(F, *values))
 
 
 def unary(name: str, d: Callable[..., Any] | None = None, forward: Any = None, **more: Any) -> Op:
-    """An elementwise function of one input.
+    """An elementwise op with one input.
 
     Args:
         name: PyTorch's name.
-        d: the local derivative `d(F, x or out)`; None for a function without one.
-        forward: the raw function, if the library's is not called `name`.
-        more: fields of `Entry`.
+        d: the local derivative `d(F, x or out)`; None for an op without one.
+        forward: the raw function, if the library's has another name.
+        more: fields of `Op`.
     """
     return _elementwise(name, {"x": d}, forward, **more)
 
@@ -147,14 +146,14 @@ def binary(
     forward: Any = None,
     **more: Any,
 ) -> Op:
-    """An elementwise function of two inputs, broadcast against one another.
+    """An elementwise op with two inputs, broadcast against one another.
 
     Args:
         name: PyTorch's name.
         dx: the local derivative by the first input, from any of `x`, `y` and `out`.
         dy: the same by the second.
-        forward: the raw function, if the library's is not called `name`.
-        more: fields of `Entry`.
+        forward: the raw function, if the library's has another name.
+        more: fields of `Op`.
     """
     return _elementwise(name, {"x": dx, "y": dy}, forward, broadcasts=True, **more)
 
@@ -174,9 +173,9 @@ def linear(
     attributes: tuple[str, ...] = (),
     **more: Any,
 ) -> Op:
-    """A linear function of one input, with its adjoint `adjoint(F, g, ...)`.
+    """A linear op with one input and its adjoint `adjoint(F, g, ...)`.
 
-    Its forward-mode derivative is the function itself.
+    Its push is the function itself.
     """
     push = Part(attributes, lambda F, t, *values: getattr(F, name)(t, *values))
     return Op(
@@ -195,17 +194,18 @@ def operation(
     together: Callable[..., Any] | None = None,
     **more: Any,
 ) -> Op:
-    """A function written out: pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
+    """An op with explicit pulls `pull(F, g, ...)` and pushes `push(F, t, ...)` by input.
 
     Args:
         name: PyTorch's name.
-        forward: the raw function, `forward(xp, inputs..., attributes...)` or a library's name.
+        forward: the raw function `forward(xp, inputs..., attributes...)`, or a library's name of
+            it.
         inputs: the names of the tensor inputs, separated by blanks.
-        attributes: the names of the attributes that follow them.
-        pulls: how the gradient goes back, for each differentiable input.
-        pushes: how a tangent goes forward.
-        together: takes the place of `pulls`: the gradients by all inputs.
-        more: fields of `Entry`.
+        attributes: the names of the attributes that follow them, separated by blanks.
+        pulls: the pull of each differentiable input.
+        pushes: the push of each differentiable input.
+        together: replaces `pulls`: computes all gradients in one call.
+        more: fields of `Op`.
     """
     names = tuple(inputs.split())
     parts = {key: part(rule) for key, rule in (pulls or {}).items()}
@@ -222,22 +222,22 @@ def operation(
 
 
 class Refused:
-    """The pull of a function that PyTorch has no derivative of: it raises when it is needed."""
+    """The pull of an op that has no derivative in PyTorch: it raises when it is called."""
 
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
-        """Name the function."""
+        """Remember the op's name for the error."""
         self._name = name
 
     def __call__(self, F: Any, g: Any) -> Any:
-        """Raise."""
+        """Raise NotImplementedError."""
         raise NotImplementedError(
             f"the derivative for '{self._name}' is not implemented. Detach what it is called with."
         )
 
 
 def _alone(together: Callable[..., Any], key: str) -> Part:
-    """The pull of one input, made of that of all."""
+    """The pull of one input, made of the function that computes all gradients."""
     names = _parameters(together)[3:]
     return Part(names, lambda F, g, *values: together(F, g, (key,), *values)[0])

@@ -1,7 +1,7 @@
-"""Changes in place that read memory which they write.
+"""Changes in place that read memory which they also write.
 
-The new values are computed before any is written, so that they would be right. PyTorch, which
-writes as it reads, refuses; a program that is to run there, too, must not rely on it.
+Here they would be right, because the new values are computed before any is written. PyTorch writes
+as it reads and refuses them, so programs that run in both must not rely on them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from asyncgrad.ops.memory import is_dense
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: PyTorch's checks are those of its elementwise functions, and not of products.
+#: Ops without the check: PyTorch checks its elementwise functions but not products.
 _UNCHECKED = frozenset({
     "addbmm_", "addmm_", "addmv_", "baddbmm_", "fill_(Tensor)", "index_fill_", "masked_fill_",
     "masked_scatter_",
 })  # fmt: skip
 
-#: Elements are written elsewhere than where they are read: not even all of them may be shared.
+#: Ops that write elements elsewhere than they read them: a full overlap is refused, too.
 _ELSEWHERE = frozenset({"index_copy_", "index_reduce_", "put_", "scatter_reduce_"})
 
 
@@ -32,13 +32,13 @@ def refuse_overlap(
 ) -> None:
     """Raise if a tensor that is to be changed shares some elements with an operand, but not all.
 
-    As in PyTorch only tensors without gaps are looked at.
+    Like PyTorch, check only tensors without gaps.
 
     Args:
-        tensor: what is to be changed.
+        tensor: the tensor to be changed.
         operands: tensors, and other arguments.
         name: the operation.
-        elsewhere: what is written where comes from numbers, and not from the operands' shapes.
+        elsewhere: elements are written at other places than they are read from.
     """
     if tensor._batched:
         return
@@ -49,7 +49,7 @@ def refuse_overlap(
             continue
         if elsewhere or operand is not tensor:
             other = operand._array
-            # Arrays that own their memory share it with none but their views.
+            # An array that owns its memory shares it only with its views.
             if (
                 array.__class__ is other.__class__ is np.ndarray
                 and (array.base is not None or other.base is not None or array is other)

@@ -1,4 +1,4 @@
-"""Operands that are not alike: dtypes by PyTorch's rules, shapes checked, foreign types refused.
+"""Mixed operands: promote dtypes by PyTorch's rules, check shapes, refuse foreign types.
 
 PyTorch promotes by category (bool < integer < floating < complex): a Python number, or a tensor
 without dimensions, changes the dtype of a tensor with dimensions only if its category is higher.
@@ -28,7 +28,7 @@ _BOOL, _INT64, _FLOAT32, _FLOAT64, _COMPLEX64, _COMPLEX128 = map(
     np.dtype, ("bool", "int64", "float32", "float64", "complex64", "complex128")
 )
 _WIDE_UNSIGNED = frozenset(map(np.dtype, ("uint16", "uint32", "uint64")))
-#: The dtype of Python floats; `set_default_dtype` changes it.
+#: The dtype of Python floats, set by `set_default_dtype`.
 _default = [np.dtype("float32")]
 
 
@@ -38,11 +38,7 @@ def default_dtype() -> Any:
 
 
 def set_default_dtype(dtype: Any) -> None:
-    """Set the dtype that Python floats become.
-
-    Raises:
-        TypeError: if it is no floating dtype.
-    """
+    """Set the dtype that Python floats become; raise TypeError for a non-floating dtype."""
     dtype = np.dtype(dtype)
     if dtype.kind != "f" and dtype.name != "bfloat16":
         raise TypeError(f"set_default_dtype: only floating-point dtypes are supported, got {dtype}")
@@ -71,7 +67,7 @@ def number_category(value: Any) -> int:
 
 
 def number_dtype(value: Any) -> Any:
-    """The dtype that a Python number alone would have."""
+    """The dtype that a Python number gets without other operands."""
     kind = number_category(value)
     if kind == 2:
         return _default[0]
@@ -95,7 +91,7 @@ def result_dtype(*operands: Any) -> Any:
 
 
 def number_result(dtype: Any, number: Any) -> Any:
-    """The dtype of an operation on a tensor of a dtype and a Python number."""
+    """The dtype of an operation on a tensor with dimensions and a Python number."""
     wanted = number_category(number)
     held = category(dtype)
     if wanted <= held:
@@ -106,7 +102,7 @@ def number_result(dtype: Any, number: Any) -> Any:
 
 
 def _combine(higher: Any, lower: Any) -> Any:
-    """The dtype of operands of one rank with those of a lower one, which count by category."""
+    """Combine dtypes of two priorities; the lower one counts only if its category is higher."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     above, below = category(higher), category(lower)
@@ -118,12 +114,12 @@ def _combine(higher: Any, lower: Any) -> Any:
 
 
 def complex_dtype(dtype: Any) -> Any:
-    """The complex dtype with the precision of a floating one, or the next that there is."""
+    """The complex dtype with the precision of a floating one, or the smallest that has it."""
     return _COMPLEX128 if dtype == _FLOAT64 else _COMPLEX64
 
 
 def promote_dtypes(a: Any, b: Any) -> Any:
-    """The dtype that two tensors with dimensions have together.
+    """The common dtype of two tensors with dimensions.
 
     Raises:
         RuntimeError: for unsigned integers of more than a byte, as PyTorch does.
@@ -141,12 +137,12 @@ def promote_dtypes(a: Any, b: Any) -> Any:
     try:
         return np.promote_types(a, b)
     except TypeError:
-        # Two halves of different make.
+        # float16 and bfloat16 have no common dtype in NumPy.
         return _FLOAT32
 
 
 def common_dtype(x: Any, y: Any) -> Any:
-    """The dtype that two tensors have together."""
+    """The common dtype of two tensors."""
     first, second = x._metadata, y._metadata
     if first.dtype is second.dtype or first.dtype == second.dtype:
         return first.dtype
@@ -158,25 +154,21 @@ def common_dtype(x: Any, y: Any) -> Any:
 
 
 def as_number(value: Any) -> Any:
-    """NumPy's scalars as Python numbers; None for what is no number."""
+    """Convert NumPy scalars to Python numbers; None for anything else."""
     if type(value) in _NUMBERS:
         return value
     if isinstance(value, np.generic):
         kind = value.dtype.kind
         number = None if kind == "m" else value.item()
         if isinstance(number, np.generic):
-            # Of extended precision.
+            # An extended-precision scalar.
             return complex(value) if kind == "c" else float(value)
         value = number
     return value if isinstance(value, _NUMBERS) else None
 
 
 def number_argument(name: str, argument: str, value: Any) -> Any:
-    """A number that is no operand, which may come as a tensor without dimensions.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """A number argument that is not an operand; a tensor without dimensions is accepted."""
     number = as_number(value)
     if number is None and isinstance(value, Variable) and not value._metadata.shape:
         number = value.item()  # type: ignore[attr-defined]
@@ -188,14 +180,14 @@ def number_argument(name: str, argument: str, value: Any) -> Any:
 
 
 def as_tensor_operand(value: Any, name: str, place: int) -> Any:
-    """A tensor, or a TypeError that says what would be one."""
+    """Return an operand that is a tensor; raise a TypeError with a remedy for any other."""
     if isinstance(value, Variable):
         return value
     raise refusal(value, name, place)
 
 
 def refusal(value: Any, name: str, place: int) -> TypeError:
-    """The error for an operand that is no tensor."""
+    """The error for an operand that is not a tensor."""
     if isinstance(value, np.ndarray):
         remedy = "Wrap the array with asyncgrad.from_numpy() or asyncgrad.tensor()."
     elif isinstance(value, (list, tuple)):
@@ -210,9 +202,9 @@ def refusal(value: Any, name: str, place: int) -> TypeError:
 
 
 def knows_no_tensors(name: str, value: Any) -> bool:
-    """Whether an operator has to refuse a value itself: its class would say less, or nothing.
+    """Whether an operator must refuse a value itself, because the value's class would not.
 
-    NumPy leaves operators to the tensor, and sequences take them for repetitions.
+    NumPy leaves operators to the tensor, and sequences would take `+` and `*` for their own.
     """
     if isinstance(value, (list, tuple)):
         return name not in {"eq", "ne"}
@@ -220,17 +212,17 @@ def knows_no_tensors(name: str, value: Any) -> bool:
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """The tensor in another dtype, recorded; itself if it has it."""
+    """Cast a tensor to another dtype, recorded; return it unchanged if it has that dtype."""
     if x._metadata.dtype == dtype:
         return x
     if category(dtype) < 2:
-        # Integers have no gradient, and lead nowhere.
+        # Integers have no gradient, so the result gets no edge.
         x = x.detach() if x._batched else wrap(x._array, x._metadata)
     return RECORDED.to(x, dtype)
 
 
 def accept_floating(name: str) -> Callable[[Any], Any]:
-    """Inputs of functions into the floating numbers: integers become the default dtype."""
+    """Convert the input of a floating-point function: integers become the default dtype."""
 
     def accept(x: Any) -> Any:
         x = as_tensor_operand(x, name, 1)
@@ -240,18 +232,18 @@ def accept_floating(name: str) -> Callable[[Any], Any]:
 
 
 def accept_any(name: str) -> Callable[[Any], Any]:
-    """Inputs of functions that keep any dtype."""
+    """Accept the input of a function that keeps any dtype."""
     return lambda x: as_tensor_operand(x, name, 1)
 
 
 def accept_square(x: Any) -> Any:
-    """Inputs of `square`: booleans become int64, as in any power."""
+    """Convert the input of `square`: booleans become int64, as in `pow`."""
     x = as_tensor_operand(x, "square", 1)
     return cast(x, _INT64) if x._metadata.dtype.kind == "b" else x
 
 
 def accept_negation(x: Any) -> Any:
-    """Inputs of `neg`: any dtype but bool."""
+    """Accept the input of `neg`; raise for bool."""
     x = as_tensor_operand(x, "neg", 1)
     if x._metadata.dtype.kind == "b":
         raise RuntimeError(
@@ -262,7 +254,7 @@ def accept_negation(x: Any) -> Any:
 
 
 def accept_rectified(x: Any) -> Any:
-    """Inputs of `relu`: any dtype but bool."""
+    """Accept the input of `relu`; raise for bool."""
     x = as_tensor_operand(x, "relu", 1)
     if x._metadata.dtype.kind == "b":
         raise RuntimeError("Boolean inputs not supported for relu. Convert them with .to().")
@@ -270,7 +262,7 @@ def accept_rectified(x: Any) -> Any:
 
 
 def refuse_bool_difference(x: Any, y: Any) -> None:
-    """Raise for differences with booleans, which PyTorch leaves to `^`."""
+    """Raise for a difference with booleans, as PyTorch does."""
     found = [
         operand._metadata.dtype.kind == "b"
         if isinstance(operand, Variable)
@@ -305,7 +297,7 @@ def check_broadcast(name: str, x: Any, y: Any) -> None:
 
 
 def check_device(name: str, *operands: Any) -> None:
-    """Raise unless all tensors among some operands are on one device."""
+    """Raise unless all tensors among the operands are on one device."""
     devices = [x._metadata.device for x in operands if isinstance(x, Variable)]
     for device in devices[1:]:
         if device is not devices[0]:
@@ -313,10 +305,10 @@ def check_device(name: str, *operands: Any) -> None:
 
 
 def beside(name: str, *tensors: Any) -> tuple[Any, ...]:
-    """Tensors on one device: those of the CPU without dimensions go where the others are.
+    """Move CPU tensors without dimensions to the device of the others.
 
     Raises:
-        RuntimeError: if others are on several devices.
+        RuntimeError: if the others are on several devices.
     """
     device = next(
         (x._metadata.device for x in tensors if x._metadata.shape or x._metadata.device is not CPU),
@@ -346,20 +338,20 @@ def promote_binary(
     check: Callable[[Any, Any], None] | None = None,
     operator: bool = False,
 ) -> Callable[[Any, Any], Any]:
-    """What a binary function does with operands that are not floating tensors of one shape.
+    """Make the function that handles operands which are not floating tensors of one shape.
 
     Args:
         name: the function, for errors.
         pair: the function on two tensors of one dtype.
-        right: the function with a number as second operand.
-        left: the function with the number (its second argument) as first operand.
-        floating: integers become floating first.
+        right: the function with a number as the second operand.
+        left: the function with a number as the first operand, passed as its second argument.
+        floating: convert integers to floating first.
         numbers: the second operand may be a number.
-        leading: the first may be one, too.
-        alone: both may be.
-        modular: numbers too large for an integer tensor are taken modulo its size.
+        leading: the first operand may be a number.
+        alone: both operands may be numbers.
+        modular: take numbers too large for an integer tensor modulo its size.
         check: raises for operands that the function refuses.
-        operator: answer `NotImplemented` where an operand is none of ours, as operators do.
+        operator: return `NotImplemented` for an operand of a foreign type, as operators do.
     """
 
     def with_number(x: Any, number: Any, reflected: bool) -> Any:
@@ -419,10 +411,10 @@ def promote_binary(
 
 
 def wrapped(number: Any, dtype: Any) -> Any:
-    """A number as an integer of a dtype, modulo its size where it does not fit.
+    """Wrap a number to an integer dtype, modulo its size.
 
     Raises:
-        OverflowError: if it does not fit into 64 bits.
+        OverflowError: if the number does not fit into 64 bits.
     """
     if 0 <= number < 128:
         return int(number)
@@ -430,13 +422,13 @@ def wrapped(number: Any, dtype: Any) -> Any:
 
 
 def lone(number: Any) -> Any:
-    """A number as a tensor of the dtype it would have alone, on the CPU."""
+    """A CPU tensor of a number, with the dtype that the number has by itself."""
     array = np.asarray(number, dtype=number_dtype(number))
     return wrap(array, metadata_of(array, CPU))
 
 
 def constant(number: Any, like: Any, dtype: Any = None) -> Any:
-    """A number as a tensor without dimensions, on the device of another and of its dtype."""
+    """A tensor without dimensions of a number, on the device and with the dtype of `like`."""
     F = like._metadata.F
     array = F.xp.asarray(number, dtype=like._metadata.dtype if dtype is None else dtype)
     return wrap(array, F.metadata_of(array))

@@ -1,4 +1,4 @@
-"""The table of derivatives, put together: every entry's functions on tensors and on arrays."""
+"""Builds the functions of every op in the table, on tensors and on arrays."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CHAPTERS = (
 )
 OPS: dict[str, Op] = {op.name: op for c in CHAPTERS for op in c.OPS}
 
-#: Elementwise functions that keep integers as they are; all others make them floating.
+#: Elementwise ops that keep integer dtypes; all others convert integers to floating.
 _ANY_DTYPE = frozenset({
     "neg", "abs", "sgn", "conj", "real", "imag", "clone", "zeros_of", "square", "relu",
     "zero", "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite", "logical_not",
@@ -90,37 +90,37 @@ _ANY_DTYPE = frozenset({
     "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm", "igamma", "igammac",
     "heaviside",
 })  # fmt: skip
-#: Functions of one tensor that are particular about it.
+#: Unary ops that refuse or convert certain dtypes.
 _ACCEPTS = {"neg": accept_negation, "relu": accept_rectified, "square": accept_square}
-#: Those that compare numbers as they are, whether or not they fit the tensor's dtype.
+#: Ops that compare numbers exactly, whether or not they fit the tensor's dtype.
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-#: Functions of two tensors that take no number.
+#: Binary ops that take no number.
 _TENSORS_ONLY = frozenset({
     "maximum", "minimum", "atan2", "clamp_low", "clamp_high", "logical_and", "logical_or",
     "logical_xor", "hypot", "nextafter", "gcd", "lcm", "igamma", "igammac",
     "heaviside",
 })  # fmt: skip
-#: Functions that take a number before a tensor, and those that take nothing but numbers.
+#: Ops that take a number before a tensor, and ops that take two numbers.
 _NUMBERS_FIRST = frozenset({
     "add", "sub", "mul", "div", "pow", "remainder", "div_floor", "div_trunc", "floor_divide",
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
     "xlog1py", "xlogy", "zeta",
 })  # fmt: skip
 _ALONE = frozenset({"add", "sub", "mul", "div", "div_floor", "div_trunc", "floor_divide"})
-#: What Python's operators call: the functions of the table that leave foreign types to others.
+#: What Python's operators call: these return `NotImplemented` for foreign types.
 OPERATORS = SimpleNamespace()
-#: The same with the operands exchanged.
+#: The same with exchanged operands.
 REFLECTED = SimpleNamespace()
 
 
 def _dispatch(op: Op) -> Any:
-    """The function of an entry on tensors."""
+    """The dispatch function of an op."""
     if op.inputs == ("*xs",):
         return sequence_dispatch(op)
     if op.inputs == ("x",):
         return _dispatch_of_one(op)
     if op.view or op.name == "complex":
-        # What comes out of `complex` is of another kind than what goes in.
+        # The output of `complex` has another dtype than its inputs.
         return general_dispatch(op)
     if op.broadcasts and len(op.inputs) == 2 and not op.attributes:
         return _dispatch_of_two(op)
@@ -137,14 +137,14 @@ def _dispatch_of_one(op: Op) -> Any:
     if op.attributes or op.cost is not None or op.view:
         return single
     if name in {"abs", "imag", "real"}:
-        # Real for complex numbers.
+        # Their result is real for complex inputs, so the dtype may change.
         return lambda input: single(as_tensor_operand(input, name, 1))
     usual = accept_any(name) if name in _ANY_DTYPE else accept_floating(name)
     return unary_dispatch(op, single, _ACCEPTS.get(name, usual))
 
 
 def _dispatch_of_two(op: Op) -> Any:
-    """The function; its forms as an operator are put aside."""
+    """The function; its operator forms are stored in `OPERATORS` and `REFLECTED`."""
     name = op.name
     floating = name not in _ANY_DTYPE
     numbers = name not in _TENSORS_ONLY
@@ -177,7 +177,7 @@ def _dispatch_of_two(op: Op) -> Any:
 
 
 def _fill() -> None:
-    """Make every function on tensors; those with a number come before those that use them."""
+    """Make all functions on tensors; `_scalar` forms first, because the others use them."""
     for op in sorted(OPS.values(), key=lambda op: not op.attributes):
         setattr(RECORDED, op.name, _dispatch(op))
     RECORDED.mh = RECORDED.adjoint
@@ -190,13 +190,13 @@ def add_device(device: Device) -> None:
 
 
 def add_op(op: Op) -> Callable[..., Any]:
-    """Add an entry that the chapters do not have.
+    """Add an op that the table does not have.
 
     Returns:
-        Its function: of any operands if it broadcasts, of tensors alike in dtype otherwise.
+        Its function: on any operands if it broadcasts, otherwise on tensors of one dtype.
 
     Raises:
-        ValueError: if its name is taken, or a rule asks for what there is not.
+        ValueError: if the name is taken, or a rule names a value that the op does not have.
     """
     name = op.name
     if name in OPS or hasattr(RECORDED, name) or not name.isidentifier():
@@ -204,7 +204,7 @@ def add_op(op: Op) -> Callable[..., Any]:
     if op.inputs == ("*xs",):
         dispatch = sequence_dispatch(op)
     else:
-        plan_of(op, tuple(range(len(op.inputs))), ())  # Raises for rules that can't be.
+        plan_of(op, tuple(range(len(op.inputs))), ())  # Raises for rules that name unknown values.
         several = op.view or len(op.inputs) > 1
         dispatch = general_dispatch(op) if several else single_dispatch(op)
     OPS[name] = op

@@ -1,4 +1,4 @@
-"""The named tuples that functions of several results return, as `torch.return_types`."""
+"""The named tuples that functions with several results return, like `torch.return_types`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,21 @@ from asyncgrad.records import NamedTuple
 
 
 class _Picked(NamedTuple):
-    """Values, and where they were found."""
-
     values: Any
     indices: Any
 
 
 class _Determinant(NamedTuple):
-    """The sign of a determinant, and the logarithm of its size."""
-
     sign: Any
     logabsdet: Any
 
 
 class _Orthogonal(NamedTuple):
-    """An orthogonal factor and a triangular one."""
-
     Q: Any
     R: Any
 
 
 class _Eigen(NamedTuple):
-    """Eigenvalues and eigenvectors."""
-
     eigenvalues: Any
     eigenvectors: Any
 
@@ -157,8 +149,6 @@ class linalg_svd(NamedTuple):
 
 
 class _Triangles(NamedTuple):
-    """A permutation, a lower and an upper triangle."""
-
     P: Any
     L: Any
     U: Any

@@ -1,4 +1,4 @@
-"""What to save for an entry and how to use it again, for one choice of differentiable inputs."""
+"""What a node saves, and how its pulls use that, for one choice of inputs that require grad."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from asyncgrad.ops.op import Op, Part
 
 
-#: What `_keepable` has found.
+#: The sets that `_keepable` has made, so that equal sets are shared.
 _kept_names: dict[frozenset[str], frozenset[str]] = {}
 
 
 class Plan:
-    """How calls of an entry are recorded when just the inputs in `wanted` require grad."""
+    """How an op is recorded when exactly the inputs in `wanted` require grad."""
 
     __slots__ = ("arrays", "guarded", "pick", "rule", "sources")
 
     def __init__(self, op: Op, wanted: tuple[int, ...], broadcast: tuple[int, ...]) -> None:
-        """Read the rules.
+        """Read off the rules' parameter names what to save.
 
         Args:
-            entry: the entry.
+            op: the op.
             wanted: the places of the inputs that require grad.
-            broadcast: the places of those whose gradient has to be summed to their shape.
+            broadcast: the places of the inputs whose gradient has to be summed to their shape.
         """
         parts = [op.pulls.get(op.inputs[place]) for place in wanted]
         shapes = [f"{op.inputs[p]}_shape" if p in broadcast else "" for p in wanted]
@@ -56,13 +56,13 @@ class Plan:
                 arrays.append((position, -1))
             elif name not in op.frees:
                 plain.append(position)
-        #: What is saved: (kind, place among those of the kind).
+        #: The saved values: (kind, place among the values of that kind).
         self.sources = tuple(sources)
-        #: Which of the saved values are arrays: (position, input or -1 for the output).
+        #: Which saved values are arrays: (position, input or -1 for the output).
         self.arrays = tuple(arrays)
-        #: The inputs whose values are saved.
+        #: The inputs whose values are saved, so their versions are checked.
         self.guarded = tuple(guarded)
-        #: Takes what is saved out of what `save` lays out flat.
+        #: Picks the saved values from the flat tuple that `save` makes.
         self.pick = itemgetter(*flat) if flat else None
         pulls = [_picked(part, names, shape) for part, shape in zip(parts, shapes, strict=True)]
         run = pulls[0] if len(pulls) == 1 else together(pulls)
@@ -97,7 +97,7 @@ class Plan:
     def save(
         self, node: Node, inputs: tuple[Any, ...], out: Any, attributes: tuple[Any, ...]
     ) -> None:
-        """Keep on the node what the rules ask for."""
+        """Store on the node the values that the rules need, and the versions to check."""
         if self.pick is None:
             node.saved = None
             return
@@ -106,7 +106,7 @@ class Plan:
         if len(inputs) == 1:
             (x,) = inputs
             known = x._metadata
-            # Tuples are added more quickly than unpacked.
+            # Adding tuples is faster than unpacking them.
             flat = (x._array, known.shape, known.dtype, array, shape)
             node.saved = self.pick(flat + attributes)
         elif len(inputs) == 2:
@@ -124,7 +124,7 @@ class Plan:
             node.saved = self.pick((*flat, array, shape, *attributes))
         guarded = self.guarded
         if not guarded:
-            # The output's counter, should it ever get one, finds its way to the node.
+            # Only the output is saved: if it gets a version counter later, the node finds that.
             return
         x = inputs[guarded[0]]
         counter = x._counter or counter_of(x)
@@ -146,7 +146,7 @@ class Plan:
             node.version = tuple([counter.value for counter in counters])
 
     def unpack(self, node: Node) -> Any:
-        """What was saved, with tensors that lead into the graph in the place of arrays."""
+        """The saved values, with tensors that lead into the graph instead of arrays."""
         single = len(self.sources) == 1
         values = [node.saved] if single else list(node.saved)
         metadata: Metadata = first_metadata(node)
@@ -157,18 +157,18 @@ class Plan:
                 made = wrap(array, metadata, node)
             else:
                 made = wrap(array, metadata.F.metadata_of(array), saved_edge(node, where))
-            # Who saves these values in turn watches, and holds, what was saved here.
+            # A node that saves these values in turn also watches their version counters.
             made._counter = counters.get(position, (None,))[0]
             values[position] = made
         return values[0] if single else tuple(values)
 
 
-#: The plan of an entry, its `wanted` and `broadcast`: several dispatch functions share it.
+#: The plan of an op by `wanted` and `broadcast`; several dispatch functions share it.
 plan_of = functools.cache(Plan)
 
 
 def _outliving(plain: list[int], count: int) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What takes the values at some places out of so many saved ones, as a tuple."""
+    """Picks the saved values that are not arrays, as a tuple."""
     if not plain:
         return None
     if count == 1:
@@ -180,7 +180,7 @@ def _outliving(plain: list[int], count: int) -> Callable[[Any], tuple[Any, ...]]
 
 
 def _variant(op: Op, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] | None:
-    """The node's name from its saved attributes, if it depends on one that is saved."""
+    """Computes the node's name from a saved attribute, if it depends on one."""
     if op.variant is None:
         return None
     name, function = op.variant
@@ -188,15 +188,15 @@ def _variant(op: Op, names: tuple[str, ...]) -> Callable[[dict[str, Any]], str] 
 
 
 def _renewal(op: Op, names: tuple[str, ...]) -> Callable[[Any, Any], Any]:
-    """The output once more, from all that it was computed from, which is saved."""
+    """Computes the output again from the inputs and attributes, which are all saved."""
     places = [names.index(name) for name in (*op.inputs, *op.attributes)]
     return lambda F, saved: vars(F)[op.name](*[saved[place] for place in places])
 
 
 def _source(op: Op, name: str) -> tuple[str, int, int]:
-    """Where a named value comes from: its kind, its place among those of the kind and in `save`.
+    """Where a named value comes from: (kind, place in that kind, place in `save`'s flat tuple).
 
-    `save` has three places for each input, two for the output, and the attributes behind them.
+    `save` lays out three values for each input, two for the output, and then the attributes.
     """
     inputs = op.inputs
     after = 3 * len(inputs)
@@ -220,13 +220,13 @@ def _source(op: Op, name: str) -> tuple[str, int, int]:
 
 
 def _keepable(op: Op) -> frozenset[str]:
-    """What is saved where other inputs require grad, by name. Equal sets are one."""
+    """All names that nodes of this op may save. Equal sets are one object."""
     found = frozenset(op.keepable).union(*[part.names for part in op.pulls.values()])
     return _kept_names.setdefault(found, found)
 
 
 def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[..., Any]:
-    """A pull that takes what it needs from the node's saved values."""
+    """Make a pull that picks its values from the node's saved values."""
     if part is None:
         return lambda F, g, saved: None
     function = part.function
@@ -249,8 +249,8 @@ def _picked(part: Part | None, names: tuple[str, ...], shape: str) -> Callable[.
 
 
 def _taking(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
-    """A pull that hands a rule the saved values at some places."""
-    # Written out for the usual numbers of them: with `*` a call takes 0.1 us more.
+    """Make a pull that passes the saved values at some places to a rule."""
+    # Unrolled for the usual numbers of values: a call with `*` takes 0.1 us more.
     if len(places) == 1:
         (i,) = places
         return lambda F, g, saved: function(F, g, saved[i])
@@ -268,7 +268,7 @@ def _taking(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[.
 
 
 def together(pulls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """All pulls of a node in one call."""
+    """Make one function that calls all pulls of a node."""
     if len(pulls) == 2:
         first, second = pulls
         return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
@@ -276,7 +276,7 @@ def together(pulls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def _pair(one: Part, other: Part, names: tuple[str, ...]) -> Callable[..., Any]:
-    """Two pulls that need one saved value each, in one call."""
+    """Make one function of two pulls that need one saved value each."""
     first, second = one.function, other.function
     if len(names) == 1:
         return lambda F, g, saved: (first(F, g, saved), second(F, g, saved))
@@ -285,10 +285,10 @@ def _pair(one: Part, other: Part, names: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def _in_one(rule: Callable[..., Any], wanted: tuple[str, ...]) -> Callable[..., Any]:
-    """The gradients by all inputs at once."""
+    """Make one function of a rule that computes all gradients."""
     return lambda F, g, saved: rule(F, g, wanted, *saved)
 
 
 def _fused(kernel: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel on arrays of real dtypes, the rule on all else."""
+    """Use the kernel for arrays of real dtypes, the rule for everything else."""
     return lambda F, g, saved: kernel(F.xp, g, saved) if F.fused else run(F, g, saved)

@@ -1,4 +1,4 @@
-"""One number as an element of a dtype, as PyTorch's functions that fill convert it."""
+"""Convert one number to a dtype as PyTorch's fill functions do."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from asyncgrad.ops.bfloat16 import floating_info
 
-#: No number below this is too large for any floating dtype.
+#: Numbers of smaller magnitude fit into every floating dtype.
 _WITHIN = 6e4
 
 
 def fitted(name: str, number: Any, dtype: Any) -> Any:
-    """A number that the dtype has, or one near it.
+    """Convert a number to a dtype, rounding it if necessary.
 
     Args:
-        name: the function that was given the number, for errors.
-        number: one of Python's.
+        name: the called function, for errors.
+        number: a Python number.
         dtype: the dtype.
 
     Raises:
-        RuntimeError: if the number is too large, or complex or not finite where that can't be.
+        RuntimeError: if the dtype can't hold the number: too large, complex or not finite.
     """
     kind = dtype.kind
     if number.__class__ is float and kind == "f" and -_WITHIN < number < _WITHIN:
@@ -51,7 +51,7 @@ def _whole(name: str, number: Any, dtype: Any) -> int:
     limits = np.iinfo(dtype)
     lowest = limits.min
     if not lowest and isinstance(number, int):
-        # Below zero, integers wrap around once.
+        # A negative number down to `-max` wraps around to an unsigned integer.
         lowest = -limits.max
     if not lowest <= number <= limits.max:
         raise _overflow(name, number, dtype)

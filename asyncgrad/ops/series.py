@@ -1,10 +1,9 @@
-"""SciPy's special functions where SciPy is not installed, under SciPy's names.
+"""SciPy's special functions by SciPy's names, for when SciPy is not installed.
 
-The arrays are NumPy's, and values are computed in double precision. Units of the last place that
-they are away from the exact ones at most: erf, erfc, entr 2; gammaln, erfcx, erfinv, ndtri 4;
-digamma, zeta, polygamma 9; i0, i0e, i1, i1e 10. Where gammaln (of negative numbers), digamma and
-polygamma are near 0, it is as much of their parts; where ndtr and log_ndtr are, their argument's
-square.
+Arrays are NumPy's; values are computed in double precision. Largest errors in units in the last
+place: erf, erfc, entr 2; gammaln, erfcx, erfinv, ndtri 4; digamma, zeta, polygamma 9; i0, i0e, i1,
+i1e 10. Near the zeros of gammaln (of negative numbers), digamma and polygamma the errors are
+relative to their terms. For ndtr and log_ndtr they grow with the square of the argument.
 
 Sources: Abramowitz and Stegun, "Handbook of Mathematical Functions" (A&S), by number of formula.
 """
@@ -18,7 +17,7 @@ import numpy as np
 
 _ROOT_PI = math.sqrt(math.pi)
 _ROOT_TWO = math.sqrt(2.0)
-#: Bernoulli's numbers of order 2, 4, ...
+#: The Bernoulli numbers B2, B4, ...
 _BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
     -174611 / 330, 854513 / 138, -236364091 / 2730,
@@ -26,7 +25,7 @@ _BERNOULLI = (
 
 
 def _each(function: Any) -> Any:
-    """A function of numbers, for each element."""
+    """Apply a function of one number to each element."""
     ufunc = np.frompyfunc(function, 1, 1)
     return lambda x: np.asarray(ufunc(x), np.float64)
 
@@ -41,7 +40,7 @@ def erfcx(x: Any) -> Any:
     """`exp(x**2) erfc(x)`; the asymptotic series (A&S 7.1.23) from 25 on."""
     x = np.asarray(x, np.float64)
     near = np.clip(x, -28.0, 25.0)
-    # Of a square in two parts, the first of which is exact, the exponentials are exact, too.
+    # Split the square in two parts: the first is exact, so both exponentials are accurate.
     first = np.round(near * 16) / 16
     product = np.exp(first * first) * (np.exp((near - first) * (near + first)) * erfc(near))
     far = np.where(x < 25, 25.0, x)
@@ -54,12 +53,12 @@ def erfcx(x: Any) -> Any:
 
 
 def ndtr(x: Any, out: Any = None) -> Any:
-    """The share of the normal distribution that lies below (A&S 26.2.29)."""
+    """The cumulative normal distribution (A&S 26.2.29)."""
     return np.multiply(erfc(np.asarray(x, np.float64) / -_ROOT_TWO), 0.5, out=out)
 
 
 def log_ndtr(x: Any) -> Any:
-    """The logarithm of `ndtr`."""
+    """The logarithm of `ndtr`, accurate in the lower tail."""
     x = np.asarray(x, np.float64)
     below = np.minimum(x, -1.0)
     tail = np.log(erfcx(below / -_ROOT_TWO) / 2) - below * below / 2
@@ -67,20 +66,20 @@ def log_ndtr(x: Any) -> Any:
 
 
 def _tail(q: Any) -> Any:
-    """Where `erfc` is q, from 0 to 1: A&S 26.2.23, and then Halley's steps."""
+    """Invert `erfc` for q from 0 to 1: start from A&S 26.2.23, refine with Halley's method."""
     log = np.log(q)
     t = np.sqrt(2 * (math.log(2) - log))
     over = 2.515517 + t * (0.802853 + t * 0.010328)
     y = (t - over / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)))) / _ROOT_TWO
     for _ in range(3):
-        # The error over the slope; by itself either may be too small a number.
+        # The error divided by the slope; each by itself might underflow.
         ratio = (erfcx(y) - np.exp(y * y + log)) * (_ROOT_PI / 2)
         y = y + ratio / (1 + y * ratio)
     return y
 
 
 def erfinv(x: Any) -> Any:
-    """The inverse of `erf`; near 0 Newton's steps, as `erfc` says little there."""
+    """The inverse of `erf`; Newton's method near 0, where `erfc` loses accuracy."""
     x = np.asarray(x, np.float64)
     size = np.abs(x)
     outer = np.where(size > 0.5, size, 0.5)
@@ -115,7 +114,7 @@ def entr(x: Any) -> Any:
 
 def _log_gamma(x: float) -> float:
     if 0.5 < x < 5:
-        # A&S 6.1.33, about 2; beside its zeros the library's has few digits.
+        # A&S 6.1.33 around 2: `math.lgamma` has few correct digits near its zeros.
         shift = total = 0.0
         while x > 2.5:
             x -= 1
@@ -134,7 +133,7 @@ gammaln = _each(_log_gamma)
 
 
 def digamma(x: Any) -> Any:
-    """The slope of `gammaln`: reflected (A&S 6.3.7), shifted (6.3.5) and by a series (6.3.18)."""
+    """The derivative of `gammaln`: reflection (A&S 6.3.7), recurrence (6.3.5), series (6.3.18)."""
     x = np.asarray(x, np.float64)
     z = np.where(x < 0, 1 - x, x)
     total = np.zeros_like(z)
@@ -148,18 +147,18 @@ def digamma(x: Any) -> Any:
         power = power * square
         tail = tail + number / (2 * k * power)
     found = total + (np.log(z) - 0.5 / z - tail)
-    # At integers below 0 there is none, and at 0 its sign decides.
+    # Undefined at negative integers; at 0 the sign of zero decides.
     rest = x - np.round(x)
     slope = math.pi / np.tan(math.pi * np.where(rest == 0, np.nan, rest))
     return np.where(x == 0, np.copysign(np.inf, -x), np.where(x < 0, found - slope, found))
 
 
 def zeta(s: Any, a: Any) -> Any:
-    """Hurwitz's zeta function, by Euler's and Maclaurin's formula (A&S 23.1.30)."""
+    """The Hurwitz zeta function, by the Euler-Maclaurin formula (A&S 23.1.30)."""
     s, a = np.broadcast_arrays(np.asarray(s, np.float64), np.asarray(a, np.float64))
     below = (a < 0) & (a != np.round(a)) & (s == np.round(s))
     found = _zeta_above(s, np.where(a > 0, a, 1.0))
-    # Terms of negative numbers are those of positive ones, up to the sign.
+    # Terms with negative numbers equal those with positive ones up to the sign.
     up, down = np.where(below, a - np.floor(a), 1.0), np.where(below, np.ceil(a) - a, 1.0)
     odd = np.where(s % 2 == 1, -1.0, 1.0)
     rest = _zeta_above(s, down) - _zeta_above(s, np.where(below, 1 - a, 1.0))
@@ -185,12 +184,12 @@ def _zeta_above(s: Any, a: Any) -> Any:
 
 
 def polygamma(n: int, x: Any) -> Any:
-    """The derivatives of `digamma` (A&S 6.4.10)."""
+    """The n-th derivative of `digamma` (A&S 6.4.10)."""
     factorial = float(math.factorial(n)) if n < 171 else math.inf
     return (factorial if n % 2 else -factorial) * zeta(n + 1, x)
 
 
-#: Of the powers of x - 2, from the last one.
+#: The coefficients of the powers of x - 2, highest power first.
 _ABOUT_TWO = [
     (-1) ** k * float(zeta(k, 2.0)) / k for k in range(40, 1, -1)
 ] + [1 - 0.57721566490153286]  # fmt: skip
@@ -200,7 +199,7 @@ _ABOUT_TWO = [
 
 
 def _bessel(order: int, x: Any, *, scaled: bool) -> Any:
-    """Modified, of the first kind: A&S 9.6.10, and 9.7.1 from 20 on."""
+    """Modified Bessel function of the first kind: A&S 9.6.10, and 9.7.1 from 20 on."""
     size = np.abs(np.asarray(x, np.float64))
     near = np.where(size < 20, size, 0.0)
     quarter = near * near / 4
@@ -223,20 +222,20 @@ def _bessel(order: int, x: Any, *, scaled: bool) -> Any:
 
 
 def i0(x: Any) -> Any:
-    """Of order 0."""
+    """The modified Bessel function of the first kind, of order 0."""
     return _bessel(0, x, scaled=False)
 
 
 def i0e(x: Any) -> Any:
-    """`i0`, times `exp(-|x|)`."""
+    """`i0` times `exp(-|x|)`."""
     return _bessel(0, x, scaled=True)
 
 
 def i1(x: Any) -> Any:
-    """Of order 1."""
+    """The modified Bessel function of the first kind, of order 1."""
     return _bessel(1, x, scaled=False)
 
 
 def i1e(x: Any) -> Any:
-    """`i1`, times `exp(-|x|)`."""
+    """`i1` times `exp(-|x|)`."""
     return _bessel(1, x, scaled=True)

@@ -1,4 +1,4 @@
-"""Signatures that are put together when somebody asks for them: few ever are."""
+"""Signatures that are built on request, because most are never looked at."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Postponed(Signature):
-    """The signature that a function makes.
+    """A signature that is built on each access.
 
     Args:
-        make: the function, which may be called again and again.
+        make: the function that builds the signature.
         given: its arguments.
     """
 
@@ -25,16 +25,16 @@ class Postponed(Signature):
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:  # type: ignore[override]
-        """The parameters, in their order."""
+        """The parameters of the built signature, in order."""
         return self._make(*self._given).parameters
 
     @property
     def return_annotation(self) -> Any:
-        """What comes out."""
+        """The return annotation of the built signature."""
         return self._make(*self._given).return_annotation
 
     def replace(self, **changes: Any) -> Any:
-        """A usual signature with other parameters or another result."""
+        """An ordinary signature with other parameters or return annotation."""
         return self._make(*self._given).replace(**changes)
 
     __replace__ = replace
@@ -43,17 +43,17 @@ class Postponed(Signature):
         return repr(self._make(*self._given))
 
     def __reduce__(self) -> Any:
-        """Copies are usual signatures."""
+        """Copies and pickles are ordinary signatures."""
         return self._make(*self._given).__reduce__()
 
 
 def extended(function: Callable[..., Any], more: Mapping[str, Any]) -> Signature:
-    """A function's signature with arguments that are passed by name, and their defaults."""
+    """A function's signature with more keyword-only parameters and their defaults."""
     known = signature(function)
     named = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation="Any")
         for name, default in more.items()
     ]
-    # `**options` comes last.
+    # Sorted, because `**options` has to come last.
     parameters = sorted((*known.parameters.values(), *named), key=lambda one: one.kind)
     return known.replace(parameters=parameters)

@@ -1,4 +1,4 @@
-"""How functions of one tensor and some attributes are called: reductions, views, casts."""
+"""Dispatch functions of ops on one tensor and attributes: reductions, views, casts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from asyncgrad.ops.op import Op
 
-#: Makes the tensor of a result, empty as yet; bound by `bind_face`.
+#: Makes the empty tensor for a result; set by `bind_face`.
 _Tensor: Callable[[], Any] = Variable
 
 
 def bind_face(face: Callable[[], Any]) -> None:
-    """Say what makes a tensor of the class that users see."""
+    """Set the function that makes an empty tensor of the users' class."""
     global _Tensor
     _Tensor = face
 
 
 def single_dispatch(op: Op) -> Callable[..., Any]:
-    """The function of an entry of one tensor, followed by its attributes."""
-    #: What does it in a mode; made when it is first wanted.
+    """The dispatch function of an op on one tensor, followed by attributes."""
+    #: Used while a mode is in force; made on first use.
     general: Callable[..., Any] | None = None
     name = op.name
     view = op.view
@@ -49,7 +49,7 @@ def single_dispatch(op: Op) -> Callable[..., Any]:
             return general(input, *attributes)
         count = len(attributes)
         try:
-            # Written out for up to three: a call with `*` takes 0.1 us more.
+            # Unrolled for up to three: a call with `*` takes 0.1 us more.
             kernel = known.kernels[name]
             if count == 1:
                 array = kernel(input._array, attributes[0])
@@ -95,8 +95,8 @@ def single_dispatch(op: Op) -> Callable[..., Any]:
             node.guard = counter = input._counter or counter_of(input)
             node.version = counter.value
         elif pick is not None:
-            # `Plan.save`, where no input's values are kept.
-            # Tuples are added more quickly than unpacked.
+            # Inlined `Plan.save` for ops that save no values of the input. Adding tuples is faster
+            # than unpacking them.
             flat = (input._array, known.shape, known.dtype, array, metadata.shape)
             node.saved = pick(flat + attributes if count else flat)
             node.guard = None
@@ -105,7 +105,7 @@ def single_dispatch(op: Op) -> Callable[..., Any]:
             plan.save(node, (input,), out, attributes)
         node.extras = None
         node.output_metadata = metadata
-        # The gradient has the input's size, however small the output is.
+        # The gradient has the input's size even if the output is smaller.
         if cost is not None:
             node.cost = cost(input, *attributes)
         else:

@@ -1,7 +1,7 @@
-"""Functions that NumPy lacks: SciPy's, or those of `series` where SciPy is not installed.
+"""Special functions that NumPy lacks: SciPy's, or those of `series` without SciPy.
 
-SciPy is optional. It is imported with this module, never by a call: an import reads files, and a
-call may come from an event loop.
+SciPy is optional. This module imports it at load time, never within a call: an import reads files,
+which would block an event loop.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ except ImportError:
 
 
 def special_function(name: str, function: str = "") -> Any:
-    """A special function of arrays, under SciPy's name.
+    """A special function of arrays by SciPy's name.
 
     Args:
         name: what the caller computes, for the error.
-        function: SciPy's name; the same if empty.
+        function: SciPy's name; the same as `name` if empty.
 
     Raises:
-        ImportError: if SciPy is needed for it and not installed.
+        ImportError: if the function needs SciPy, which is not installed.
     """
     found = getattr(special, function or name, None)
     if found is None:
@@ -34,7 +34,7 @@ def special_function(name: str, function: str = "") -> Any:
 
 
 def erf(xp: Any, x: Any) -> Any:
-    """The error function of an array of real numbers."""
+    """The error function of a real array."""
     if x.dtype.kind not in "fV":
         raise NotImplementedError(f'"erf" not implemented for {x.dtype}. Take its real part.')
     known = x.astype(xp.float32) if x.dtype.kind == "V" else x

@@ -1,4 +1,4 @@
-"""Other names of arguments, most of them NumPy's, which PyTorch takes beside its own."""
+"""Alternative argument names, mostly NumPy's, that PyTorch accepts beside its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NAMES = {"axis": "dim", "keepdims": "keepdim", "split_size": "split_size_or_sec
 
 
 def respell(name: str, kwargs: dict[str, Any]) -> None:
-    """Put arguments under the names that functions give them.
+    """Rename alternative keyword arguments to PyTorch's names.
 
     Raises:
-        TypeError: if one is there under both.
+        TypeError: if an argument is given by both names.
     """
     for theirs, ours in _NAMES.items():
         if theirs in kwargs:
@@ -26,7 +26,7 @@ def respell(name: str, kwargs: dict[str, Any]) -> None:
 
 
 def spelled(function: _F) -> _F:
-    """The function with the other names of its arguments, such as `axis` for `dim`, too."""
+    """Wrap a function to accept alternative argument names, such as `axis` for `dim`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

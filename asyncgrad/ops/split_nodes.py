@@ -1,7 +1,7 @@
-"""Functions with several views for results, which share one node.
+"""Functions that return several views, whose results share one node.
 
-Each view could lead back by a node of its own, and each of these would make zeros of the whole
-tensor: a tensor of n parts would cost n passes over it. One node puts all parts together at once.
+If each view had a node of its own, each node would make zeros of the whole tensor in the backward
+pass: n parts would cost n passes over it. One node concatenates all gradients at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 
 
 class _Parts(Node):
-    """Puts the gradients of all parts along an axis together."""
-
     __slots__ = ("axis",)
     axis: int
 
     fresh = True
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """The gradient of the whole; zeros where a part has none."""
+        """Concatenate the parts' gradients, with zeros for parts that have none."""
         if all(g is None for g in gradients):
             return (None,)
         metadata = self.output_metadata
@@ -41,12 +39,12 @@ class _Parts(Node):
         return (F.cat(parts, self.axis),)
 
     def _shaped(self, F: Any, g: Any, shape: tuple[int, ...]) -> Any:
-        """A part's gradient with the axis that parts are put together along."""
+        """A part's gradient, with the axis along which the parts are concatenated."""
         return g
 
 
 class SplitBackward0(_Parts):
-    """The node of `split` and `chunk`."""
+    """The node of `split` and `chunk` into parts of equal length."""
 
     __slots__ = ()
 
@@ -58,7 +56,7 @@ class SplitWithSizesBackward0(_Parts):
 
 
 class UnbindBackward0(_Parts):
-    """The node of `unbind`, whose parts lack the axis."""
+    """The node of `unbind`, whose parts lack the split axis."""
 
     __slots__ = ()
 
@@ -67,14 +65,14 @@ class UnbindBackward0(_Parts):
 
 
 def several(x: Any, parts: Sequence[Any], kind: type[_Parts], axis: int) -> tuple[Any, ...]:
-    """The parts of a tensor as results of one function.
+    """Make views of one tensor the results of one function, sharing a node.
 
-    PyTorch lets none of them be changed in place.
+    As in PyTorch, none of them may be changed in place.
 
     Args:
         x: the tensor.
-        parts: views of all its parts along an axis, in their order, each with a node of its own.
-        kind: the class of the node that takes the place of these.
+        parts: views of all its parts along an axis, in order, each with a node of its own.
+        kind: the class of the shared node that replaces these.
         axis: the axis.
     """
     for part in parts:

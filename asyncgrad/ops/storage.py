@@ -1,4 +1,4 @@
-"""The memory of tensors, as far as there is something to say of it."""
+"""The memory of tensors, as `untyped_storage()` and `storage()` show it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """The memory that a tensor and its views look into: `untyped_storage()` and `storage()`.
+    """The memory that a tensor shares with its views: `untyped_storage()` and `storage()`.
 
-    It is shared and of a fixed size. Two tensors share it if `data_ptr()` says the same of both.
+    Its size is fixed. Two tensors share memory if `data_ptr()` of both is the same.
     """
 
     __slots__ = ("_array", "_device", "dtype")
 
     def __init__(self, array: Any, device: Device, dtype: Any) -> None:
-        """Keep the elements as a row.
+        """Keep the memory as a one-dimensional array.
 
         Args:
-            array: the memory, of one dimension and of the tensor's dtype.
-            device: where it is.
-            dtype: the dtype of the elements that it is made of; None for bytes.
+            array: the memory, one-dimensional and of the tensor's dtype.
+            device: the device of the memory.
+            dtype: the dtype of the elements; None for bytes.
         """
         self._array = array
         self._device = device
@@ -38,20 +38,20 @@ class Storage:
         return address(self._array)
 
     def nbytes(self) -> int:
-        """The bytes of the memory."""
+        """The size of the memory in bytes."""
         return int(self._array.nbytes)
 
     def size(self) -> int:
-        """How many elements, or bytes, there are."""
+        """The number of elements, or of bytes if it is untyped."""
         return len(self)
 
     def __len__(self) -> int:
-        """How many elements, or bytes, there are."""
+        """The same as `size()`."""
         return int(self._array.nbytes if self.dtype is None else self._array.size)
 
     @property
     def device(self) -> Device:
-        """Where the memory is."""
+        """The device of the memory."""
         return self._device
 
     @property
@@ -60,36 +60,36 @@ class Storage:
         return bool(self._device.type == "cuda")
 
     def untyped(self) -> Storage:
-        """The same memory as bytes."""
+        """The same memory, seen as bytes."""
         return Storage(self._array, self._device, None)
 
     def tolist(self) -> list[Any]:
-        """The elements, or bytes."""
+        """The elements, or bytes, as a list of numbers."""
         array = self._array if isinstance(self._array, np.ndarray) else self._array.get()
         return (array.view(np.uint8) if self.dtype is None else array).tolist()  # type: ignore[no-any-return]
 
     def __getitem__(self, index: int) -> Any:
-        """One element, or byte."""
+        """One element, or byte, as a number."""
         return self.tolist()[index]
 
     def __repr__(self) -> str:
-        """How much of what it is."""
+        """The size, dtype and device."""
         kind = "bytes" if self.dtype is None else repr(self.dtype)
         return f"<Storage of {len(self)} {kind} on {self._device}>"
 
 
 def address(array: Any) -> int:
-    """Where the first element lies."""
+    """The address of an array's first element."""
     if isinstance(array, np.ndarray):
         return int(array.__array_interface__["data"][0])
     return int(array.data.ptr)
 
 
 def storage_of(tensor: Any, dtype: Any) -> Storage:
-    """The memory of a tensor, with elements of a dtype; bytes if that is None.
+    """The memory of a tensor, with elements of a dtype, or bytes if that is None.
 
     Raises:
-        RuntimeError: for a tensor without memory of its own, or whose elements lie apart.
+        RuntimeError: for a tensor without memory of its own, or with gaps between its elements.
     """
     if tensor._batched or tensor.is_sparse:
         raise AutogradError("Cannot access storage: the tensor has none. Take its values first.")
@@ -102,11 +102,7 @@ def storage_of(tensor: Any, dtype: Any) -> Storage:
 
 
 def part_of(storage: Storage, dtype: Any, offset: int, size: Any, stride: Any) -> Any:
-    """An array over a part of a storage on the host.
-
-    Raises:
-        RuntimeError: if the storage ends before it.
-    """
+    """A view of a part of a host storage; RuntimeError if the storage is too short."""
     row = storage._array.view(np.uint8).view(dtype)
     shape = (row.size - offset,) if size is None else tuple(size)
     if stride is None:

@@ -1,7 +1,7 @@
-"""A simulated accelerator: streams, events and their traps on any machine.
+"""A simulated accelerator: streams, events and their pitfalls on any machine.
 
-`sim:0`, `sim:1` and so on are devices like CUDA's, with memory of their own. `simulate` says what
-they are like: how long work takes, in which order streams are served, what fails.
+`sim:0`, `sim:1` and so on are devices like CUDA's, with memory of their own. `simulate` sets how
+long work takes, in which order streams are served, and what fails.
 """
 
 from __future__ import annotations
@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "Operation", "SimArray", "SimDevice", "find", "present", "simulate"]
 
 _machine = Machine()
-#: The devices that have been asked for, in order.
+#: The devices requested so far, by index.
 _devices: list[SimDevice] = []
 
 
 def find(index: int) -> SimDevice:
-    """A simulated device.
-
-    Raises:
-        RuntimeError: if the machine has fewer.
-    """
+    """The simulated device of an index; RuntimeError if the machine has fewer."""
     if index >= _machine.devices:
         raise DeviceUnavailableError(
             f"sim:{index}: the simulated machine has {_machine.devices} devices. Ask for more "
@@ -41,22 +37,22 @@ def find(index: int) -> SimDevice:
 
 
 def present() -> tuple[SimDevice, ...]:
-    """The devices that have been asked for."""
+    """The simulated devices requested so far."""
     return tuple(_devices[: _machine.devices])
 
 
 @contextmanager
 def simulate(devices: int = 8, **options: Any) -> Iterator[Machine]:
-    """Simulate another machine: all `sim` devices are its places inside of the block.
+    """Simulate another machine: within the block all `sim` devices belong to it.
 
     Args:
-        devices: how many there are.
+        devices: the number of devices.
         options: those of `Machine`: latency, bandwidth, duration, clock, schedule, memory and
             detect_races.
 
     Yields:
-        The machine: `step()` does one operation, `heads()` are those that may go next, `fail()`
-        and `lose()` make things go wrong, `clock.now()` is its time.
+        The machine: `step()` does one operation, `heads()` lists those that may be next, `fail()`
+        and `lose()` cause failures, `clock.now()` is its time.
 
     Example:
         >>> import asyncgrad as ag

@@ -1,8 +1,8 @@
 """Arrays in simulated memory, and the library of functions on them.
 
-The functions are NumPy's: their values are computed when they are put into a stream, and nobody
-can look at them but by copying them to the host. What CuPy refuses is refused here: host arrays as
-operands, and turning an array into NumPy's without saying so.
+The functions are NumPy's. Their values are computed when they are put into a stream, but the host
+can see them only by copying them. Like in CuPy, host arrays are refused as operands, and there is
+no implicit conversion to NumPy arrays.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from asyncgrad.devices.simulated.memory import Access, Storage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Functions that write into their first argument.
+#: Functions that write to their first argument.
 _WRITES_FIRST = frozenset({
     "copyto", "put_along_axis", "place", "putmask", "fill_diagonal", "at", "put", "__setitem__",
     "fill", "sort", "partition", "__iadd__", "__isub__", "__imul__", "__itruediv__",
     "__ifloordiv__", "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__",
     "__irshift__",
 })  # fmt: skip
-#: Functions that take host arrays, as CuPy's do: as indices, or as a number.
+#: Functions that accept host arrays, like CuPy's: as indices, or as a number.
 _TAKES_HOST_ARRAYS = frozenset({
     "__getitem__", "__setitem__", "take", "at", "put_along_axis", "full", "full_like", "fill",
 })  # fmt: skip
-#: Functions about shapes and dtypes, which touch no memory.
+#: Functions of shapes and dtypes, which access no memory.
 _FACTS = frozenset({
     "broadcast_shapes", "promote_types", "can_cast", "min_scalar_type", "isscalar", "ndindex",
     "issubdtype", "iterable", "ndim", "shape", "size", "normalize_axis_index",
 })  # fmt: skip
-#: What NumPy has and CuPy has not, here neither.
+#: Functions of NumPy that CuPy lacks; they are absent here, too.
 _ABSENT = frozenset({"errstate", "seterr", "geterr", "nditer", "vectorize"})
-#: The elementwise functions that CuPy has these methods of.
+#: For each ufunc method, the functions that have it in CuPy.
 _METHODS = {
     "reduce": frozenset({"add", "multiply"}),
     "accumulate": frozenset({"add", "multiply"}),
@@ -47,34 +47,34 @@ _METHODS = {
 }  # fmt: skip
 
 
-#: The options that CuPy's elementwise functions have.
+#: The keyword arguments that CuPy's elementwise functions accept.
 _OPTIONS = frozenset({"out", "dtype", "casting"})
 
 
 class Flags:
-    """What CuPy's flags say; there is no `writeable` among them."""
+    """The flags of a CuPy array, which have no `writeable`."""
 
     __slots__ = ("c_contiguous", "f_contiguous", "owndata")
 
     def __init__(self, flags: Any) -> None:
-        """Take them from NumPy's."""
+        """Copy the flags of a NumPy array."""
         self.c_contiguous: bool = flags.c_contiguous
         self.f_contiguous: bool = flags.f_contiguous
         self.owndata: bool = flags.owndata
 
 
 class SimArray:
-    """An array on a simulated device."""
+    """An array on a simulated device, like `cupy.ndarray`."""
 
     __slots__ = ("__weakref__", "_values", "base", "device", "storage")
 
     def __init__(self, values: Any, device: Any, storage: Storage, base: SimArray | None) -> None:
-        """Look at values in a storage.
+        """Wrap values in a storage.
 
         Args:
-            values: the NumPy array, into which nobody may look.
-            device: where it is.
-            storage: its memory.
+            values: the NumPy array, which only the simulation may read.
+            device: the array's device.
+            storage: the array's memory.
             base: the array that owns the memory, None if this one does.
         """
         self._values = values
@@ -108,13 +108,13 @@ class SimArray:
         return len(self._values)
 
     def __iter__(self) -> Iterator[SimArray]:
-        """The parts along the first axis."""
+        """Iterate over the parts along the first axis."""
         return (self[i] for i in range(len(self)))
 
     # -- to the host ------------------------------------------------------------------------------
 
     def get(self) -> np.ndarray[Any, Any]:
-        """A copy in host memory; blocks until it is there."""
+        """Copy the array to host memory; blocks until the copy is done."""
         device = self.device
         values = device.to_host(self)
         event = device.new_event(timing=False)
@@ -123,35 +123,35 @@ class SimArray:
         return values  # type: ignore[no-any-return]
 
     def item(self, *place: Any) -> Any:
-        """One element as a Python number; blocks until it is there."""
+        """Return one element as a Python number; blocks until it is computed."""
         return self.get().item(*place)
 
     def tolist(self) -> Any:
-        """All elements as Python numbers; blocks until they are there."""
+        """Return all elements as Python numbers; blocks until they are computed."""
         return self.get().tolist()
 
     def __bool__(self) -> bool:
-        """The one element; blocks until it is there."""
+        """Convert the only element; blocks until it is computed."""
         return bool(self.get())
 
     def __int__(self) -> int:
-        """The one element; blocks until it is there."""
+        """Convert the only element; blocks until it is computed."""
         return int(self.get())
 
     def __float__(self) -> float:
-        """The one element; blocks until it is there."""
+        """Convert the only element; blocks until it is computed."""
         return float(self.get())
 
     def __complex__(self) -> complex:
-        """The one element; blocks until it is there."""
+        """Convert the only element; blocks until it is computed."""
         return complex(self.get())
 
     def __index__(self) -> int:
-        """The one element; blocks until it is there."""
+        """Convert the only element; blocks until it is computed."""
         return self.get().__index__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Refuse: the host can't see a device's memory."""
+        """Refuse the conversion: the host can't see a device's memory."""
         raise TypeError(
             "Implicit conversion to a NumPy array is not allowed: the array is in the memory of "
             f"{self.device}. Copy it with .get(), or the tensor with .cpu()."
@@ -160,33 +160,33 @@ class SimArray:
     # -- functions --------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """NumPy's elementwise functions on this device."""
+        """Run NumPy's elementwise functions on this device."""
         _check_method(ufunc.__name__, method)
         if method == "__call__":
             return launch(self.device, ufunc.__name__, ufunc, inputs, kwargs)
         return launch(self.device, method, getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """NumPy's other functions on this device."""
+        """Run NumPy's other functions on this device."""
         return launch(self.device, function.__name__, function, args, kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        """A part."""
+        """Index the array on this device."""
         return launch(self.device, "__getitem__", np.ndarray.__getitem__, (self, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write a part."""
+        """Assign to a part of the array on this device."""
         launch(self.device, "__setitem__", np.ndarray.__setitem__, (self, index, value))
 
     def __getattr__(self, name: str) -> Any:
-        """NumPy's methods on this device; only reached for what is no attribute."""
+        """NumPy's methods, run on this device."""
         method = getattr(np.ndarray, name, None)
         if not callable(method) or name.startswith("__"):
             raise AttributeError(f"'SimArray' object has no attribute {name!r}")
         return lambda *args, **kwargs: launch(self.device, name, method, (self, *args), kwargs)
 
     def __repr__(self) -> str:
-        """What it is, not what is in it."""
+        """The shape, dtype and device, but no values."""
         return f"<SimArray {self.dtype}{list(self.shape)} on {self.device}>"
 
 
@@ -215,12 +215,12 @@ SimArray.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None) -> Any:
-    """Put a function of NumPy on arrays of one device into the current stream.
+    """Put a NumPy function on arrays of one device into the current stream.
 
     Raises:
-        RuntimeError: if another device's array is among the arguments.
+        RuntimeError: if an array of another device is among the arguments.
         TypeError: if a host array is.
-        RaceError: if it reads or writes memory in no certain order to another stream.
+        RaceError: if an access to memory is not ordered against one in another stream.
     """
     if kwargs and isinstance(function, np.ufunc) and function.signature is None:
         unknown = {key: value for key, value in kwargs.items() if key not in _OPTIONS}
@@ -267,7 +267,7 @@ def launch(device: Any, name: str, function: Any, args: Any, kwargs: Any = None)
 
 
 def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) -> Any:
-    """An argument with NumPy's arrays in the place of the device's, which are noted."""
+    """Replace a device's arrays in an argument by NumPy's, and note them in `found`."""
     if isinstance(value, SimArray):
         if value.device is not device:
             raise RuntimeError(
@@ -277,7 +277,7 @@ def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) 
         return value._values
     if isinstance(value, (tuple, list)):
         parts = [_plain(part, device, found, indexing) for part in value]
-        # A tuple of another class may be made of more than its parts.
+        # A tuple subclass may need other arguments than its parts: it is kept if unchanged.
         same = all(part is given for part, given in zip(parts, value, strict=True))
         return value if same else type(value)(parts)
     if isinstance(value, np.ndarray) and not indexing:
@@ -289,7 +289,7 @@ def _plain(value: Any, device: Any, found: dict[int, SimArray], indexing: bool) 
 
 
 def _written(name: str, function: Any, args: Any, kwargs: dict[str, Any]) -> list[SimArray]:
-    """The arrays that a call writes into."""
+    """The arrays that a call writes to."""
     out = kwargs.get("out")
     targets = list(out) if isinstance(out, tuple) else [out]
     owner = getattr(function, "__self__", function)
@@ -316,10 +316,10 @@ def _wrapped(
     storages: dict[int, Storage],
     fresh: list[SimArray],
 ) -> Any:
-    """A result with the device's arrays in the place of NumPy's; new ones are noted."""
+    """Replace NumPy's arrays in a result by the device's, and note new ones in `fresh`."""
     if isinstance(result, np.ndarray):
         if not result.flags.writeable and all(result.strides):
-            # As CuPy's diagonals.
+            # As with CuPy's diagonals, the result is writeable if its memory is.
             result.flags.writeable = _root(result).flags.writeable
         same = found.get(id(result))
         if same is not None:
@@ -331,7 +331,7 @@ def _wrapped(
                 base = owner if owner.base is None else owner.base
                 return device.array_type(result, device, storage, base)
         if root is not result:
-            # NumPy made it as a view of something of its own.
+            # The result is a view of a temporary array of NumPy's.
             result = result.copy()
         return adopt(result, device, stream, fresh)
     if isinstance(result, np.generic):
@@ -345,7 +345,7 @@ def _wrapped(
 
 
 def adopt(values: Any, device: Any, stream: Any, fresh: list[SimArray]) -> SimArray:
-    """A new array of the device with some values, which nothing else may look at."""
+    """Make a new array of the device from values that nothing else refers to."""
     array: SimArray = device.array_type(
         values, device, Storage(device.machine, values, stream), None
     )
@@ -354,7 +354,7 @@ def adopt(values: Any, device: Any, stream: Any, fresh: list[SimArray]) -> SimAr
 
 
 def _check_method(function: str, method: str) -> None:
-    """Raise if CuPy's elementwise function lacks the method."""
+    """Raise if CuPy's elementwise function lacks a method."""
     if function not in _METHODS.get(method, (function,)):
         raise NotImplementedError(f"`cupy_{function}.{method}` is not supported yet")
 
@@ -363,41 +363,41 @@ def _check_method(function: str, method: str) -> None:
 
 
 class Function:
-    """A function of NumPy on a device's arrays; `reduce` and `at` are functions, too."""
+    """A NumPy function on a device's arrays; its methods such as `reduce` are wrapped, too."""
 
     __slots__ = ("_device", "_function", "_name")
 
     def __init__(self, device: Any, name: str, function: Any) -> None:
-        """Stand for a function."""
+        """Wrap a NumPy function."""
         self._device = device
         self._name = name
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Put it into the current stream."""
+        """Put the function into the current stream."""
         return launch(self._device, self._name, self._function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """The function's own attributes and methods."""
+        """The function's other attributes and methods."""
         _check_method(self._name, name)
         value = getattr(self._function, name)
         return Function(self._device, name, value) if callable(value) else value
 
 
 class Library:
-    """NumPy, as far as it is about arrays, on a simulated device."""
+    """NumPy's array functions on a simulated device."""
 
     def __init__(self, device: Any, module: ModuleType = np) -> None:
-        """Stand for NumPy or a part of it."""
+        """Wrap NumPy or a module of it."""
         self._device = device
         self._module = module
-        #: There are no compiled kernels here.
+        #: Empty, because a simulated device has no compiled kernels.
         self.compiled: dict[str, Any] = {}
         if module is np:
             self.ndarray = SimArray
 
     def __getattr__(self, name: str) -> Any:
-        """A function, a constant or a part; found once."""
+        """Wrap an attribute, once: a function, a constant or a module."""
         if name in _ABSENT:
             raise AttributeError(f"module 'cupy' has no attribute {name!r}, nor has {self._device}")
         value = getattr(self._module, name)
@@ -409,13 +409,13 @@ class Library:
         return value
 
     def asarray(self, value: Any, dtype: Any = None, **options: Any) -> Any:
-        """An array of the device; host arrays and numbers are copied to it."""
+        """Convert to an array of the device; host arrays and numbers are copied to it."""
         if isinstance(value, SimArray):
             return value if dtype in {None, value.dtype} else value.astype(dtype)
         return self.array(value, dtype=dtype, **options)
 
     def array(self, value: Any, dtype: Any = None, **options: Any) -> Any:
-        """A new array of the device."""
+        """Make a new array of the device."""
         if isinstance(value, SimArray):
             return launch(self._device, "array", np.array, (value,), {"dtype": dtype, **options})
         if isinstance(value, (list, tuple)) and any(isinstance(part, SimArray) for part in value):
@@ -423,5 +423,5 @@ class Library:
         return self._device.from_host(np.array(value, dtype=dtype, **options), pinned=False)
 
     def ascontiguousarray(self, value: Any, dtype: Any = None) -> Any:
-        """The array if its elements stand in a row, else a copy in which they do."""
+        """Return the array if it is C-contiguous, otherwise a copy that is."""
         return launch(self._device, "copy", np.ascontiguousarray, (self.asarray(value, dtype),))

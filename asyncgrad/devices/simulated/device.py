@@ -1,4 +1,4 @@
-"""The simulated device, as the rest sees it."""
+"""The simulated device, behind the common interface of devices."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from asyncgrad.errors import RaceError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-#: Nanoseconds of the caller's time that the simulation itself takes for a node.
+#: Nanoseconds of the caller's time that simulating a node takes.
 _NODE_NS = 100_000
 
 
 def _address(array: Any) -> int:
-    """Where a host array lies."""
+    """The address of a host array."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 @without_fp_errors
 def poison(values: Any) -> None:
-    """Make all elements NaN, or surely wrong."""
+    """Make all elements NaN, or wrong where the dtype has no NaN."""
     if values.dtype.kind in "iu":
         values[...] = np.iinfo(values.dtype).max // 3
     elif values.dtype.kind == "b":
@@ -40,20 +40,20 @@ def poison(values: Any) -> None:
 
 
 class SimDevice(Device):
-    """A place in the machine that is being simulated."""
+    """A device of the simulated machine."""
 
     __slots__ = ("_library", "machine", "pinned")
 
     streamed = True
 
     def __init__(self, index: int, machine: Machine) -> None:
-        """Be the place at an index."""
+        """Make the device of an index."""
         super().__init__("sim", index)
         self._library = Library(self)
         self.plug_into(machine)
 
     def plug_into(self, machine: Machine) -> None:
-        """Be a place of another machine, with empty streams and memory."""
+        """Move to another machine, with empty streams and memory."""
         self.machine = machine
         self._default_stream = None
         self._opened.clear()
@@ -67,76 +67,76 @@ class SimDevice(Device):
 
     @property
     def array_type(self) -> type:
-        """`SimArray`."""
+        """The class `SimArray`."""
         return SimArray
 
     def owns(self, array: Any) -> bool:
-        """Whether an array is in this place of the machine."""
+        """Whether an array is on this device of the current machine."""
         return isinstance(array, SimArray) and array.device is self
 
     @property
     def element_cost(self) -> float:
-        """None of the caller's time, as on an accelerator."""
+        """Elements take none of the caller's time, as on an accelerator."""
         return 0.0
 
     @property
     def launch_cost(self) -> int:
-        """What the simulation takes."""
+        """The time that simulating a node takes."""
         return _NODE_NS
 
     def current_raw(self) -> Any:
-        """The stream that work is put into here."""
+        """The raw stream that is current here."""
         return current_stream(self).raw
 
     # -- streams and events -----------------------------------------------------------------------
 
     def open_stream(self, priority: int | None) -> Any:
-        """A stream of the machine."""
+        """Open a stream of the machine."""
         return self.machine.open_stream(self, priority or 0)
 
     def new_event(self, *, timing: bool) -> Any:
-        """An event of the machine."""
+        """Make an event of the machine."""
         return SimEvent(timing=timing)
 
     def record(self, event: Any, stream: Any) -> None:
-        """Have an event happen when all that is in a stream now is done."""
+        """Record an event: it happens when all work that is now in a stream is done."""
         self.machine.record(event, stream)
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Have what is put into a stream from now on wait for an event."""
+        """Make later work in a stream wait for an event."""
         self.machine.wait(stream, event)
 
     def status(self, event: Any) -> int:
-        """As the machine sees it by now."""
+        """The status of an event, after the machine has done what is due."""
         return self.machine.status(event)
 
     def failure(self, status: int) -> Any:
-        """What has gone wrong on this device."""
+        """The error of this device."""
         assert self.index is not None
         return self.machine.failure(self.index)
 
     def synchronize(self, event: Any) -> None:
-        """Go on with the simulation until an event has happened."""
+        """Run the simulation until an event has happened."""
         self.machine.synchronize(event)
 
     def completion(self, event: Any) -> Awaitable[None]:
-        """The same, a step in each turn of the event loop."""
+        """An awaitable for an event; the simulation makes a step in each turn of the event loop."""
         return self.machine.completion(event)
 
     def elapsed_time(self, start: Any, end: Any) -> float:
-        """Milliseconds by the machine's clock."""
+        """The milliseconds between two events, by the machine's clock."""
         took: float = end.operation.end - start.operation.end
         return took * 1e3
 
     # -- copies -----------------------------------------------------------------------------------
 
     def from_host(self, array: Any, *, pinned: bool) -> Any:
-        """A copy; pinned memory is read when it is done, and must not have changed until then."""
+        """Copy an array; pinned memory must not change until the copy is done."""
         values = array.copy()
         if pinned:
             coming = self.machine.coming.get(_address(array))
             if coming is not None:
-                # What is still on its way there will be there by then, if the order is certain.
+                # A copy to this memory is under way; if the streams are ordered, it ends first.
                 operation, (number, tick), values = coming[0], coming[1], coming[2].copy()
                 if self.current_raw().clock.get(number, 0) < tick:
                     raise RaceError(
@@ -165,7 +165,7 @@ class SimDevice(Device):
         return array
 
     def to_host(self, array: Any) -> Any:
-        """A copy in pinned memory: NaN until it is there."""
+        """Copy to pinned memory, which holds NaN until the copy is done."""
         target = self.pinned.take(array.shape, array.dtype)
         values = array._values.copy()
         target[...] = values
@@ -185,10 +185,10 @@ class SimDevice(Device):
         return target
 
     def from_peer(self, array: Any, peer: Device) -> Any:
-        """A copy of another simulated device's array, between both current streams."""
+        """Copy another simulated device's array; both current streams wait for the copy."""
         machine = self.machine
         here, there = current_stream(self), current_stream(peer)
-        # As CUDA's copies between devices: after what is in either stream, and before what follows.
+        # As in CUDA: after all earlier work in both streams, and before all later work.
         here.wait_stream(there)
         with machine.lock:
             copied = adopt(np.array(array._values), self, here.raw, [])
@@ -201,13 +201,13 @@ class SimDevice(Device):
         return copied
 
     def empty_pinned(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Host memory that counts as pinned."""
+        """Make host memory that counts as pinned."""
         return self.pinned.take(shape, np.dtype(dtype))
 
     # -- memory -----------------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
-        """What the simulated memory holds."""
+        """The bytes in the simulated memory, by PyTorch's names."""
         memory = self.machine.memory[self.index or 0]
         return {
             "allocated_bytes.all.current": memory.allocated,
@@ -217,17 +217,17 @@ class SimDevice(Device):
         }
 
     def memory_info(self) -> tuple[int, int]:
-        """Free and all bytes."""
+        """The free bytes, and all bytes."""
         memory = self.machine.memory[self.index or 0]
         total = 2**40 if memory.limit is None else memory.limit
         return total - memory.allocated - memory.kept, total
 
     def empty_cache(self) -> None:
-        """Forget the blocks that are not in use."""
+        """Forget the unused blocks."""
         self.machine.memory[self.index or 0].empty_cache()
 
     def reset_peak_memory_stats(self) -> None:
-        """Start from what is in use now."""
+        """Reset the peaks to what is in use now."""
         memory = self.machine.memory[self.index or 0]
         memory.peak = memory.allocated
         memory.peak_reserved = memory.allocated + memory.kept

@@ -1,12 +1,12 @@
-"""The simulated machine: what is in its streams, in which order it is done, and what can go wrong.
+"""The simulated machine: the work in its streams, the order in which it is done, and failures.
 
-Rule 1: an operation's values are known when it is put into a stream; *doing* it makes them visible.
-    A copy to the host delivers NaN unless all that it depends on had been done before it.
-Rule 2: what is done next is always the head of some stream, whose waits are over. Time, a schedule
-    or a hand chooses among the heads; nothing else decides the order.
-Rule 3: clocks are vectors. An access to memory is in order if the stream that makes it knows of all
-    accesses that it must follow; it learns of others by waiting for events, and by what the host
-    knew when it put the operation in.
+Rule 1: an operation's values are computed when it is put into a stream; *doing* it makes them
+    visible. A copy to the host delivers NaN unless all that it depends on was done before it.
+Rule 2: the next operation is always the head of a stream whose waits are over. Time, a schedule or
+    a caller of `step()` chooses among the heads; nothing else decides the order.
+Rule 3: clocks are vectors. An access to memory is in order if its stream knows of all accesses that
+    it must follow. A stream learns of others by waiting for events, and from what the host knew
+    when it put the operation in.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from asyncgrad.devices.simulated.memory import Access
 
-#: CUDA's codes for a failed launch and for a device that is gone.
+#: CUDA's codes for a failed launch and for a lost device.
 FAILED = 719
 LOST = 46
 
-#: Seconds. Loops sleep for whole milliseconds, whatever falls due meanwhile: a shorter wait is
-#: spent in turns, or other timers would be late by what it is rounded up.
+#: Seconds. Loops sleep for whole milliseconds and would delay other timers by the rounding, so a
+#: shorter wait is spent in turns of the loop.
 _COARSE = 1e-3
 
 
@@ -44,25 +44,25 @@ class Operation:
                  "sources", "start", "stream")  # fmt: skip
 
     def __init__(self, name: str, stream: SimStream, number: int) -> None:
-        """Work that has not been timed yet."""
+        """Make an operation without times."""
         self.name = name
         self.stream = stream
-        #: Its place among all of the machine's.
+        #: Its position among all operations of the machine.
         self.number = number
         self.start = self.end = 0.0
         self.done = False
-        #: What it made is NaN: it failed, or what it read was not there.
+        #: Whether its results are NaN, because it failed or its inputs were not computed.
         self.poisoned = False
-        #: The operations that made what it reads; and those it waits for.
+        #: The operations that made its inputs; and those that it waits for.
         self.sources: Iterable[Operation] = ()
         self.after: Sequence[Operation] = ()
-        #: The error that doing it will bring.
+        #: The error that is raised after it is done.
         self.fault: BaseException | None = None
-        #: Called with `poisoned` when it is done.
+        #: Called with `poisoned` when the operation is done.
         self.effect: Callable[[bool], None] | None = None
 
     def __repr__(self) -> str:
-        """Name and place."""
+        """The name, position and stream."""
         return f"{self.name} #{self.number} in {self.stream}"
 
 
@@ -72,59 +72,59 @@ class SimStream:
     __slots__ = ("clock", "device", "number", "priority", "queue", "ready_at", "ticks")
 
     def __init__(self, device: Any, number: int, priority: int) -> None:
-        """An empty stream."""
+        """Make an empty stream."""
         self.device = device
         self.number = number
         self.priority = priority
         self.queue: deque[Operation] = deque()
-        #: When all that is in it will be done, if time decides.
+        #: The time at which all its operations will be done, if time decides.
         self.ready_at = 0.0
         self.ticks = 0
-        #: How far this stream knows each to be.
+        #: For each stream, by its number, how many of its ticks this stream knows of.
         self.clock: dict[int, int] = {}
 
     def __repr__(self) -> str:
-        """Number and device."""
+        """The number and device."""
         return f"stream {self.number} of {self.device}"
 
 
 class SimEvent:
-    """A mark in a stream, and what the stream knew there."""
+    """A mark in a stream, with the stream's vector clock at that point."""
 
     __slots__ = ("clock", "operation", "timing")
 
     def __init__(self, *, timing: bool) -> None:
-        """Not recorded."""
+        """Make an event that is not recorded yet."""
         self.timing = timing
         self.operation: Operation | None = None
         self.clock: dict[int, int] = {}
 
 
 class VirtualClock:
-    """Time that passes only while somebody waits."""
+    """A clock that advances only while somebody waits."""
 
     def __init__(self) -> None:
-        """Start at 0."""
+        """Start at 0 seconds."""
         self.time = 0.0
 
     def now(self) -> float:
-        """Seconds."""
+        """The time in seconds."""
         return self.time
 
     def sleep_until(self, moment: float) -> None:
-        """Let time pass."""
+        """Advance to a moment."""
         self.time = max(self.time, moment)
 
 
 class RealClock:
-    """The system's time."""
+    """The system's clock."""
 
     def now(self) -> float:
-        """Seconds."""
+        """The time in seconds."""
         return time.perf_counter()
 
     def sleep_until(self, moment: float) -> None:
-        """Block the calling thread."""
+        """Block the calling thread until a moment."""
         left = moment - time.perf_counter()
         if left > 0:
             time.sleep(left)
@@ -134,17 +134,17 @@ class Machine:
     """All simulated devices of one simulation.
 
     Args:
-        devices: how many there are.
-        latency: seconds that an operation takes at least.
-        bandwidth: bytes that it reads and writes in a second.
-        duration: seconds of an operation from its name and bytes, in the place of both.
-        clock: `"virtual"`: time passes only while somebody waits, `"real"`: the system's.
-        schedule: who goes next: `None`: what ends first by the clock; `"manual"`: nobody until
-            `step()` is called, or until somebody blocks; a function from the operations that may
-            go next to the index of the one that does.
-        memory: bytes of each device, None for no limit.
-        detect_races: raise `RaceError` when an operation is put in that is in no certain order to
-            another on the same memory.
+        devices: the number of devices.
+        latency: the least duration of an operation in seconds.
+        bandwidth: the bytes that an operation reads and writes in a second.
+        duration: the seconds of an operation as a function of its name and bytes; replaces both.
+        clock: `"virtual"`: time passes only while somebody waits; `"real"`: the system's.
+        schedule: which operation is next. `None`: the one that ends first by the clock; `"manual"`:
+            none until `step()` is called or a caller blocks; a function: gets the possible
+            operations and returns the index of the next.
+        memory: the bytes of each device, None for no limit.
+        detect_races: raise `RaceError` when an operation is put in whose access to memory is not
+            ordered against another.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Machine:
         memory: int | None = None,
         detect_races: bool = True,
     ) -> None:
-        """Start with empty streams."""
+        """Start with empty streams and memory."""
         if clock not in {"virtual", "real"}:
             raise ValueError(f"simulate: clock must be 'virtual' or 'real', not {clock!r}")
         if isinstance(schedule, str) and schedule != "manual":
@@ -172,26 +172,26 @@ class Machine:
         self.detect_races = detect_races
         self.lock = RLock()
         self.streams: list[SimStream] = []
-        #: What the host knows of each stream.
+        #: For each stream, by its number, how many of its ticks the host knows of.
         self.known: dict[int, int] = {}
-        #: What is on its way to pinned memory, by address: the operation, its tick, and the values.
+        #: Copies under way to pinned memory, by address: the operation, its tick, and the values.
         self.coming: dict[int, tuple[Operation, tuple[int, int], Any]] = {}
-        #: Operations put in so far, without waits and records, and how often the host has blocked.
+        #: How many operations were put in, without waits and records; how often the host blocked.
         self.launched = 0
         self.blocked = 0
         self._numbers = count()
-        #: Errors to come, by what `launched` is then; and those that nobody has been told of.
+        #: Future errors by the value of `launched` at which they occur; and errors not yet raised.
         self._faults: dict[int, BaseException | None] = {}
         self._errors: dict[int, BaseException] = {}
         self._lost: set[int] = set()
         self._waiting: list[tuple[Operation, Any, asyncio.Future[None]]] = []
-        #: Loops that turn for this machine.
+        #: Event loops with a scheduled turn of the simulation.
         self._turning: set[Any] = set()
 
     # -- putting work in --------------------------------------------------------------------------
 
     def open_stream(self, device: Any, priority: int) -> SimStream:
-        """A new stream."""
+        """Open a new stream."""
         with self.lock:
             stream = SimStream(device, len(self.streams), priority)
             self.streams.append(stream)
@@ -207,8 +207,8 @@ class Machine:
         """Put an operation on memory into a stream.
 
         Raises:
-            RaceError: if one of its accesses is in no certain order to an earlier one.
-            DeviceLostError: if the device is gone.
+            RaceError: if one of its accesses is not ordered against an earlier one.
+            DeviceLostError: if the device is lost.
         """
         with self.lock:
             place = stream.device.index
@@ -251,7 +251,7 @@ class Machine:
         operation.end = stream.ready_at = operation.start + seconds
 
     def record(self, event: SimEvent, stream: SimStream) -> None:
-        """Have an event happen when what is in a stream is done."""
+        """Record an event: it happens when all work that is now in a stream is done."""
         with self.lock:
             self._learn(stream, self.known)
             event.operation = self._put("record", stream)
@@ -259,7 +259,7 @@ class Machine:
             self._time(event.operation, 0.0)
 
     def wait(self, stream: SimStream, event: SimEvent) -> None:
-        """Have a stream wait for an event."""
+        """Make later work in a stream wait for an event."""
         with self.lock:
             before = event.operation
             if before is None:
@@ -279,7 +279,7 @@ class Machine:
     # -- doing it ---------------------------------------------------------------------------------
 
     def heads(self) -> list[Operation]:
-        """The operations that may go next."""
+        """The operations that may be next."""
         return [
             stream.queue[0]
             for stream in self.streams
@@ -287,11 +287,7 @@ class Machine:
         ]
 
     def step(self, choice: int | None = None) -> Operation | None:
-        """Do one operation: by its place among `heads()`, or as the schedule chooses.
-
-        Returns:
-            The operation, None if there was none.
-        """
+        """Do and return one operation, or None: by its index in `heads()`, or by the schedule."""
         with self.lock:
             heads = self.heads()
             if not heads:
@@ -320,7 +316,7 @@ class Machine:
             or any(o.poisoned or not o.done for o in operation.sources)
         )
         operation.done = True
-        # A chain of operations must not hold all that have been.
+        # Release them, or the last operation would keep all earlier ones alive.
         operation.sources = operation.after = ()
         effect, operation.effect = operation.effect, None
         if effect is not None:
@@ -328,7 +324,7 @@ class Machine:
         self._wake()
 
     def progress(self) -> None:
-        """Do what is due by now."""
+        """Do the operations that are due by now."""
         if self.schedule is not None:
             return
         now = self.clock.now()
@@ -341,7 +337,7 @@ class Machine:
     # -- waiting for it ---------------------------------------------------------------------------
 
     def status(self, event: SimEvent) -> int:
-        """How an event stands."""
+        """The status of an event."""
         with self.lock:
             operation = event.operation
             if operation is None:
@@ -356,10 +352,10 @@ class Machine:
             return FAILED if place in self._errors else READY
 
     def failure(self, place: int) -> BaseException:
-        """The error of a device; it is told once, unless the device is lost."""
+        """The error of a device, which is raised once; a lost device raises each time."""
         with self.lock:
             if place in self._lost:
-                # A new one each time: who raises an error writes on it.
+                # A new one each time, because raising an error attaches a traceback to it.
                 return DeviceLostError(
                     f"sim:{place} is lost: its memory and all work on it are gone. Use another "
                     f"device."
@@ -382,13 +378,13 @@ class Machine:
                 raise self.failure(operation.stream.device.index)
 
     def _observe(self, event: SimEvent) -> None:
-        """The host has seen that an event has happened."""
+        """Note that the host knows of everything before an event."""
         for number, ticks in event.clock.items():
             if self.known.get(number, 0) < ticks:
                 self.known[number] = ticks
 
     async def completion(self, event: SimEvent) -> None:
-        """Wait until an event has happened."""
+        """Wait until an event has happened, without blocking the event loop."""
         operation = event.operation
         assert operation is not None
         loop = asyncio.get_running_loop()
@@ -399,7 +395,7 @@ class Machine:
                 self._waiting.append((operation, loop, happened))
                 self._turn_later(loop)
         if happened is not None:
-            # Cancelled here, the operation is done all the same.
+            # A cancellation here does not stop the operation.
             await happened
         with self.lock:
             self._observe(event)
@@ -407,7 +403,7 @@ class Machine:
                 raise self.failure(operation.stream.device.index)
 
     def _turn_later(self, loop: Any) -> None:
-        """Go on with the simulation while the loop waits for it."""
+        """Schedule a turn of the simulation on a loop that waits for it."""
         if loop in self._turning or self.schedule == "manual":
             return
         self._turning.add(loop)
@@ -422,7 +418,7 @@ class Machine:
             loop.call_soon(self._turn, loop)
 
     def _turn(self, loop: Any) -> None:
-        """One turn of a loop that waits: one operation by schedule, or what is due by time."""
+        """Do one operation by schedule, or what is due by time, in a turn of a waiting loop."""
         with self.lock:
             self._turning.discard(loop)
             if not any(waits is loop for _, waits, _ in self._waiting):
@@ -435,7 +431,7 @@ class Machine:
                 self._turn_later(loop)
 
     def _wake(self) -> None:
-        """Tell those whose event has happened."""
+        """Complete the futures of operations that are done."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -451,23 +447,23 @@ class Machine:
     # -- what goes wrong --------------------------------------------------------------------------
 
     def fail(self, ahead: int = 0, error: BaseException | None = None) -> None:
-        """Have an operation fail when it is done: its results are poisoned.
+        """Make a future operation fail when it is done: its results are poisoned.
 
-        The error is raised by the next synchronisation with its device, and by that alone.
+        The error is raised once, by the next synchronisation with its device.
 
         Args:
             ahead: how many operations are put in before it; 0 is the next one.
-            error: what is raised, an `AcceleratorError` if None.
+            error: the error to raise; an `AcceleratorError` if None.
         """
         with self.lock:
             self._faults[self.launched + ahead] = error
 
     def report(self, device: int, error: BaseException) -> None:
-        """Have the next synchronisation with a device raise an error."""
+        """Make the next synchronisation with a device raise an error."""
         self._errors.setdefault(device, error)
 
     def lose(self, device: int = 0) -> None:
-        """Lose a device: nothing in its streams will have results, and every call on it raises."""
+        """Lose a device: its pending work gives no results, and every later call on it raises."""
         with self.lock:
             self._lost.add(device)
             self._errors[device] = self.failure(device)
@@ -478,7 +474,7 @@ class Machine:
 
 
 def _by_time(operation: Operation) -> tuple[float, int, int]:
-    """What ends first goes first; then what is urgent, then what came first."""
+    """Sort by end, then by priority, then by the order in which they were put in."""
     return operation.end, operation.stream.priority, operation.number
 
 

@@ -1,9 +1,8 @@
-"""Simulated memory: blocks that are used again, and who has read and written them.
+"""Simulated memory: reused blocks, and a record of who has read and written them.
 
-As in CuPy's pool, the block of an array that has died goes back to the stream it was allocated on
-and may be handed out again at once: whatever comes next in that stream is after all that the stream
-has done. Other streams that still read the block are not known to the pool, but to the race
-detector.
+As in CuPy's pool, the block of a dead array goes back to the stream that allocated it and may be
+lent again at once: later work in that stream follows all that the stream has done. The pool does
+not know of other streams that still read the block, but the race detector does.
 """
 
 from __future__ import annotations
@@ -26,32 +25,28 @@ class Block:
     __slots__ = ("history", "size")
 
     def __init__(self, size: int) -> None:
-        """Memory that nobody has used."""
+        """Make a block that was never used."""
         self.size = size
-        #: By stream, kind and first and last byte: the stream's tick, the operation's name, and
-        #: whether the memory had another owner then.
+        #: By stream, kind of access, first and last byte: the stream's tick, the operation's name,
+        #: and whether the memory had another owner then.
         self.history: dict[tuple[int, bool, int, int], tuple[int, str, bool]] = {}
 
 
 class Memory:
-    """What is allocated on one device."""
+    """The allocated memory of one device."""
 
     def __init__(self, machine: Machine, place: int, limit: int | None) -> None:
-        """Start empty."""
+        """Start without blocks."""
         self.machine = machine
         self.place = place
         self.limit = limit
-        #: Bytes in use, the most there ever were, and those kept for later.
+        #: Bytes in use, their peak, bytes of unused blocks, and the peak of both together.
         self.allocated = self.peak = self.kept = self.peak_reserved = 0
-        #: Unused blocks by stream and size, the one that was given back last on top.
+        #: Unused blocks by stream and size; the block returned last is lent first.
         self._unused: dict[tuple[int, int], list[Block]] = {}
 
     def take(self, size: int, stream: SimStream) -> Block:
-        """A block of a stream.
-
-        Raises:
-            OutOfMemoryError: if there is none left.
-        """
+        """Take a block for a stream; OutOfMemoryError if the limit is reached."""
         with self.machine.lock:
             unused = self._unused.get((stream.number, size))
             if unused:
@@ -73,7 +68,7 @@ class Memory:
             return block
 
     def give_back(self, block: Block, stream: SimStream) -> None:
-        """An array has died."""
+        """Take back the block of an array that has died."""
         with self.machine.lock:
             self.allocated -= block.size
             self.kept += block.size
@@ -86,7 +81,7 @@ class Memory:
             self._unused.setdefault((stream.number, block.size), []).append(block)
 
     def empty_cache(self) -> None:
-        """Forget the blocks that are not in use."""
+        """Forget the unused blocks."""
         self._unused.clear()
         self.kept = 0
 
@@ -103,18 +98,18 @@ class Storage:
         self.stream = stream
         self.memory = machine.memory[stream.device.index]
         self.block = self.memory.take(root.nbytes, stream)
-        #: The operations that wrote last, with the first and last byte of each.
+        #: The last operations that wrote, with the first and last byte of each.
         self.writers: list[tuple[int, int, Operation]] = []
 
     def __del__(self) -> None:
-        """No array looks at the memory any more."""
+        """Return the block, which no array uses any more."""
         block = getattr(self, "block", None)
         if block is not None:
             self.memory.give_back(block, self.stream)
 
 
 class Access:
-    """One operation's reading or writing of a part of some memory."""
+    """An operation's read or write of a part of a storage."""
 
     __slots__ = ("high", "low", "overwrites", "size", "storage", "write")
 
@@ -126,7 +121,7 @@ class Access:
         write: bool,
         overwrites: bool = False,
     ) -> None:
-        """Note which bytes are meant, and whether nothing is left of what was there."""
+        """Store the range of bytes, and whether the old values are overwritten completely."""
         self.storage = storage
         self.write = write
         self.overwrites = overwrites and values.flags.c_contiguous
@@ -136,9 +131,9 @@ class Access:
         self.low, self.high = low - start, high - start
 
     def check(self, name: str, stream: SimStream) -> None:
-        """Raise if the access is in no certain order to an earlier one."""
+        """Raise if the access is not ordered against an earlier one."""
         if self.storage.machine is not stream.device.machine:
-            # Of an earlier simulation: all that is over.
+            # The storage belongs to an earlier simulation, whose work is over.
             return
         clock = stream.clock
         history = self.storage.block.history
@@ -166,19 +161,20 @@ class Access:
         )
 
     def sources(self) -> list[Operation]:
-        """The operations that made what is read here, or only partly written over."""
+        """The operations that made what is read, or not completely overwritten, here."""
         if self.overwrites:
             return []
         return [o for low, high, o in self.storage.writers if low < self.high and self.low < high]
 
     def note(self, stream: SimStream, operation: Operation) -> None:
-        """Remember the access for those that follow."""
+        """Record the access for later checks."""
         block = self.storage.block
         if self.write:
             if self.low <= 0 and self.high >= block.size:
-                # All that came before is known to come before: who follows this follows it.
+                # This write follows all earlier accesses, so later accesses only need to follow
+                # this write.
                 block.history.clear()
-            # What an operation leaves of others' work was among its sources.
+            # The sources of this operation include writers whose values it leaves in place.
             self.storage.writers = [
                 writer
                 for writer in self.storage.writers

@@ -1,1 +1,1 @@
-"""The table of derivatives, by chapter."""
+"""The table of derivatives: one module for each group of ops."""

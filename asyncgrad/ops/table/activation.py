@@ -1,4 +1,4 @@
-"""Activations."""
+"""Activation functions and softmax."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from asyncgrad.ops.fused import along, elementwise, fused
 from asyncgrad.ops.op import operation, part, unary
 from asyncgrad.ops.special import special_function
 
-#: From here on NumPy is faster with two bounds than with one.
+#: From this many elements on, NumPy's `clip` with two bounds is faster than `minimum`.
 _CLIP = 4096
 _FEW = 1024
 _HAS_SCIPY = find_spec("scipy") is not None
 _SQRT_HALF_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
-#: atanh(2 cdf(x) - 1) / x of the normal distribution as a polynomial in x * x, for |x| < 5.8: the
-#: least greatest error of the cdf, 3e-8.
+#: atanh(2 cdf(x) - 1) / x, with the normal distribution's cdf, as a polynomial in x * x for |x| <
+#: 5.8. It is the minimax approximation: the largest error of the cdf is 3e-8.
 _CDF = (
     1.7561627848223995e-09,
     -1.3226304521444942e-07,
@@ -30,14 +30,14 @@ _CDF = (
 
 
 def at_most(xp: Any, out: Any, x: Any, limit: float) -> Any:
-    """The smaller of the elements and a number."""
+    """The elements, bounded from above by a number."""
     return (
         xp.minimum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, -math.inf, limit, out=out)
     )
 
 
 def at_least(xp: Any, out: Any, x: Any, limit: float) -> Any:
-    """The greater of the elements and a number."""
+    """The elements, bounded from below by a number."""
     return xp.maximum(x, limit, out=out) if x.size < _CLIP else xp.clip(x, limit, math.inf, out=out)
 
 
@@ -60,7 +60,7 @@ def _leaky_relu(xp: Any, out: Any, x: Any, slope: float) -> Any:
 
 @elementwise()
 def _leaky_slope(xp: Any, out: Any, x: Any, slope: float) -> Any:
-    """1 where the elements are positive, elsewhere the slope."""
+    """1 for positive elements, the slope for others."""
     positive = x > 0
     if out is None:
         d = positive.astype(x.dtype)
@@ -94,7 +94,7 @@ def _elu(xp: Any, out: Any, x: Any, alpha: float) -> Any:
 
 @elementwise()
 def _elu_slope(xp: Any, out: Any, x: Any, alpha: float) -> Any:
-    # What is no number counts as positive, as in PyTorch.
+    # NaN counts as positive, as in PyTorch.
     d = xp.fmin(x, 0, out)
     xp.exp(d, d)
     if alpha != 1:
@@ -154,16 +154,16 @@ def _logsigmoid(xp: Any, out: Any, x: Any) -> Any:
 
 @elementwise(2)
 def _logsigmoid_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
-    """The gradient over 1 + exp(x)."""
+    """The gradient divided by 1 + exp(x)."""
     d = xp.exp(x, out)
     xp.add(d, 1, d)
     return xp.divide(g, d, d)
 
 
 def _cdf(xp: Any, out: Any, x: Any) -> Any:
-    """The normal distribution's: in single precision by a polynomial, else the table's.
+    """The normal distribution's cdf: a polynomial in single precision, otherwise SciPy's `ndtr`.
 
-    On few elements one call of SciPy's is faster than the polynomial's many.
+    For few elements one call of SciPy's is faster than the polynomial's many calls.
     """
     if x.dtype.itemsize > 4 or (x.size < _FEW and _HAS_SCIPY):
         return special_function("ndtr")(x, out)
@@ -219,7 +219,7 @@ def _gelu_tanh(xp: Any, out: Any, x: Any) -> Any:
 
 @elementwise(2)
 def _gelu_tanh_gradient(xp: Any, out: Any, g: Any, x: Any) -> Any:
-    # (1 + t) / 2 * (1 + (1 - t) * x * u'), where t is tanh(u).
+    # The derivative is (1 + t) / 2 * (1 + (1 - t) * x * u') with t = tanh(u).
     t = _tanh_of_cubic(xp, None, x)
     d = xp.multiply(x, x, out)
     xp.multiply(d, 3 * _SQRT_HALF_PI * _CUBIC, d)
@@ -253,7 +253,7 @@ def _hardswish_pull(F: Any, g: Any, x: Any) -> Any:
 
 
 def line_total(xp: Any, x: Any, dim: int) -> Any:
-    """The sums along an axis, which is kept; BLAS adds up the rows of a large matrix."""
+    """The sums along an axis, with length 1; for a large matrix BLAS computes them."""
     if x.ndim == 2 and dim == 1 and x.size >= _CLIP:
         return xp.dot(x, xp.ones(x.shape[1], x.dtype))[:, None]
     return xp.add.reduce(x, dim, None, None, True)

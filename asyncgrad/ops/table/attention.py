@@ -1,8 +1,8 @@
-"""Attention, in tiles.
+"""Attention, computed in tiles.
 
-The scores of some queries with all keys are made, used and forgotten; of all that the forward pass
-finds only the logarithms of the sums of exponentials are kept, in the list `kept`, and the gradient
-makes the scores again.
+The scores of some queries with all keys are computed, used and dropped. The forward pass saves only
+the logarithms of the sums of exponentials, in the list `kept`; the gradient computes the scores
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncgrad.ops.table.linalg import product_cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Scores that are held at a time, and the fewest queries of a tile.
+#: The most scores of a tile, and the fewest queries.
 _TILE = 1 << 16
 _FEWEST = 32
 
@@ -44,10 +44,7 @@ def _tiles(batch: int, queries: int, keys: int) -> Iterator[tuple[slice, slice]]
 
 
 class _Mask:
-    """Which scores count, or what is added to them."""
-
     def __init__(self, mask: Any, causal: bool, batch: tuple[int, ...]) -> None:
-        """Broadcast the mask over the batch without a copy."""
         self.causal = causal
         self.batch = batch
         self.array = None
@@ -60,7 +57,7 @@ class _Mask:
                 self.array = np.broadcast_to(mask, (*batch, *mask.shape[-2:]))
 
     def apply(self, xp: Any, scores: Any, some: slice, rows: slice) -> None:
-        """Change the scores of a tile."""
+        """Mask the scores of a tile in place."""
         if self.array is not None:
             if self.alike:
                 part = self._cut(self.array, rows, scores.shape[-1])
@@ -83,12 +80,12 @@ class _Mask:
         return mask[rows if mask.shape[0] > 1 else slice(None), :keys]
 
     def seen(self, keys: int, rows: slice) -> int:
-        """How many keys the queries of a tile can see."""
+        """How many keys the queries of a tile can attend to."""
         return min(keys, rows.stop) if self.causal else keys
 
 
 def _sums(xp: Any, scores: Any) -> Any:
-    """Turn scores into exponentials; the logarithms of their sums, infinite for an empty row."""
+    """Replace scores by their softmax; return the logarithms of the sums, inf for a masked row."""
     top = scores.max(axis=-1, keepdims=True, initial=-xp.inf)
     top[top == -xp.inf] = 0
     xp.subtract(scores, top, scores)
@@ -138,7 +135,7 @@ def _gradients(
     scale: float,
     kept: Any,
 ) -> Any:
-    """The gradients by some of the inputs: the scores are made once for all of them."""
+    """The gradients by the wanted inputs; the scores are computed once for all of them."""
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     half = q.dtype if q.dtype.itemsize == 2 else None
     masks = _Mask(mask, causal, q.shape[:-2])
@@ -179,7 +176,7 @@ def _weights(F: Any, q: Any, k: Any, mask: Any, causal: bool, scale: float) -> A
 
 
 def _through_weights(F: Any, g: Any, weights: Any) -> Any:
-    """The gradient of the scores, and also their tangent."""
+    """The gradient of the scores, and also their tangent: the derivative is symmetric."""
     part = g * weights
     return part - weights * F.sum(part, (len(weights.shape) - 1,), True)
 
@@ -213,7 +210,7 @@ def _together(
 
 @silent
 def _attention_weights(xp: Any, x: Any, mask: Any, causal: bool) -> Any:
-    """The softmax along the last axis of what the mask leaves; zeros where it leaves nothing."""
+    """The softmax along the last axis with masked scores; zeros where all are masked."""
     scores = _flat(x).copy()
     whole = slice(0, len(scores)), slice(0, scores.shape[1])
     _Mask(mask, causal, x.shape[:-2]).apply(xp, scores, *whole)

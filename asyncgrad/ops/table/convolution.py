@@ -1,8 +1,8 @@
-"""Convolutions, as products of matrices.
+"""Convolutions as matrix products.
 
-The windows that the kernel sees are laid out as the columns of a matrix, a few images or rows of
-an image at a time, so that they stay in the cache. Of `convolution`, the gradient by its input and
-that by its weight, each is made of the other two: double backward closes.
+The windows under the kernel are laid out as columns of a matrix, for a few images or rows of an
+image at a time, so that they stay in the cache. The gradients of `convolution`, `convolution_input`
+and `convolution_weight` are each made of the other two, so double backward needs no more ops.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Elements of the columns that are made at a time.
+#: The most elements of the columns that are made at a time.
 _COLUMNS = 1 << 18
-#: Rows of fewer elements are short; so many images are worth being put side by side.
+#: Rows with fewer elements are short; from this many images on they are put side by side.
 _SHORT, _SIDE_BY_SIDE = 32, 8
-#: Gradients of so many elements, zeros between them included, are spread out.
+#: Up to this many elements, gradients are spread out with zeros between them.
 _SMALL = 4096
-#: Arrangements of small numbers that are remembered.
+#: How many shapes and window layouts are cached.
 _REMEMBERED = 1024
 
 
@@ -35,13 +35,13 @@ class Geometry(NamedTuple):
     """How a kernel moves over an image, for each axis of the image."""
 
     stride: tuple[int, ...]
-    #: What is added before and after.
+    #: For each axis, the padding before and after.
     padding: tuple[tuple[int, int], ...]
     dilation: tuple[int, ...]
     groups: int
 
     def out_shape(self, image: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the image that comes out."""
+        """The shape of the output image."""
         return _out_shape(image, kernel, self)
 
 
@@ -59,7 +59,7 @@ def _out_shape(
 
 
 def padded(xp: Any, x: Any, padding: tuple[tuple[int, int], ...], value: Any = 0) -> Any:
-    """The last axes with `value` before and after; a negative padding cuts off."""
+    """Pad the last axes with `value`; negative padding crops."""
     if not any(map(any, padding)):
         return x
     shape, kept, inner = _frame(x.shape, padding)
@@ -70,7 +70,7 @@ def padded(xp: Any, x: Any, padding: tuple[tuple[int, int], ...], value: Any = 0
 
 @functools.lru_cache(_REMEMBERED)
 def _frame(shape: tuple[int, ...], padding: tuple[tuple[int, int], ...]) -> tuple[Any, Any, Any]:
-    """The shape with a padding, what is kept of the array, and where that goes."""
+    """The padded shape, the slices kept of the array, and the slices where they go."""
     lead = len(shape) - len(padding)
     full, kept, inner = list(shape[:lead]), [], []
     for n, (before, after) in zip(shape[lead:], padding, strict=True):
@@ -88,7 +88,7 @@ def _windows(xp: Any, x: Any, kernel: Any, out: Any, geometry: Geometry) -> Any:
     x = xp.ascontiguousarray(x)
     shape, strides = _layout(x.shape, x.strides, kernel, out, geometry)
     if isinstance(x, np.ndarray):
-        # A tenth of what `as_strided` takes.
+        # It takes a tenth of the time of `as_strided`.
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return xp.lib.stride_tricks.as_strided(x, shape, strides)
 
@@ -97,7 +97,6 @@ def _windows(xp: Any, x: Any, kernel: Any, out: Any, geometry: Geometry) -> Any:
 def _layout(
     shape: tuple[int, ...], strides: tuple[int, ...], kernel: Any, out: Any, geometry: Geometry
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape and the strides of the windows of an array."""
     groups = geometry.groups
     batch, channel, *steps = strides
     own = shape[1] // groups
@@ -111,10 +110,10 @@ def _layout(
 
 
 def _pieces(windows: Any, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
-    """The windows as matrices of columns, some images or some rows of an image at a time.
+    """The windows as matrices of columns, for some images or some rows of an image at a time.
 
     Yields:
-        The images, the rows, and (groups, channels * kernel, images * places).
+        The images, the rows, and columns of shape (groups, channels * kernel, images * places).
     """
     shape = windows.shape
     batch, groups = shape[:2]
@@ -140,10 +139,10 @@ def _pieces(windows: Any, ndim: int) -> Iterator[tuple[slice, slice, Any]]:
 
 
 def _has_short_rows(x: Any, kernel: Any, image: Any, geometry: Geometry) -> bool:
-    """Whether batches of images are better taken with the images side by side.
+    """Whether it is faster to put the images of a batch side by side.
 
-    NumPy copies rows one after the other: long ones as quickly as memory goes, while each short
-    one costs a step of its own.
+    NumPy copies row by row: long rows at the speed of memory, while each short row costs a step of
+    its own.
     """
     columns = x.shape[1] * prod(kernel) * prod(image)
     return (
@@ -157,10 +156,10 @@ def _has_short_rows(x: Any, kernel: Any, image: Any, geometry: Geometry) -> bool
 def _side_by_side(
     x: Any, kernel: Any, image: Any, geometry: Geometry
 ) -> Iterator[tuple[slice, Any]]:
-    """The windows as matrices of columns, some images at a time, these along the last axis.
+    """The windows as matrices of columns, for some images at a time along the last axis.
 
     Yields:
-        The images, and (groups, channels * kernel, places * images).
+        The images, and columns of shape (groups, channels * kernel, places * images).
     """
     ndim, groups = len(kernel), geometry.groups
     length = x.shape[1] // groups * prod(kernel)
@@ -169,7 +168,7 @@ def _side_by_side(
         images = slice(start, start + step)
         part = x[images].transpose((*range(1, ndim + 2), 0))
         part = np.ascontiguousarray(padded(np, part, (*geometry.padding, (0, 0))))
-        # The layout of one image whose elements are vectors.
+        # The layout of one image, each of whose elements is a vector over the images.
         shape, strides = _layout(
             (1, *part.shape[:-1]), (0, *part.strides[:-1]), kernel, image, geometry
         )
@@ -180,7 +179,7 @@ def _side_by_side(
 
 
 def _is_pointwise(kernel: Any, geometry: Geometry) -> bool:
-    """Whether the kernel sees one place at a time, and every place once."""
+    """Whether each output element depends on one place of the image, with every place used once."""
     return (
         all(k == 1 for k in kernel)
         and all(s == 1 for s in geometry.stride)
@@ -189,9 +188,9 @@ def _is_pointwise(kernel: Any, geometry: Geometry) -> bool:
 
 
 def _of_groups(xp: Any, a: Any, b: Any) -> Any:
-    """The products of the matrices of each group, or of each image and group."""
+    """The matrix products for each group, or for each image and group."""
     out = xp.dot(a[0], b[0])[None] if len(a) == 1 and b.ndim == 3 else a @ b
-    # Products of bfloat16 come out in float32.
+    # Products of bfloat16 have dtype float32.
     return out if out.dtype == a.dtype else out.astype(a.dtype)
 
 
@@ -232,7 +231,7 @@ def _convolution_with_bias(xp: Any, x: Any, weight: Any, bias: Any, geometry: Ge
 
 
 def _convolution_weight(xp: Any, y: Any, x: Any, shape: tuple[int, ...], geometry: Geometry) -> Any:
-    """The gradient by the weight, of that shape: `y` is the gradient of the output."""
+    """The gradient by the weight, of shape `shape`; `y` is the output's gradient."""
     kernel = shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     outs, length = shape[0] // groups, prod(shape[1:])
@@ -258,7 +257,7 @@ def _convolution_weight(xp: Any, y: Any, x: Any, shape: tuple[int, ...], geometr
 
 
 def _apart(xp: Any, y: Any, stride: tuple[int, ...]) -> Any:
-    """The array with zeros between its elements, so that they are as far apart as the strides."""
+    """Put zeros between the elements, so that their distances are the strides."""
     if all(s == 1 for s in stride):
         return y
     lead = y.ndim - len(stride)
@@ -272,13 +271,13 @@ def _apart(xp: Any, y: Any, stride: tuple[int, ...]) -> Any:
 def _convolution_input(
     xp: Any, y: Any, weight: Any, shape: tuple[int, ...], geometry: Geometry
 ) -> Any:
-    """The gradient by the input, of that shape: `y` is the gradient of the output."""
+    """The gradient by the input, of shape `shape`; `y` is the output's gradient."""
     kernel = weight.shape[2:]
     groups, ndim = geometry.groups, len(kernel)
     weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     small = y.size * prod(geometry.stride) <= _SMALL
     if small or all(s == 1 for s in geometry.stride):
-        # A convolution with the kernel turned round, over gradients as far apart as the strides.
+        # A convolution with the flipped kernel over the gradients, spread out by the strides.
         y = _apart(xp, y, geometry.stride)
         turned = weight.swapaxes(1, 2)[(..., *(slice(None, None, -1),) * ndim)]
         turned = turned.reshape(shape[1], weight.shape[1], *kernel)

@@ -1,7 +1,7 @@
-"""Elementwise functions: the local derivative, and nothing else.
+"""Elementwise ops, each with its local derivative.
 
-Functions that are constant wherever they have a derivative give zeros, as PyTorch's do; those of
-booleans and comparisons have none and are listed at the end.
+Functions that are piecewise constant have zero gradients, as in PyTorch. Functions of booleans and
+comparisons have no derivative and are listed at the end.
 """
 
 from __future__ import annotations
@@ -39,21 +39,17 @@ _FEW = 2048
 
 
 def refuse(name: str, dtype: Any) -> None:
-    """Raise for a dtype that a function is not made for.
-
-    Raises:
-        NotImplementedError: always; PyTorch's class.
-    """
+    """Raise NotImplementedError, as PyTorch does, for a dtype that a function does not support."""
     raise NotImplementedError(f'"{name}" not implemented for {dtype}. Convert it with .to().')
 
 
 def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
-    """A library's function, silent, that refuses all dtypes but those of some kinds.
+    """Call a library's function without warnings, and refuse dtypes of other kinds.
 
-    `trusting` is the library's name of it: whoever knows that a dtype is of these kinds calls that.
+    `trusting` is the library's name of the function, for callers that have checked the dtype.
     """
     function = function or name
-    # The kind of bfloat16, which is no less floating than the others.
+    # The kind "V" is bfloat16's, which is floating, too.
     kinds = f"{kinds}V" if "f" in kinds else kinds
 
     def call(xp: Any, x: Any, *others: Any) -> Any:
@@ -72,14 +68,14 @@ def _only(kinds: str, name: str, function: str = "") -> Callable[..., Any]:
 
 
 def _has_zero(y: Any) -> bool:
-    """Whether a divisor is 0 anywhere; who would have to wait for a device does not ask."""
+    """Whether a divisor has a zero; False on a device, which would have to be waited for."""
     if isinstance(y, (np.ndarray, np.generic)):
         return bool(np.any(np.equal(y, 0)))
     return not hasattr(y, "dtype") and bool(y == 0)
 
 
 def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A division that raises where integers are divided by zero, as PyTorch does."""
+    """Wrap a division to raise when integers are divided by zero, as in PyTorch."""
 
     def call(xp: Any, x: Any, y: Any) -> Any:
         kind = x.dtype.kind
@@ -102,7 +98,7 @@ def _integer_division(name: str, function: Callable[..., Any]) -> Callable[..., 
 
 
 def _truncated(xp: Any, x: Any, y: Any) -> Any:
-    """The quotient rounded towards zero, exactly for integers."""
+    """The quotient rounded towards zero, exact for integers."""
     if x.dtype.kind not in "iu":
         return xp.trunc(xp.divide(x, y))
     floored = xp.floor_divide(x, y)
@@ -118,21 +114,21 @@ def _sigmoid(xp: Any, out: Any, x: Any) -> Any:
 
 
 def signs_of(xp: Any, out: Any, x: Any) -> Any:
-    """NumPy's sign, but 0 for real numbers that are NaN."""
+    """NumPy's sign, but 0 for real NaN."""
     if x.__class__ is np.ndarray and x.dtype in ZEROS:
         if x.size < _FEW:
             signs = np.sign(x, out)
-            # NaN where one of them is: the fastest sum on few elements.
+            # NaN if any sign is: of few elements this is the fastest sum.
             if np.vdot(signs, signs) >= 0:
                 return signs
-        # Without branches: a third of the time of NumPy's own where signs have no pattern.
+        # Without branches: a third of the time of NumPy's `sign` where signs are random.
         zero = ZEROS[x.dtype]
         out = np.empty_like(x) if out is None else out
         return np.subtract((x > zero).view(np.int8), (x < zero).view(np.int8), out)
     signs = xp.asarray(xp.sign(x, out=out))
     if x.dtype.kind == "c":
         return signs
-    # Nobody looks at what is on a device: that would be to wait for it.
+    # A device's values are not read, because that would wait for the device.
     if signs.__class__ is not np.ndarray or np.isnan(np.add.reduce(signs, None)):
         xp.copyto(signs, 0, where=xp.isnan(signs))
     return signs
@@ -193,7 +189,7 @@ def _real_part(F: Any, x: Any) -> Any:
 
 
 def _sgn_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
-    """What turns x / |x| is the part of the gradient at a right angle to it."""
+    """Drop the gradient's part along x / |x|: only changes at a right angle turn it."""
     if x.dtype.kind != "c":
         return F.zero(g)
     along = F.real(g * F.conj(out))
@@ -201,7 +197,7 @@ def _sgn_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
 
 
 def _signed(F: Any, t: Any, x: Any) -> Any:
-    """The push of the absolute value."""
+    """The push of `abs`."""
     if x.dtype.kind != "c":
         return t * F.sgn(x)
     return F.real(t * F.conj(F.sgn(x)))
@@ -226,7 +222,7 @@ def _pow(xp: Any, x: Any, y: Any) -> Any:
 
 
 def _integer_power(xp: Any, x: Any, y: Any) -> Any:
-    """Integers to negative powers are truncated reciprocals: 0, unless the base is 1 or -1."""
+    """Integer powers; with a negative exponent the truncated reciprocal: 0 unless x is 1 or -1."""
     if xp.any(xp.less(y, 0)):
         parity = xp.where(xp.remainder(y, 2) == 0, xp.ones_like(x), x)
         inverse = xp.where(xp.abs(x) == 1, parity, 0).astype(x.dtype)
@@ -270,7 +266,7 @@ def _power_derivative(F: Any, x: Any, scalar: Any) -> Any:
 
 
 def _power_pull(F: Any, g: Any, x: Any, scalar: Any) -> Any:
-    """0 where the exponent is 0, whatever the gradient is."""
+    """The gradient by the base; 0 if the exponent is 0, even for an infinite gradient."""
     return F.chain(g, _power_derivative(F, x, scalar)) if scalar else F.zero(x)
 
 
@@ -287,7 +283,7 @@ def _base_push(F: Any, t: Any, x: Any, y: Any) -> Any:
 
 
 def _exponent_derivative(F: Any, x: Any, y: Any, out: Any) -> Any:
-    """0 at x = 0 with y >= 0, as the limit is."""
+    """The derivative by the exponent: the limit 0 at x = 0 with y >= 0."""
     return F.mask(out * F.log(x), ~((x == 0) & (_real_part(F, y) >= 0)))
 
 
@@ -319,7 +315,7 @@ def _clamp(xp: Any, x: Any, low: Any, high: Any) -> Any:
 
 
 def _clamp_pull(F: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
-    """The bounds count as inside."""
+    """The gradient by `x`, which also flows where `x` equals a bound."""
     if low is None:
         return F.mask(g, x <= high)
     inside = x >= low
@@ -327,8 +323,8 @@ def _clamp_pull(F: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
 
 
 def _shared(xp: Any, g: Any, worse: Any, tie: Any) -> Any:
-    """The gradient of the one of two operands that was chosen; a tie is split in halves."""
-    # Not `copy()`: where there are no axes it may be a scalar of NumPy's.
+    """The gradient by one of two compared operands; a tie gets half of it."""
+    # Not `copy()`, which returns a NumPy scalar for a 0-d array.
     out = xp.array(g)
     # CuPy's multiply has no `where`.
     xp.copyto(out, xp.multiply(out, 0.5), where=tie)
@@ -343,7 +339,7 @@ def _inverse_square(F: Any, x: Any, y: Any) -> Any:
 
 
 def _constant(name: str, forward: Callable[..., Any]) -> Op:
-    """A function whose derivative is 0 wherever there is one."""
+    """A piecewise constant function, with derivative 0."""
     return unary(
         name,
         forward=forward,
@@ -353,7 +349,7 @@ def _constant(name: str, forward: Callable[..., Any]) -> Op:
 
 
 def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
-    """A rounded quotient: the derivative is 0 wherever there is one."""
+    """A rounded quotient, with derivative 0."""
     zero = {key: part(lambda F, g: F.zero(g)) for key in ("x", "y")}
     return binary(
         name,
@@ -366,7 +362,7 @@ def _constant_quotient(name: str, function: Callable[..., Any]) -> Op:
 
 
 def _of_parts(xp: Any, x: Any, y: Any) -> Any:
-    """Complex numbers of their real and imaginary parts."""
+    """Complex numbers from real and imaginary parts."""
     dtype = xp.result_type(x.dtype, xp.complex64)
     shape = x.shape if x.shape == y.shape else xp.broadcast_shapes(x.shape, y.shape)
     out = xp.empty(shape, dtype)
@@ -376,7 +372,7 @@ def _of_parts(xp: Any, x: Any, y: Any) -> Any:
 
 
 OPS = (
-    # With a number.
+    # Ops with a number.
     linear(
         "mul_scalar",
         "multiply",
@@ -474,7 +470,7 @@ OPS = (
         passes=True,
         node="RemainderBackward0",
     ),
-    # Of one tensor.
+    # Ops on one tensor.
     linear("conj", "conj", lambda F, g: F.conj(g)),
     linear("real", lambda xp, x: x.real.copy(), lambda F, g, x_dtype: F.to(g, x_dtype)),
     linear(
@@ -561,7 +557,7 @@ OPS = (
         pushes={"x": _clamp_pull},
         node="ClampBackward1",
     ),
-    # Of two tensors.
+    # Ops on two tensors.
     binary(
         "add",
         pulls={"x": part(lambda F, g: g), "y": part(lambda F, g: g)},
@@ -576,7 +572,7 @@ OPS = (
         fresh=False,
     ),
     binary("mul", lambda F, y: y, lambda F, x: x, "multiply"),
-    # Not of `out`, which may change in place in PyTorch.
+    # The derivatives do not use `out`, which may change in place in PyTorch.
     binary(
         "div",
         lambda F, y: F.reciprocal(y),
@@ -683,7 +679,7 @@ OPS = (
         },
         node="ClampMaxBackward1",
     ),
-    # Of three.
+    # Ops on three tensors.
     operation(
         "clamp_between",
         _clamp,
@@ -724,7 +720,7 @@ OPS = (
         pushes={"x": lambda F, t, mask: F.mask(t, ~mask)},
         broadcasts=True,
     ),
-    # What rules need beside these.
+    # Further functions that rules need.
     operation(
         "mask",
         masked,
@@ -753,7 +749,7 @@ OPS = (
         },
         node="ThresholdBackwardBackward0",
     ),
-    # Without a derivative.
+    # Ops without a derivative.
     unary("zero", forward=lambda xp, x: xp.zeros_like(x)),
     unary("isnan", forward="isnan"),
     unary("isinf", forward="isinf"),

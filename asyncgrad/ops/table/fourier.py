@@ -1,6 +1,6 @@
-"""Fourier transforms, none of them normalised but by the factor that is given.
+"""Fourier transforms, scaled only by the given factor.
 
-The adjoint of a transform is the transform with the other sign.
+The adjoint of a transform is the transform with the opposite sign of the exponent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _complex(xp: Any, x: Any, dims: tuple[int, ...], forward: bool, scale: float
 
 
 def _halved(xp: Any, x: Any, dim: int, scale: float) -> Any:
-    """The transform of real numbers, without the half that is conjugate to the other."""
+    """The transform of real numbers, without the half that is the conjugate of the other."""
     out = xp.fft.rfft(x, axis=dim)
     if scale != 1:
         out *= scale
@@ -31,7 +31,7 @@ def _halved_back(F: Any, g: Any, x_shape: tuple[int, ...], dim: int, scale: floa
 
 
 def _joined(xp: Any, x: Any, dim: int, length: int, scale: float) -> Any:
-    """The inverse of `_halved`, of a length that says whether there is a middle."""
+    """The inverse of `_halved`; the length decides whether there is a middle element."""
     out = xp.fft.irfft(x, length, axis=dim, norm="forward")
     if scale != 1:
         out *= scale
@@ -42,7 +42,7 @@ def _joined_back(
     F: Any, g: Any, x_shape: tuple[int, ...], dim: int, length: int, scale: float
 ) -> Any:
     half = F.fft_halved(g, dim, scale)
-    # All but the first, and the middle if there is one, stand for two.
+    # All elements but the first, and the middle one if there is one, represent two.
     twice = length - x_shape[dim]
     if twice <= 0:
         return half
@@ -50,7 +50,7 @@ def _joined_back(
 
 
 def _cost(x: Any, *attributes: Any) -> int:
-    """Some 5 n log n operations for each line; no line is longer than a million."""
+    """About 5 n log n operations for each line; a line has at most a million elements."""
     return 10_000 + 100 * int(x._metadata.size)
 
 

@@ -1,4 +1,4 @@
-"""What a change in place of a tensor, or of a view of it, does to gradients."""
+"""The ops that compute the gradients of changes in place, of tensors and of views."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from asyncgrad.ops.table.strided import Strides, in_memory, strides_of
 
 
 class Route:
-    """How to get from a base to one of its views, for arrays like the base's."""
+    """The way from a base to one of its views, for arrays laid out like the base's."""
 
     __slots__ = ("_dtype", "_kernels", "_order", "_steps", "_strides")
 
     def __init__(self, path: Any, base: Any) -> None:
-        """Read a view's path.
+        """Read the steps of a view's path.
 
         Args:
             path: (path, function, attributes), the last step first.
@@ -29,25 +29,25 @@ class Route:
         metadata, array = base._metadata, base._array
         self._kernels = metadata.kernels
         self._dtype = metadata.dtype
-        #: The axes from the slowest to the fastest: in another layout a step might have to copy.
+        #: The axes by descending stride: in another layout a step might have to copy.
         self._order: tuple[int, ...] | None = None
         if not array.flags.c_contiguous:
             strides = array.strides
             self._order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(strides[axis])))
-        #: Where memory between the elements counts, too: how the base lies, its lowest place at 0.
+        #: Only with `as_strided`, which depends on memory gaps: the base's layout, starting at 0.
         self._strides: Strides | None = None
         if any(name == "as_strided" for name, _ in steps):
             lies = Strides(array.shape, strides_of(array))
             self._strides = lies._replace(start=-lies.reach[0])
 
     def of(self, array: Any) -> Any:
-        """The view of an array."""
+        """Take the view of another array."""
         for name, attributes in self._steps:
             array = self._kernels[name](array, *attributes)
         return array
 
     def zeros(self, xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Zeros that are laid out like the base."""
+        """Make zeros with the base's layout."""
         if self._dtype.kind == "c" and dtype.kind != "c":
             dtype = self._dtype
         if self._strides is not None:
@@ -61,7 +61,7 @@ class Route:
 
 
 def _put_view(xp: Any, x: Any, shape: tuple[int, ...], route: Route) -> Any:
-    """Zeros with `x` in the place of the view."""
+    """Zeros, but `x` in the place of the view."""
     out = route.zeros(xp, shape, x.dtype)
     unlocked(route.of(out))[...] = x
     return out
@@ -76,7 +76,7 @@ def _zero_view(xp: Any, x: Any, route: Route) -> Any:
 
 
 OPS = (
-    # Constants: they lead nowhere.
+    # Constants without a gradient.
     operation("zeros_of", lambda xp, x: xp.zeros_like(x), "x"),
     linear(
         "take_view",
@@ -94,7 +94,7 @@ OPS = (
     ),
     linear("zero_view", _zero_view, lambda F, g, route: F.zero_view(g, route),
            attributes=("route",)),
-    # The base after a change of a view: from the base before, and from the view's new values.
+    # The base after a change of a view, computed from the old base and the view's new values.
     operation(
         "copy_slices",
         lambda xp, x, y, route: _zero_view(xp, x, route) + _put_view(xp, y, x.shape, route),

@@ -1,7 +1,7 @@
 """Functions that pick elements by index, and their adjoints, which put them back.
 
-An index is normalised by `functions.index`: what is *basic* (numbers, slices, None, one Ellipsis)
-selects a view, what holds arrays selects a copy in which an element may occur twice.
+`api.index` normalises an index. A *basic* index (numbers, slices, None, one Ellipsis) selects a
+view. An index with arrays selects a copy in which an element may occur several times.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.op import Refused, linear, operation
 from asyncgrad.ops.tensors.sparse_rows import Rows
 
-#: Below this number of elements the library's own way at an index is the quickest.
+#: Below this number of elements the library's own indexing is the fastest.
 _FEW = 2048
-#: Rows of that many elements are added one by one.
+#: Rows of at least this many elements are added one by one.
 _LONG = 256
 
 
 def _pick(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
-    """A copy of the elements at an index of arrays and full slices, in order where `x` is."""
+    """Copy the elements at an index of arrays and full slices; contiguous if `x` is."""
     numbers = _flat_numbers(x, index)
     if numbers is not None:
         return x.reshape(-1).take(numbers)
@@ -32,20 +32,20 @@ def _pick(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
     out = x[index]
     if out.flags.c_contiguous or not _steps_fall(x):
         return out
-    # The library puts the axes of the indices first in memory, PyTorch leaves them in their place.
+    # NumPy puts the indexed axes first in memory; PyTorch leaves them in place.
     return xp.ascontiguousarray(out)
 
 
 def _steps_fall(x: Any) -> bool:
-    """Whether no axis of an array takes a longer step than one before it, as in a slice."""
+    """Whether no stride is longer than that of an earlier axis, as in a slice in C order."""
     steps = [step for step, n in zip(x.strides, x.shape, strict=True) if n > 1]
     return steps == sorted(steps, reverse=True)
 
 
 def _flat_numbers(x: Any, index: tuple[Any, ...]) -> Any:
-    """The numbers of single elements, counted through the array: one array of indices is quicker.
+    """The flat numbers of the indexed elements, because one array of indices is faster.
 
-    None where that is not so, or the index says something else: rows, masks, places from the end.
+    None if it is not, or if the index has slices, masks or negative numbers.
     """
     shape = x.shape
     if x.size < _FEW or len(index) < len(shape) or len(shape) < 2 or not _in_memory_order(x):
@@ -63,7 +63,7 @@ def _flat_numbers(x: Any, index: tuple[Any, ...]) -> Any:
 
 
 def _in_memory_order(x: Any) -> bool:
-    """Whether an array lies in the host's memory in one piece."""
+    """Whether an array is a C-contiguous host array."""
     return x.__class__ is np.ndarray and bool(x.flags.c_contiguous)
 
 
@@ -75,7 +75,7 @@ def _zeros_with(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
 
 
 def _zeros_plus(xp: Any, g: Any, shape: tuple[int, ...], index: Any) -> Any:
-    """Zeros of `shape` with `g` added at an index; what is indexed twice gets both."""
+    """Zeros of `shape` with `g` added at an index; repeated indices add up."""
     out = xp.zeros(shape, dtype=g.dtype)
     _add_at(xp, out, index, g)
     return out
@@ -91,7 +91,7 @@ def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
         for place, row in zip(index[0].tolist(), g, strict=True):
             out[place] += row
     else:
-        # Numbered elements, one axis: 2 to 5 times as fast as several arrays of indices.
+        # Flat numbers, for one axis, are 2 to 5 times as fast as several arrays of indices.
         numbers = _flat_numbers(out, index)
         if numbers is None:
             numbers = _numbers(xp, out.shape, index)
@@ -99,12 +99,12 @@ def _add_at(xp: Any, out: Any, index: tuple[Any, ...], g: Any) -> None:
 
 
 def _are_long_rows(out: Any, g: Any) -> bool:
-    """Whether whole rows, and long ones, are added in the host's memory."""
+    """Whether whole, long rows are added to a host array."""
     return out.__class__ is np.ndarray and g.shape[1:] == out.shape[1:] and g.size >= _LONG * len(g)
 
 
 def _numbers(xp: Any, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    """The number of each element that an index selects, counted through the array."""
+    """The flat numbers of the elements that an index selects."""
     while index[-1].__class__ is slice:
         index = index[:-1]
     axes = sum(1 if p.__class__ is slice or p.dtype != bool else p.ndim for p in index)
@@ -127,7 +127,7 @@ def _zero_at(xp: Any, x: Any, index: Any) -> Any:
 
 
 def _put(xp: Any, x: Any, value: Any, index: Any) -> Any:
-    """The array itself, with other elements at an index."""
+    """Replace the elements at an index, in place."""
     numbers = _flat_numbers(x, index)
     if numbers is None:
         x[index] = value
@@ -137,15 +137,15 @@ def _put(xp: Any, x: Any, value: Any, index: Any) -> Any:
 
 
 def _put_add(xp: Any, x: Any, value: Any, index: Any) -> Any:
-    """The array itself, with something added at an index; what is indexed twice gets both."""
+    """Add at an index in place; repeated indices add up."""
     _add_at(xp, x, index, value)
     return x
 
 
 def _multiply_at(xp: Any, x: Any, y: Any, index: Any) -> Any:
-    """A copy with elements multiplied at an index, as often as they are indexed."""
+    """A copy with elements multiplied at an index, once for each repetition of the index."""
     if xp.ndarray is not np.ndarray:
-        # CuPy has no `multiply.at`, and nobody waits for this one to be fast.
+        # CuPy has no `multiply.at`; this is computed on the host, as its speed does not matter.
         return xp.asarray(_multiply_at(np, x.get(), _to_host(y), tuple(map(_to_host, index))))
     out = x.copy()
     xp.multiply.at(out, index, y)
@@ -153,15 +153,15 @@ def _multiply_at(xp: Any, x: Any, y: Any, index: Any) -> Any:
 
 
 def _factors(F: Any, x: Any, y: Any, index: Any) -> Any:
-    """What each element is multiplied with."""
+    """The factor of each element."""
     return F.scatter_multiply(F.add_scalar(F.zeros_of(x), 1), y, index)
 
 
 def _other_factors(F: Any, x: Any, y: Any, index: Any) -> Any:
-    """For each factor what it is multiplied with: its element, and the others there.
+    """For each factor the product of its element and that element's other factors.
 
-    The product is divided by the factor, or computed without it where it is a zero. The third zero
-    of a place and further ones matter for third derivatives only, and are left out.
+    The product is divided by the factor, or recomputed without it if it is 0. Only the first two
+    zeros of an element are handled: others matter for third derivatives only.
     """
     ranks = F.zero_ranks(y, x.shape, index)
     nothing = F.zeros_of(y)
@@ -177,7 +177,7 @@ def _other_factors(F: Any, x: Any, y: Any, index: Any) -> Any:
 
 
 def _zero_ranks(xp: Any, y: Any, shape: tuple[int, ...], index: Any) -> Any:
-    """How many zeros there are before each zero at its place; -1 for other elements."""
+    """How many zeros precede each zero factor of the same element; -1 for nonzero factors."""
     zero = (y == 0).reshape(-1)
     places = xp.arange(_product(shape)).reshape(shape)[index].reshape(-1)[zero]
     order = xp.argsort(places)
@@ -190,14 +190,14 @@ def _zero_ranks(xp: Any, y: Any, shape: tuple[int, ...], index: Any) -> Any:
 
 
 def _extreme_at(xp: Any, x: Any, y: Any, index: Any, greatest: bool) -> Any:
-    """A copy in which the greatest, or least, of an element and all that is at its index stands."""
+    """A copy with the greatest, or least, of each element and the values at its index."""
     out = x.copy()
     (xp.maximum if greatest else xp.minimum).at(out, index, y)
     return out
 
 
 def _candidates(F: Any, x: Any, y: Any, out: Any, index: Any) -> tuple[Any, Any, Any]:
-    """Ones where elements are extreme among those of both, and how many there are in each place."""
+    """Masks of the extreme elements among both inputs, and their number for each element."""
     own, others = F.hits(x, out), F.hits(y, F.index(out, index))
     return own, others, F.add(own, F.zeros_plus(others, x.shape, index))
 
@@ -233,7 +233,7 @@ def _lookup_adjoint(F: Any, g: Any, x_shape: Any, index: Any, padding: Any) -> A
 
 
 def _last_step(index: tuple[Any, ...]) -> str:
-    """PyTorch's name of the last thing that a basic index does."""
+    """PyTorch's node name for the last step of a basic index."""
     for part in reversed(index):
         if part is None:
             return "UnsqueezeBackward0"
@@ -244,7 +244,6 @@ def _last_step(index: tuple[Any, ...]) -> str:
     return "SliceBackward0" if index.count(_WHOLE) == 1 else "AliasBackward0"
 
 
-#: A slice of all.
 _WHOLE = slice(None)
 
 OPS = (
@@ -276,7 +275,7 @@ OPS = (
         lambda F, g, index: F.index(g, index),
         attributes=("shape", "index"),
     ),
-    # The gradient of `lookup` holds the rows that were looked up, and no zeros for the others.
+    # The gradient of `lookup` holds only the rows that were looked up, and no zeros.
     linear(
         "lookup",
         lambda xp, x, index, padding: x[index],
@@ -312,7 +311,7 @@ OPS = (
         lambda F, g, index: F.index(g, index),
         attributes=("shape", "index"),
     ),
-    # These two change the array of their first input; the second has the shape of what is indexed.
+    # These two change their first input in place; the second has the shape of the indexed part.
     operation(
         "put",
         without_fp_errors(_put),

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products, contractions and distances."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.fused import fused
 from asyncgrad.ops.op import linear, operation
 
-#: Floating-point operations that a core does in a nanosecond, cautiously.
+#: A conservative estimate of a core's floating-point operations in a nanosecond.
 _FLOPS_PER_NS = 60
 
 
 def product_cost(multiplications: int) -> int:
-    """Both gradients of a product of so many multiplications, each followed by an addition."""
+    """The cost of both gradients of a product; each multiplication comes with an addition."""
     return 3_000 + int(4 * multiplications / _FLOPS_PER_NS)
 
 
@@ -31,7 +31,7 @@ def _adjoint(xp: Any, x: Any) -> Any:
 
 
 def conjugate(F: Any, x: Any) -> Any:
-    """The conjugate, and x itself if it is real."""
+    """The conjugate; a real array itself."""
     return F.conj(x) if x.dtype.kind == "c" else x
 
 
@@ -53,7 +53,7 @@ def _linear_with_bias(xp: Any, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _rows(F: Any, x: Any) -> Any:
-    """The array as a matrix of its last axis."""
+    """The array as a matrix whose rows lie along the last axis."""
     shape = x.shape
     return x if len(shape) == 2 else F.reshape(x, (prod(shape[:-1]), shape[-1]))
 
@@ -98,7 +98,7 @@ def _scaled(F: Any, x: Any, alpha: Any) -> Any:
 def _contraction(
     x: tuple[int, ...], y: tuple[int, ...], out: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, int, int]]:
-    """How to contract by one product of matrices.
+    """How to compute a contraction as one matrix product.
 
     Returns:
         The orders of the axes: of x as (batch, own, summed), of y as (batch, summed, own) and of
@@ -119,7 +119,7 @@ def _contraction(
 
 
 def _contract(xp: Any, x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any) -> Any:
-    """The sums of products over the labels that are not the result's."""
+    """Sum the products over the labels that are not in the result."""
     x_order, y_order, order, (batch, left, summed) = _contraction(x_labels, y_labels, out_labels)
     x, y = x.transpose(x_order), y.transpose(y_order)
     batches, rows, columns = (
@@ -149,7 +149,7 @@ def _contract_cost(x: Any, y: Any, x_labels: Any, y_labels: Any, out_labels: Any
 
 def _products(xp: Any, x: Any, y: Any) -> Any:
     out = x @ y
-    # NumPy answers products of bfloat16 in float32.
+    # NumPy's products of bfloat16 have dtype float32.
     return out if out.dtype == x.dtype else out.astype(x.dtype)
 
 
@@ -157,26 +157,26 @@ def _products(xp: Any, x: Any, y: Any) -> Any:
 
 
 def _euclidean_distances(xp: Any, x: Any, y: Any) -> Any:
-    """Of all rows of one matrix from all rows of another."""
+    """The distances of all rows of one matrix from all rows of another."""
     sizes = xp.sum(x * x, -1)[..., None] + xp.sum(y * y, -1)[..., None, :]
     return xp.sqrt(xp.maximum(sizes - 2 * xp.matmul(x, _adjoint(xp, y)), 0))
 
 
 def _over_distance(F: Any, g: Any, out: Any) -> Any:
-    """Divided by the distance, and 0 where there is none."""
+    """Divide by the distance; 0 where the distance is 0."""
     nothing = F.zeros_of(out)
     none = F.eq(out, nothing)
     return F.where(none, nothing, F.div(g, F.where(none, F.add_scalar(nothing, 1), out)))
 
 
 def _apart(F: Any, shares: Any, x: Any, y: Any) -> Any:
-    """How the rows of `x` are drawn from those of `y`, each by its share."""
+    """The gradient by the rows of `x`: the sum of share * (x - y) over the rows of `y`."""
     last = len(shares.shape) - 1
     return F.sub(F.mul(x, F.sum(shares, (last,), True)), F.bmm(shares, y))
 
 
 def _lengthened(F: Any, t: Any, x: Any, y: Any) -> Any:
-    """For all pairs of rows the product of a row's tangent and what lies between the two."""
+    """For all pairs of rows the product of a row's tangent and the difference of the two rows."""
     last = len(t.shape) - 1
     return F.sub(F.sum(F.mul(t, x), (last,), True), F.bmm(t, F.adjoint(y)))
 

@@ -1,7 +1,6 @@
-"""Losses, fused: neither the logarithms nor the differences are kept.
+"""Fused losses, which save neither logarithms nor differences.
 
-A loss that is reduced has `scale`, what each element counts in the sum; `each` says that there is
-no sum.
+A reduced loss is a sum with the factor `scale` for each element. With `each` there is no sum.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from asyncgrad.ops.table.shape import kept_shape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Logarithms of probabilities are no less, as PyTorch's.
+#: The lower bound of logarithms of probabilities, as in PyTorch.
 _LOG_FLOOR = -100.0
 _PRODUCT_FLOOR = 1e-12
 
@@ -32,10 +31,10 @@ def _elementwise_loss(
     """A loss that is a sum over pairs of elements.
 
     Args:
-        name: what the table calls it.
+        name: the op's name.
         value: the loss of each pair, `value(xp, out, x, y, parameter)`.
-        slopes: its derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)` and as
-            a rule `slope(F, x, y, parameter)`.
+        slopes: the derivatives by both, each as a kernel `slope(xp, out, x, y, parameter)` and as a
+            rule `slope(F, x, y, parameter)`.
         node: PyTorch's name of the node.
     """
     each_value = elementwise(2)(value)
@@ -99,13 +98,13 @@ def _elementwise_loss(
 def _of_difference(
     name: str, value: Callable[..., Any], slope: Callable[..., Any], rule: Any, node: str
 ) -> Op:
-    """A loss of x - y.
+    """A loss that depends on x - y.
 
     Args:
-        name: what the table calls it.
-        value: the loss by the difference, which it may overwrite: `value(xp, d, parameter)`.
-        slope: its derivative in the place of the difference: `slope(xp, d, parameter)`.
-        rule: the same as a rule: `rule(F, d, parameter)`.
+        name: the op's name.
+        value: the loss of a difference, which it may overwrite: `value(xp, d, parameter)`.
+        slope: its derivative, written over the difference: `slope(xp, d, parameter)`.
+        rule: the derivative as a rule: `rule(F, d, parameter)`.
         node: PyTorch's name of the node.
     """
 
@@ -128,7 +127,7 @@ def _of_difference(
 
 
 def _huber(xp: Any, d: Any, delta: float) -> Any:
-    """m * (|d| - m / 2), where m is |d| but at most delta."""
+    """m * (|d| - m / 2) with m = min(|d|, delta)."""
     xp.abs(d, d)
     m = at_most(xp, None, d, delta)
     xp.subtract(d, 0.5 * m, d)
@@ -143,7 +142,7 @@ def _bounded(xp: Any, d: Any, delta: float) -> Any:
 
 
 def _divergence(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -> Any:
-    """y * log(y), 0 where y is, less x * y."""
+    """y * log(y) - x * y, where y * log(y) is 0 at y = 0."""
     d = xp.log(y, out)
     xp.multiply(d, y, d)
     xp.copyto(d, 0, where=y == 0)
@@ -174,7 +173,7 @@ def _log_divergence_by_target(xp: Any, out: Any, x: Any, y: Any, parameter: Any)
 
 
 def _log_odds(xp: Any, out: Any, x: Any) -> Any:
-    """log(1 - x) - log(x), neither less than the floor."""
+    """log(1 - x) - log(x), with both bounded by the floor."""
     d = xp.negative(x, out)
     xp.log1p(d, d)
     at_least(xp, d, d, _LOG_FLOOR)
@@ -228,9 +227,9 @@ def _binary_logits_by_input(xp: Any, out: Any, x: Any, y: Any, parameter: Any) -
 
 
 def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
-    """Where the target's elements are among all, counted flat."""
+    """The flat numbers of the target's elements in `x`."""
     inner = prod(shape[dim + 1 :])
-    # No step of nothing, where there are no classes.
+    # At least 1, because `arange` refuses a step of 0 if there are no classes.
     line = shape[dim] * inner or 1
     outer = prod(shape[:dim])
     if inner == 1:
@@ -241,7 +240,7 @@ def _places(xp: Any, shape: tuple[int, ...], dim: int, target: Any) -> Any:
 
 @along(reduces=True)
 def _log_sums(xp: Any, out: Any, x: Any, dim: int) -> Any:
-    """The logarithms of the sums of exponentials along an axis, which is kept."""
+    """The logarithms of the sums of exponentials along an axis, which stays with length 1."""
     if not x.size:
         return x.sum(axis=dim, keepdims=True)
     top = x.max(axis=dim, keepdims=True)
@@ -261,7 +260,7 @@ def _class_loss(
     smooth: Any,
     weight: Any,
 ) -> Any:
-    """What each line along `dim` contributes, without the axis: see `cross_entropy`."""
+    """The loss of each line along `dim`, without that axis: see `cross_entropy`."""
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
     losses = (sums - picked) * counts
     if smooth is not None:
@@ -272,7 +271,7 @@ def _class_loss(
 
 
 def _chosen(xp: Any, values: Any, kept: Any) -> Any:
-    """Values of lines, and 0 where a line is ignored, whatever it holds."""
+    """The values of lines, and 0 for ignored lines, even if they hold NaN."""
     return values if kept is None else masked(xp, values, kept)
 
 
@@ -295,7 +294,7 @@ def _cross_entropy(
 def _class_weights(
     xp: Any, x: Any, dim: int, target: Any, counts: Any, smooth: Any, weight: Any
 ) -> Any:
-    """How much the negative logarithm of each class' probability counts."""
+    """The weight of each class's negative log probability."""
     out = xp.zeros(x.shape, x.dtype)
     if smooth is not None:
         out += smooth if weight is None else smooth * weight
@@ -353,7 +352,7 @@ def _cross_entropy_push(
 
 @along(2)
 def _one_factor(xp: Any, out: Any, x: Any, sums: Any, dim: int, factor: Any) -> Any:
-    """The softmax times a factor."""
+    """The softmax times one factor for all lines."""
     p = xp.subtract(x, sums, out)
     xp.exp(p, p)
     return xp.multiply(p, factor, p)
@@ -379,7 +378,7 @@ def _cross_entropy_gradient(
     weight: Any,
     each: bool,
 ) -> Any:
-    """The softmax, each line times what it counts, less that at the target's place."""
+    """The softmax times each line's weight, minus that weight at the target's place."""
     if each:
         g = g.reshape(sums.shape)
     counts = _chosen(xp, counts * g, kept)
@@ -391,7 +390,7 @@ def _cross_entropy_gradient(
     out = _factors(xp, x, sums, full, dim) if several else _one_factor(xp, x, sums, dim, full)
     if smooth is not None:
         xp.subtract(out, smooth if weight is None else smooth * weight, out)
-    # A copy where the logits, and so `out`, do not lie in a row.
+    # It is a copy if the logits, and therefore `out`, are not contiguous.
     flat = out.reshape(-1)
     flat[_places(xp, x.shape, dim, target)] -= counts.reshape(-1) if counts.ndim else counts
     return flat.reshape(x.shape)
@@ -433,7 +432,7 @@ def _nll_spread(
 
 
 def _dots(xp: Any, x: Any, y: Any, dim: int) -> Any:
-    """The scalar products along an axis, which is kept."""
+    """The dot products along an axis, which stays with length 1."""
     if dim == x.ndim - 1 and x.dtype.kind != "V":
         return xp.einsum("...i,...i->...", x, y)[..., None]
     return (x * y).sum(axis=dim, keepdims=True)
@@ -446,7 +445,7 @@ def _cosine(xp: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
 
 
 def _cosine_slope(F: Any, x: Any, y: Any, dim: int, eps: float) -> Any:
-    """The derivative by x. As in PyTorch the bound on the norms does not stop it."""
+    """The derivative by x; as in PyTorch, the lower bound on the norms does not make it 0."""
     norm = F.sqrt(F.sum(x * x, (dim,), True))
     bounded = F.clamp(norm, eps, None)
     other = F.clamp(F.sqrt(F.sum(y * y, (dim,), True)), eps, None)

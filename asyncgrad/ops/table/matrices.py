@@ -1,8 +1,8 @@
-"""Inverses, determinants and decompositions of matrices, over any leading axes.
+"""Inverses, determinants and decompositions of matrices, batched over leading axes.
 
-The results of a decomposition are entries of their own, which share one computation by an
-attribute `parts`. Their rules ask for the other results by these entries, so that derivatives of
-any order come out of the same few lines.
+Each result of a decomposition is an op of its own; they share one computation through the attribute
+`parts`. Their rules get the other results by calling these ops, so derivatives of any order follow
+from the same rules.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """What a decomposition made of an array, for all of its results."""
+    """Computes a decomposition once and holds all of its results."""
 
     __slots__ = ("_held", "option")
 
     def __init__(self, option: str = "L") -> None:
-        """Hold nothing.
+        """Start without results.
 
         Args:
             option: the triangle that a Hermitian matrix is read from, "L" or "U".
@@ -37,7 +37,7 @@ class Parts:
         self._held: tuple[Any, tuple[Any, ...]] = (None, ())
 
     def of(self, decompose: Callable[[Any, Any, str], Any], xp: Any, x: Any, place: int) -> Any:
-        """A copy of one result: what users have may be changed in place."""
+        """A copy of one result, because users may change theirs in place."""
         array, parts = self._held
         if array is not x:
             parts = tuple(decompose(xp, x, self.option))
@@ -46,7 +46,7 @@ class Parts:
 
 
 def _solved(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose failure is ours to name."""
+    """Wrap a function to raise asyncgrad's error when it fails."""
 
     def call(xp: Any, x: Any, *more: Any) -> Any:
         try:
@@ -61,7 +61,7 @@ def _solved(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cost(*inputs: Any) -> int:
-    """Some 20 m n k operations, at about one a nanosecond."""
+    """About 20 m n k operations, at one a nanosecond."""
     metadata = inputs[0]._metadata
     return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
 
@@ -81,18 +81,18 @@ def _product(F: Any, *factors: Any) -> Any:
 
 
 def _adjoint(F: Any, x: Any) -> Any:
-    """The conjugate transposes, also where the result that `F` was chosen for is real."""
+    """The conjugate transposes; `F` may be the real namespace although `x` is complex."""
     out = F.adjoint(x)
     return F.conj(out) if F.fused and x.dtype.kind == "c" else out
 
 
 def _columns(F: Any, x: Any, s: Any) -> Any:
-    """Each column times its number."""
+    """Multiply each column by its number."""
     return F.mul(x, F.unsqueeze(s, len(s.shape) - 1))
 
 
 def _rows(F: Any, x: Any, s: Any) -> Any:
-    """Each row times its number."""
+    """Multiply each row by its number."""
     return F.mul(x, F.unsqueeze(s, len(s.shape)))
 
 
@@ -111,7 +111,7 @@ def _real(F: Any, x: Any) -> Any:
 
 
 def _scalar_times(F: Any, g: Any, x: Any) -> Any:
-    """Each matrix times its number."""
+    """Multiply each matrix by its number."""
     return F.mul(F.reshape(g, (*g.shape, 1, 1)), x)
 
 
@@ -124,7 +124,7 @@ def _skew(F: Any, x: Any) -> Any:
 
 
 def _half_diagonal(F: Any, x: Any) -> Any:
-    """The matrices with half of their diagonals."""
+    """The matrices with halved diagonals."""
     return F.sub(x, F.mul_scalar(_on_diagonal(F, _diagonal(F, x)), 0.5))
 
 
@@ -139,7 +139,7 @@ def _solve_right(F: Any, x: Any, triangle: Any) -> Any:
 
 
 def _divided(F: Any, x: Any, s: Any, dim: int) -> Any:
-    """Columns (dim 1) or rows (dim 0) divided by their numbers."""
+    """Divide columns (dim 1) or rows (dim 0) by their numbers."""
     return F.div(x, F.unsqueeze(s, len(s.shape) - dim))
 
 
@@ -160,7 +160,7 @@ def _inverse_back(F: Any, g: Any, out: Any) -> Any:
 
 
 def _cofactors(xp: Any, x: Any) -> Any:
-    """The derivative of the determinant, also of singular matrices."""
+    """The derivative of the determinant, also for singular matrices."""
     u, s, vh = xp.linalg.svd(x)
     others = xp.ones_like(s)
     for place in range(s.shape[-1]):
@@ -171,7 +171,7 @@ def _cofactors(xp: Any, x: Any) -> Any:
 
 
 def _cofactors_tangent(F: Any, t: Any, x: Any, out: Any) -> Any:
-    """Of `det * inv^T`: the second derivative wants a regular matrix, as in PyTorch."""
+    """The push of `det * inv^T`; as in PyTorch second derivatives need an invertible matrix."""
     inverse = F.inv(x)
     along = _scalar_times(F, _trace(F, F.bmm(inverse, t)), out)
     turned = conjugate(F, _adjoint(F, _product(F, inverse, t, conjugate(F, _adjoint(F, out)))))
@@ -235,7 +235,7 @@ def _pseudo_inverse(xp: Any, x: Any, atol: Any, rtol: Any, hermitian: bool) -> A
 
 
 def _beside(F: Any, x: Any, inverse: Any, t: Any) -> tuple[Any, Any]:
-    """What of `t` is outside the space of the columns of `x`, and of its rows."""
+    """The parts of `t` outside the column space of `x`, and outside its row space."""
     return F.sub(t, _product(F, t, x, inverse)), F.sub(t, _product(F, inverse, x, t))
 
 
@@ -258,12 +258,12 @@ def _pseudo_inverse_back(F: Any, g: Any, x: Any, out: Any) -> Any:
 
 
 def _gaps(xp: Any, x: Any) -> Any:
-    """One by the difference of each two numbers, 0 on the diagonal."""
+    """The reciprocals of all differences of two numbers, 0 on the diagonal."""
     out = x[..., None, :] - x[..., :, None]
     diagonal = xp.arange(x.shape[-1])
     out[..., diagonal, diagonal] = xp.inf
     out = call_without_fp_errors(xp.divide, 1, out)
-    # Of a complex infinity NumPy makes no zero.
+    # NumPy's reciprocal of a complex infinity is not 0.
     out[..., diagonal, diagonal] = 0
     return out
 
@@ -280,12 +280,12 @@ def _gaps_push(F: Any, t: Any, out: Any) -> Any:
 
 
 def _cholesky(xp: Any, x: Any, upper: bool) -> Any:
-    """The lower factor, from one of the triangles."""
+    """The lower factor, read from the chosen triangle."""
     return xp.linalg.cholesky(x.conj().swapaxes(-1, -2) if upper else x)
 
 
 def _cholesky_back(F: Any, g: Any, out: Any) -> Any:
-    """A Hermitian gradient, but for imaginary parts that `g` has on its diagonal, as PyTorch's."""
+    """Hermitian, except for imaginary parts on the diagonal of `g`, as in PyTorch."""
     turned = _adjoint(F, out)
     product = F.bmm(turned, g)
     inner = F.add(F.tril(product, 0), _adjoint(F, F.tril(product, -1)))
@@ -302,7 +302,7 @@ def _reduced(xp: Any, x: Any, option: str) -> Any:
 
 
 def _upper(F: Any, x: Any) -> Any:
-    """The adjoint of making an upper triangle with a real diagonal: from it a Hermitian matrix."""
+    """The adjoint of taking an upper triangle with a real diagonal: returns a Hermitian matrix."""
     return _half_diagonal(F, _symmetric(F, F.triu(x, 0)))
 
 
@@ -318,7 +318,7 @@ def _r_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
 
 
 def _qr_tangent(F: Any, t: Any, q: Any, r: Any) -> tuple[Any, Any]:
-    """The tangent times R^-1, and how R changes by it."""
+    """The tangent times R^-1, and the change of R that it causes, times R^-1."""
     along = _solve_right(F, t, _adjoint(F, r))
     return along, _half_diagonal(F, F.triu(_symmetric(F, F.bmm(_adjoint(F, q), along)), 0))
 
@@ -362,14 +362,14 @@ def _svd(xp: Any, x: Any, option: str) -> Any:
 
 
 def _rest_of_svd(xp: Any, x: Any, left: bool) -> Any:
-    """The singular vectors on one side that no singular value belongs to."""
+    """The singular vectors of one side without a singular value."""
     u, s, vh = xp.linalg.svd(x, full_matrices=True)
     count = s.shape[-1]
     return u[..., count:].copy() if left else vh[..., count:, :].copy()
 
 
 def _rest_of_qr(xp: Any, x: Any) -> Any:
-    """The columns of the whole Q beyond those of `x`."""
+    """The columns of the complete Q that are not in the reduced Q."""
     return xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :].copy()
 
 
@@ -378,7 +378,7 @@ def _svd_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
 
 
 def _svd_inner(F: Any, t: Any, x: Any, parts: Any) -> Any:
-    """A tangent between the singular vectors."""
+    """A tangent in the basis of the singular vectors."""
     u, vh = F.svd_left(x, parts), F.svd_right(x, parts)
     return _product(F, _adjoint(F, u), t, _adjoint(F, vh))
 
@@ -388,7 +388,7 @@ def _svd_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
 
 
 def _phases(F: Any, skew: Any, s: Any, scale: float) -> Any:
-    """The turns of complex singular vectors, of which PyTorch gives either side its half."""
+    """The phase changes of complex singular vectors: PyTorch attributes half to either side."""
     return _on_diagonal(F, F.div(F.mul_scalar(_diagonal(F, skew), scale), s))
 
 
@@ -457,7 +457,7 @@ def _eig(xp: Any, x: Any, option: str) -> Any:
 
 
 def _like(F: Any, pulled: Any, x: Any) -> Any:
-    """Real numbers have real gradients."""
+    """Take the real part of a gradient if the input is real."""
     return pulled if x.dtype.kind == "c" else F.real(pulled)
 
 
@@ -467,7 +467,7 @@ def _eig_values_back(F: Any, g: Any, x: Any, parts: Any) -> Any:
 
 
 def _between(F: Any, t: Any, v: Any) -> Any:
-    """A tangent between the eigenvectors."""
+    """A tangent in the basis of the eigenvectors."""
     return F.solve(v, F.bmm(F.to(t, v.dtype), v))
 
 
@@ -476,7 +476,7 @@ def _eig_values_push(F: Any, t: Any, x: Any, parts: Any) -> Any:
 
 
 def _eig_vectors_back(F: Any, g: Any, x: Any, out: Any, parts: Any) -> Any:
-    """Of vectors of length one, whose phase PyTorch asks losses not to depend on."""
+    """Eigenvectors have length one; PyTorch requires losses not to depend on their phase."""
     turned = _adjoint(F, out)
     inner = F.bmm(turned, g)
     lengths = F.real(_diagonal(F, inner))
@@ -493,7 +493,7 @@ def _eig_vectors_push(F: Any, t: Any, x: Any, out: Any, parts: Any) -> Any:
 
 
 def _results(decompose: Any, node: str, names: tuple[str, ...], **rules: Any) -> Any:
-    """The entries of the results of a decomposition."""
+    """The ops of a decomposition's results."""
 
     def one(place: int, name: str) -> Any:
         @_solved
@@ -519,11 +519,11 @@ def _results(decompose: Any, node: str, names: tuple[str, ...], **rules: Any) ->
 
 
 def eliminate(xp: Any, x: Any) -> tuple[Any, Any]:
-    """The rows that pivots were found in, counted from 1 as LAPACK does, and the rows' new order.
+    """The rows in which pivots were found, from 1 as in LAPACK, and the new order of the rows.
 
     Args:
         xp: the array library.
-        x: of shape (..., m, n).
+        x: matrices of shape (..., m, n).
 
     Returns:
         Arrays of shapes (..., min(m, n)) and (..., m).
@@ -547,7 +547,7 @@ def eliminate(xp: Any, x: Any) -> tuple[Any, Any]:
 
 
 def _clear_below(xp: Any, left: Any, i: int) -> None:
-    """One step: the factors below a pivot, and what they leave of the rows there."""
+    """One elimination step: store the factors below a pivot, and update the remaining rows."""
     pivot = left[..., i, i, None]
     left[..., i + 1 :, i] /= xp.where(pivot == 0, xp.ones_like(pivot), pivot)
     left[..., i + 1 :, i + 1 :] -= left[..., i + 1 :, i, None] * left[..., i, None, i + 1 :]
@@ -555,7 +555,7 @@ def _clear_below(xp: Any, left: Any, i: int) -> None:
 
 @without_fp_errors
 def _lu_packed(xp: Any, x: Any) -> Any:
-    """Both triangles in one matrix, without the ones of the lower; rows stay where they are."""
+    """Both triangles in one matrix, without the lower one's unit diagonal; no row swaps."""
     left = xp.array(x)
     for i in range(min(x.shape[-2:])):
         _clear_below(xp, left, i)
@@ -563,7 +563,7 @@ def _lu_packed(xp: Any, x: Any) -> Any:
 
 
 def _split(F: Any, x: Any) -> tuple[Any, Any, Any]:
-    """The square part of matrices, and what is beside and below it; None if nothing is."""
+    """The square part of matrices, and the parts to the right and below; None if there is none."""
     *lead, m, n = x.shape
     last, side = len(lead) + 1, min(m, n)
     square = F.narrow(F.narrow(x, last, 0, side), last - 1, 0, side)
@@ -617,7 +617,7 @@ def _lu_push(F: Any, t: Any, out: Any) -> Any:
 
 # -- exponentials ---------------------------------------------------------------------------------
 
-#: The coefficients of the Pade approximant of order 13, and up to which norm it is exact.
+#: The coefficients of the Pade approximant of order 13, and the norm up to which it is exact.
 #: Source: Higham, "The Scaling and Squaring Method for the Matrix Exponential Revisited" (2005).
 _PADE = tuple(
     [factorial(26 - i) * factorial(13) / (factorial(26) * factorial(13 - i) * factorial(i))
@@ -653,7 +653,7 @@ def _matrix_exp(xp: Any, x: Any) -> Any:
 
 
 def _exponential_moved(F: Any, t: Any, x: Any) -> Any:
-    """The derivative of the exponential along `t`: a block of that of a matrix twice as large.
+    """The derivative of the exponential along `t`: a block of a twice as large exponential.
 
     Source: Mathias, "A Chain Rule for Matrix Functions" (1996).
     """
@@ -753,7 +753,7 @@ OPS = (
         node="LinalgCholeskyExBackward0",
         cost=_cost_with_parts,
     ),
-    # The vectors that complete the others are any that do.
+    # The completing vectors are not unique, so they have no derivative.
     operation("svd_rest", _solved(_rest_of_svd), "x", "left", cost=_cost_with_parts),
     operation("qr_rest", _solved(_rest_of_qr), "x", cost=_cost),
     *_results(

@@ -1,7 +1,6 @@
-"""Normalisation, and what is dropped at random.
+"""Normalisation and dropout.
 
-The forward functions put the moments that they find into the list `kept`, if it is empty, for the
-gradients.
+The forward functions put the moments into the list `kept`, if it is empty, for the gradients.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from asyncgrad.ops.fused import along, blocks_of, elementwise, fused, in_one_blo
 from asyncgrad.ops.op import linear, operation
 from asyncgrad.ops.table.activation import line_total
 
-#: Products are added up by BLAS, line by line, where there are few elements or the lines are long.
+#: BLAS adds up products line by line if there are few elements or the lines are long.
 _FEW = 1024
 _LONG = 64
 
@@ -23,14 +22,14 @@ _LONG = 64
 
 
 def _rows(x: Any, count: int) -> Any:
-    """The array as a matrix whose rows are what is normalised together: the last axes."""
+    """The array as a matrix: each row is normalised by itself and holds the last axes."""
     shape = x.shape
     return x.reshape(prod(shape[:-count]), prod(shape[-count:]))
 
 
 def _row_dots(xp: Any, x: Any, y: Any) -> Any:
     if x.dtype.kind == "V":
-        # The others know NumPy's own dtypes only.
+        # `vecdot` and `einsum` support NumPy's own dtypes only.
         return (x * y).sum(axis=1, keepdims=True)
     if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[1] >= _LONG):
         return np.vecdot(x, y)[:, None]
@@ -115,12 +114,12 @@ def _by_bias(xp: Any, g: Any, shape: Any, count: int) -> Any:
 
 
 def _number(x: Any, dims: Any) -> int:
-    """How many elements are normalised together; of none the means are zeros."""
+    """How many elements are normalised together; at least 1, so that empty means are 0."""
     return prod(x.shape[dim] for dim in dims) or 1
 
 
 def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
-    """The normalised values and the inverse of the deviation they were divided by."""
+    """The normalised values, and the inverse of the deviation."""
     n = _number(x, dims)
     y = x - F.sum(x, dims, True) * (1 / n)
     inverse = F.rsqrt(F.sum(y * y, dims, True) * (1 / n) + eps)
@@ -128,7 +127,7 @@ def _moments(F: Any, x: Any, dims: Any, eps: float) -> tuple[Any, Any]:
 
 
 def _through_moments(F: Any, g: Any, x: Any, dims: Any, eps: float) -> Any:
-    """The gradient of normalised values, and also their tangent: the derivative is symmetric."""
+    """The gradient through the normalisation; the derivative is symmetric, so also its tangent."""
     n = _number(x, dims)
     y, inverse = _moments(F, x, dims, eps)
     part = F.sum(g * y, dims, True) * (1 / n)
@@ -206,7 +205,7 @@ def _mean_square(F: Any, x: Any, dims: Any, eps: float) -> Any:
 
 
 def _through_mean_square(F: Any, g: Any, x: Any, count: int, eps: float) -> Any:
-    """The gradient of values divided by the root of their mean square, and also their tangent."""
+    """The same for division by the root of the mean square."""
     dims = _last(x, count)
     inverse = _mean_square(F, x, dims, eps)
     y = x * inverse
@@ -224,7 +223,7 @@ def _channels(x: Any) -> Any:
 
 
 def _channel_dots(xp: Any, x: Any, y: Any) -> Any:
-    """The sums of products, by channel."""
+    """The sums of products for each channel."""
     if xp.ndarray is np.ndarray and (x.size <= _FEW or x.shape[2] >= _LONG):
         return np.vecdot(x, y).sum(axis=0)
     return xp.einsum("ncs,ncs->c", x, y)
@@ -247,7 +246,7 @@ def channel_moments(xp: Any, x: Any) -> tuple[Any, Any]:
 
 
 def _linear(xp: Any, x: Any, scale: Any, shift: Any) -> Any:
-    """scale * x + shift, by channel."""
+    """scale * x + shift for each channel."""
     shape = x.shape
     x = _channels(x)
     out = xp.empty_like(x)
@@ -260,7 +259,7 @@ def _linear(xp: Any, x: Any, scale: Any, shift: Any) -> Any:
 
 @widening
 def _batch_norm(xp: Any, x: Any, weight: Any, bias: Any, eps: float, kept: Any) -> Any:
-    # Of no elements there is no mean, and no gradient may become NaN for it.
+    # An empty channel has no mean; zeros keep the gradients from becoming NaN.
     moments = channel_moments(xp, x) if x.size else (xp.zeros_like(weight), xp.ones_like(weight))
     if not kept:
         kept.append(moments)
@@ -278,7 +277,7 @@ def _batch_norm_by_moments(
 
 
 def _gradient_sums(xp: Any, g: Any, x: Any, mean: Any) -> tuple[Any, Any]:
-    """The sums of the gradient, and of its product with x less the mean, by channel."""
+    """For each channel the sums of the gradient, and of the gradient times (x - mean)."""
     column = mean[:, None]
     if in_one_block(x):
         return g.sum(axis=2).sum(axis=0), _channel_dots(xp, g, x - column)
@@ -348,7 +347,7 @@ def _batch_dims(x: Any) -> tuple[int, ...]:
 
 
 def _column(F: Any, value: Any, x: Any) -> Any:
-    """What is known of each channel, shaped to be broadcast."""
+    """A value for each channel, reshaped to be broadcast."""
     return F.reshape(value, (-1,) + (1,) * (len(x.shape) - 2))
 
 

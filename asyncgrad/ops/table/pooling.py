@@ -1,8 +1,8 @@
-"""Pooling.
+"""Pooling over windows.
 
-A window is looked at one place at a time, in all windows at once. The greatest element of a window
-gets all of the gradient; of several the first, and of several NaN the last, as in PyTorch. What is
-added at the sides is none of them, even where all elements are minus infinity.
+All windows are processed at once, one place of the window at a time. The greatest element of a
+window gets the whole gradient: of several the first, and of several NaN the last, as in PyTorch.
+Padding is never chosen, even if all elements are minus infinity.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: So few elements are taken window by window.
+#: Up to this many elements are processed with all windows laid out as rows.
 _SMALL = 4096
-#: The dtypes that NumPy counts and sorts itself.
+#: The dtypes that `bincount` and `argmax` handle natively.
 _OWN = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
 class Window(NamedTuple):
-    """How a window moves over the last axes of an array."""
+    """How a window moves over the last two axes of an array."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
-    #: The lengths of the axes, and how many windows there are.
+    #: The lengths of the axes, and the numbers of windows.
     image: tuple[int, ...]
     out: tuple[int, ...]
 
     def sides(self) -> tuple[tuple[int, int], ...]:
-        """What has to be added to the image, or cut off, for the windows to fit exactly."""
+        """The padding (or cropping, if negative) with which the windows fit exactly."""
         return _sides(self)
 
     def steps(self, axis: int) -> Iterator[slice]:
-        """For each place of a window along an axis, where it is in all windows."""
+        """For each place of a window along an axis, the slice of that place in all windows."""
         k, s, d, m = self.kernel[axis], self.stride[axis], self.dilation[axis], self.out[axis]
         for i in range(k):
             yield slice(i * d, i * d + (m - 1) * s + 1, s)
 
     def places(self) -> Iterator[tuple[Any, ...]]:
-        """For each place of a window of two axes, where it is in all windows."""
+        """For each place of a two-dimensional window, the index of that place in all windows."""
         for rows in self.steps(0):
             for columns in self.steps(1):
                 yield ..., rows, columns
 
     @property
     def overlap(self) -> bool:
-        """Whether an element may be in several windows."""
+        """Whether windows may overlap."""
         axes = zip(self.kernel, self.stride, self.dilation, strict=True)
         return any(d * (k - 1) >= s for k, s, d in axes)
 
@@ -80,12 +80,12 @@ def _lowest(xp: Any, dtype: Any) -> Any:
 
 
 def _is_small(x: Any) -> bool:
-    """Whether calls of the library take longer than what they do."""
+    """Whether the overhead of library calls would dominate."""
     return x.size <= _SMALL and x.__class__ is np.ndarray and x.dtype in _OWN
 
 
 def _windows(x: Any, window: Window, value: Any) -> Any:
-    """The windows of planes as rows."""
+    """The windows of planes as rows of a matrix."""
     part = np.ascontiguousarray(padded(np, x, window.sides(), value))
     plane, row, column = part.strides
     (down, right), (below, beside) = window.stride, window.dilation
@@ -96,13 +96,13 @@ def _windows(x: Any, window: Window, value: Any) -> Any:
 
 @functools.lru_cache(64)
 def _numbered(planes: int, window: Window) -> Any:
-    """The number of each element of the windows; what is added at the sides has one of its own."""
+    """The flat number of each element of the windows; all padding shares one more number."""
     count = planes * prod(window.image)
     return _windows(np.arange(count).reshape(planes, *window.image), window, count)
 
 
 def _collected(shape: tuple[int, ...], numbers: Any, values: Any) -> Any:
-    """The sums of values for the same element."""
+    """Add up values with the same number."""
     count = prod(shape)
     totals = np.bincount(numbers, values.reshape(-1), count + 1)[:count]
     return totals.astype(values.dtype).reshape(shape)
@@ -128,7 +128,7 @@ def _max_pool(xp: Any, x: Any, window: Window) -> Any:
 
 
 def _greatest(xp: Any, x: Any, places: list[Any]) -> Any:
-    """The greatest of several parts of an array."""
+    """The elementwise maximum of several parts of an array."""
     if len(places) == 1:
         return x[places[0]]
     out = xp.maximum(x[places[0]], x[places[1]])
@@ -138,10 +138,10 @@ def _greatest(xp: Any, x: Any, places: list[Any]) -> Any:
 
 
 def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any]]:
-    """For each place of a window, where it is in all, and which windows have their peak there."""
+    """For each place of a window: its index in all windows, and the windows that peak there."""
     sides, lowest = window.sides(), _lowest(xp, x.dtype)
     free = xp.ones(peak.shape, bool)
-    # Nobody looks at what is on a device.
+    # A device's values are not read, because that would wait for the device.
     looks = isinstance(peak, np.ndarray)
     inside, ahead = None, None
     if any(map(any, sides)) and not (looks and (peak > lowest).all()):
@@ -166,7 +166,7 @@ def _hits(xp: Any, x: Any, peak: Any, window: Window) -> Iterator[tuple[Any, Any
 
 
 def peak_places(xp: Any, lines: Any) -> Any:
-    """Where the greatest elements of lines along the last axis are."""
+    """The places of the greatest elements of lines along the last axis."""
     first = lines.argmax(axis=-1)
     nan = lines != lines
     if isinstance(nan, np.ndarray) and not nan.any():
@@ -176,13 +176,13 @@ def peak_places(xp: Any, lines: Any) -> Any:
 
 
 def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
-    """The adjoint of picking the peaks: each element of `y` where its window's peak is."""
+    """The adjoint of picking the peaks: put each element of `y` where its window peaks."""
     shape = x.shape
     if not peak.size:
         return xp.zeros(shape, y.dtype)
     x, y, peak = _planes(x), _planes(y), _planes(peak)
     lowest = _lowest(xp, x.dtype)
-    # The least of the peaks is NaN if one is.
+    # The least peak is NaN if any peak is.
     if peak.size > 0 and _is_small(x) and _is_small(y) and np.minimum.reduce(peak, None) > lowest:
         numbers = _numbered(len(x), window)
         first = _windows(x, window, lowest).argmax(axis=1)
@@ -206,7 +206,7 @@ def _max_spread(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
 
 
 def _inner(window: Window) -> tuple[Any, ...]:
-    """The part of the padded planes that is of the image."""
+    """The image's part of the padded planes."""
     return (
         slice(None),
         *(slice(p, p + n) for p, n in zip(window.padding, window.image, strict=True)),
@@ -214,7 +214,7 @@ def _inner(window: Window) -> tuple[Any, ...]:
 
 
 def _max_pick(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
-    """The elements of `y` where the windows of `x` have their peaks."""
+    """Pick the elements of `y` where the windows of `x` peak."""
     shape = peak.shape
     x, y, peak = _planes(x), _planes(y), _planes(peak)
     out = xp.zeros(peak.shape, y.dtype)
@@ -226,7 +226,7 @@ def _max_pick(xp: Any, y: Any, x: Any, peak: Any, window: Window) -> Any:
 
 
 def peak_indices(xp: Any, x: Any, peak: Any, window: Window) -> Any:
-    """Where the peaks are in the planes, counted flat."""
+    """The flat numbers of the peaks within their planes."""
     shape = peak.shape
     x, peak = _planes(x), _planes(peak)
     rows, columns = (
@@ -246,14 +246,14 @@ def peak_indices(xp: Any, x: Any, peak: Any, window: Window) -> Any:
 
 
 class Counts(NamedTuple):
-    """What the sums of windows are divided by."""
+    """How the divisor of each window's sum is determined."""
 
     include_pad: bool
     override: int | None
 
 
 def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
-    """One number, or one for each window."""
+    """The divisor: one number, or one for each window."""
     if counts.override is not None:
         return counts.override
     lengths = held_elements(window, counts.include_pad)
@@ -265,7 +265,7 @@ def _divisors(xp: Any, window: Window, counts: Counts, dtype: Any) -> Any:
 
 @functools.lru_cache(1024)
 def held_elements(window: Window, include_pad: bool) -> tuple[list[int], ...] | None:
-    """How many elements windows hold along each axis; None if all are full."""
+    """How many elements the windows have along each axis; None if all are full."""
     lengths = []
     uniform = True
     for k, s, p, _, n, m in zip(*window, strict=True):
@@ -295,7 +295,7 @@ def _avg_pool(xp: Any, x: Any, window: Window, counts: Counts) -> Any:
         rows = _summed(xp, part, [(slice(None), step) for step in window.steps(0)])
         total = _summed(xp, rows, [(..., step) for step in window.steps(1)])
         if x.dtype.kind == "i":
-            # Towards zero.
+            # Integer division rounded towards zero.
             out[block] = (total - xp.fmod(total, divisors)) // divisors
         else:
             xp.divide(total, divisors, out[block])
@@ -313,7 +313,7 @@ def _summed(xp: Any, x: Any, places: list[Any]) -> Any:
 
 
 def _avg_spread(xp: Any, y: Any, window: Window, counts: Counts) -> Any:
-    """The adjoint of the means: each element's share for all elements of its window."""
+    """The adjoint of the means: share each element of `y` among the elements of its window."""
     lead = y.shape[:-2]
     y = _planes(y)
     divisors = _divisors(xp, window, counts, y.dtype)
@@ -357,7 +357,7 @@ OPS = (
         pulls={"x": lambda F, g, x, out, window: F.max_spread(g, x, out, window)},
         pushes={"x": lambda F, t, x, out, window: F.max_pick(t, x, out, window)},
         node="MaxPool2DWithIndicesBackward0",
-        # PyTorch saves indices.
+        # PyTorch saves indices and not the output, so the output may change in place.
         renews=True,
         cost=_cost,
     ),

@@ -1,7 +1,7 @@
-"""Values drawn at random: they do not follow what they were drawn by, so gradients are zero.
+"""Random values. Their gradients are zero, because the values do not follow the parameters.
 
-Those of the gamma distribution do, as far as keeps the probability of what is below them. What is
-drawn is handed in, as an attribute: a table has no generator.
+Only values of the gamma distribution follow its shape, such that their cdf stays the same. The
+values are drawn elsewhere and passed as an attribute, because the table has no generator.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def _drawn(xp: Any, x: Any, values: Any) -> Any:
 
 @without_fp_errors
 def _gamma_slope(xp: Any, x: Any, y: Any) -> Any:
-    """How fast a number that is drawn from the gamma distribution of shape x, y, follows x.
+    """The derivative of a value y, drawn from the gamma distribution of shape x, by x.
 
-    That is minus the slope of the distribution's cdf by the shape, over the density. By the series
-    of the cdf (A&S 6.5.29) both have a factor in common; what is left is the sum of the y**k over
-    (x + 1) ... (x + k), each times the slope of its logarithm. Far in the upper tail digits cancel:
-    there are none left where one number in 10**15 is.
+    It is minus the derivative of the cdf by the shape, divided by the density. In the series of the
+    cdf (A&S 6.5.29) both have a common factor. What remains is the sum of y**k over (x + 1) ... (x
+    + k), each term times its logarithmic derivative. Far in the upper tail digits cancel: none are
+    left where the probability is 1e-15.
     """
     a, z = x.astype(xp.float64), xp.maximum(y.astype(xp.float64), sys.float_info.min)
     slope = xp.log(z) - special_function("gamma", "digamma")(a + 1)
@@ -40,7 +40,7 @@ def _gamma_slope(xp: Any, x: Any, y: Any) -> Any:
     return (-z / a * total).astype(x.dtype)
 
 
-#: Each by PyTorch's name of its node.
+#: Ops with one parameter, and PyTorch's names of their nodes.
 _OF_ONE = {
     "bernoulli": "BernoulliBackward0",
     "poisson": "PoissonBackward0",
@@ -57,7 +57,7 @@ OPS = (
         pulls={"x": lambda F, g, x, out: F.mul(g, F.gamma_slope(x, out))},
         pushes={"x": lambda F, t, x, out: F.mul(t, F.gamma_slope(x, out))},
     ),
-    # Without derivatives, as in PyTorch.
+    # Ops without derivatives, as in PyTorch.
     binary("gamma_slope", forward=_gamma_slope, node="StandardGammaGradBackward0"),
     *(
         operation(

@@ -1,10 +1,9 @@
-"""Recurrent layers: one entry for a whole sequence in one direction.
+"""Recurrent layers: one op for a whole sequence in one direction.
 
-The part of the inputs (`z`, their product with the layer's weight, for all steps) is made outside,
-in one product; the LSTM makes it itself, to have it gate by gate. What is left goes step by step:
-the state times `w`. The kernels keep what they find on the way in the list `kept`, so that the way
-back has little to do at each step; the rules beside them go the whole way again, with functions
-that can be differentiated.
+The inputs' part of the gates (`z`, their product with the layer's weight for all steps) is computed
+outside, in one product. Only the LSTM computes it itself, to lay it out gate by gate. The rest runs
+step by step: the state times `w`. Kernels save intermediate values in the list `kept`, so that the
+backward pass has little to compute. The rules recompute all of it with differentiable functions.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ if TYPE_CHECKING:
 
 
 def _library(xp: Any) -> Any:
-    """What steps compute with: NumPy itself and not its pool, for all results have a place."""
+    """The library for steps: NumPy without its pool, because each result has a given `out`."""
     return np if xp.ndarray is np.ndarray else xp
 
 
-#: Up to so many multiplications OpenBLAS multiplies matrices as they lie. For more it copies both
-#: into an order of its own first, which for a few rows costs as much as half of the product.
+#: Up to this many multiplications OpenBLAS multiplies matrices in place. For more it first copies
+#: both into an order of its own, which for a few rows takes half as long as the product.
 _SMALL = 1_000_000
-#: With fewer rows at a step it does not pay to read the weights of the inputs at each.
+#: With fewer rows in a step it is slower to read the inputs' weights in each step.
 _FEW = 8
-#: Into how many blocks of columns a weight is cut to stay below. Narrow blocks cost more than that.
+#: The block counts into which a weight may be cut to stay below; narrower blocks cost more.
 _CUTS = (1, 2, 4, 8, 16)
 _NARROW = 32
-#: Elements of an array for which it does not matter where it lies.
+#: Arrays with fewer elements need no alignment.
 _TINY = 1024
 
 
 def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
-    """Into how many blocks of columns to cut a weight for that; 0 if that would not help."""
+    """The number of column blocks to stay below `_SMALL`; 0 if that is not worth it."""
     if xp.ndarray is np.ndarray:
         for count in _CUTS:
             width = columns // count
@@ -51,28 +50,28 @@ def _cut(xp: Any, rows: int, depth: int, columns: int) -> int:
 
 
 def _columns(x: Any, count: int) -> Any:
-    """A view of the last axis in blocks: a stack of matrices in place of each matrix."""
+    """A view with the last axis split into blocks: a stack of matrices for each matrix."""
     return x.reshape(*x.shape[:-1], count, x.shape[-1] // count).swapaxes(-3, -2)
 
 
 def _room(xp: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array that is not set. Unless it is tiny, it begins with a line of the cache."""
+    """An uninitialised array; unless it is tiny, it starts at a cache line."""
     if xp.ndarray is np.ndarray and prod(shape) >= _TINY:
         return POOL.take(shape, dtype)
     return xp.empty(shape, dtype)
 
 
 def _laid_out(xp: Any, weight: Any) -> Any:
-    """A copy in rows. A product takes half as long again if these lie across lines of the cache."""
+    """A contiguous copy, aligned: a product takes 1.5 times as long if rows cross cache lines."""
     copy = _room(xp, weight.shape, weight.dtype)
     copy[...] = weight
     return copy
 
 
 def _times(xp: Any, weight: Any, products: Any) -> tuple[Callable[..., Any], Any, Any]:
-    """How to multiply by a weight: a function, the weight as it takes it, and where results go.
+    """How to multiply by a weight: a function, the weight's layout for it, and its outputs.
 
-    Results are rows of `products`, which may be a stack, for a step each.
+    For each step the output is a row of `products`, or a stack of blocks of that row.
     """
     cut = _cut(xp, products.shape[-2], *weight.shape)
     weight = _laid_out(xp, weight)
@@ -83,12 +82,12 @@ def _times(xp: Any, weight: Any, products: Any) -> tuple[Callable[..., Any], Any
 
 
 def _per_gate(xp: Any, numbers: tuple[float, ...], like: Any) -> Any:
-    """A number for each gate, as a row that fits the gates side by side."""
+    """A row that repeats one number for each gate over that gate's columns."""
     return xp.repeat(xp.asarray(numbers, like.dtype), like.shape[-1] // len(numbers))
 
 
 def _stacked(F: Any, parts: list[Any]) -> Any:
-    """The parts along a new first axis."""
+    """Stack the parts along a new first axis."""
     return F.cat([F.reshape(part, (1, *part.shape)) for part in parts], 0)
 
 
@@ -100,7 +99,7 @@ def _total(parts: list[Any]) -> Any:
 
 
 def _previous(product: Any, states: Any, first: Any, gradients: Any) -> Any:
-    """The sum over all steps of a product of their gradients and the states before them."""
+    """Sum the products of each step's gradient and the state before it."""
     steps, _, width = gradients.shape
     total = product(gradients[0].T, first)
     if steps > 1:
@@ -113,7 +112,7 @@ def _previous(product: Any, states: Any, first: Any, gradients: Any) -> Any:
 
 
 def _plain(activation: str) -> Op:
-    """The entry of the plain layer with an activation."""
+    """The op of the plain layer with an activation."""
     is_tanh = activation == "tanh"
 
     def through_activation(F: Any, g: Any, out: Any) -> Any:
@@ -211,15 +210,15 @@ def _plain(activation: str) -> Op:
 # -- the cell with a long memory ------------------------------------------------------------------
 
 
-#: The gates as the kernels lay them out: each in one piece, and the logistic functions together.
+#: The order of the gates in kernels: each is contiguous, and the logistic ones are adjacent.
 _ORDER = (3, 0, 1, 2)
 
 
 def _by_gate(xp: Any, *parts: Any) -> Any:
-    """What has the gates side by side, with a matrix for each, in their order; for tanh's argument.
+    """Split adjacent gates into one matrix for each gate, in the order of `_ORDER`.
 
-    The matrices are those of all parts, one below the other. Half of a tanh of half of something,
-    plus a half, is its logistic function: the half of it is taken here.
+    The parts' matrices are put below one another. Logistic gates are halved, because the logistic
+    function of x is tanh(x / 2) / 2 + 1 / 2.
     """
     size = parts[0].shape[-1] // 4
     rows = sum(part.shape[-2] for part in parts)
@@ -237,13 +236,13 @@ def _by_gate(xp: Any, *parts: Any) -> Any:
 
 @silent
 def _lstm(xp: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any, kept: Any) -> Any:
-    """The states after all steps, and the last memory.
+    """The states after all steps, and the last cell state.
 
-    A single step takes a state of any size, too: one that has been projected.
+    For a single step the state may have another size, as a projected state has.
     """
     steps, batch, features = x.shape
     size = c.shape[1]
-    # All that is multiplied by weights at a step: the input, a one for the bias, the state before.
+    # The factors of the weights in a step: the input, a one for the bias, the previous state.
     rows = xp.empty((steps, batch, features + 1 + h.shape[1]), x.dtype)
     before = rows[..., features + 1 :]
     rows[..., :features] = x
@@ -310,7 +309,7 @@ def _lstm_kernel(
     by_gate = _columns(inner, 4)
     share = _room(xp, (batch, w.shape[1]), gates.dtype)
     times, weight, product = _times(xp, w, share)
-    # All of a step while it is in the cache: passes over whole sequences would wait for memory.
+    # Finish a step while it is in the cache: passes over whole sequences would wait for memory.
     part, less = _room(xp, (2, *gates.shape[1:]), gates.dtype)
     by_o, by_i, by_f, by_j = part
     back, scratch = _room(xp, (2, batch, size), gates.dtype)
@@ -320,7 +319,7 @@ def _lstm_kernel(
         gate, row = gates[t], by_gate[t]
         o, i, f, j = gate
         add(g[t], share if t < steps - 1 else 0, back)
-        # To the memory: back * o * (1 - top * top).
+        # The gradient by the cell state: back * o * (1 - top * top).
         multiply(back, out[t], by_o)
         multiply(by_o, tops[t], scratch)
         subtract(memory, scratch, memory)
@@ -330,8 +329,8 @@ def _lstm_kernel(
         multiply(by_j, j, by_i)
         multiply(memory, f, memory)
         multiply(memory, cells[t - 1] if t else c, by_f)
-        # To each gate its part less a share of it: x * (1 - y) for logistic functions y, and
-        # x * (1 - j * j) for the tanh.
+        # Multiply each gate's gradient by the derivative of its activation: x * (1 - y) for the
+        # logistic function, x * (1 - j * j) for tanh.
         multiply(part[:3], gate[:3], less[:3])
         multiply(by_i, j, less[3])
         subtract(part, less, part)
@@ -354,7 +353,7 @@ def _lstm_kernel(
 def _lstm_steps(
     F: Any, x: Any, h: Any, c: Any, v: Any, w: Any, b: Any
 ) -> Iterator[tuple[Any, ...]]:
-    """For each step the state and memory before, the gates and the memory's tanh."""
+    """For each step the previous state and cell state, the gates and the tanh of the cell state."""
     size = c.shape[-1]
     for t in range(x.shape[0]):
         a = x[t] @ F.adjoint(v) + h @ F.adjoint(w) + b
@@ -501,7 +500,7 @@ def _gru_kernel(
     size = width // 3
     shape = (steps, batch, 3, size)
     reset, update, last = (gates.reshape(shape)[:, :, k] for k in range(3))
-    # By the state's part of the gates, before the gradient comes in; then the inputs' last one.
+    # Local derivatives by the gates' recurrent parts; then by the inputs' last part.
     parts = xp.empty_like(gates)
     part = parts.reshape(shape)
     inner = (1 - last * last) * (1 - update)
@@ -534,7 +533,7 @@ def _gru_kernel(
 
 
 def _gru_steps(F: Any, z: Any, h: Any, w: Any, b: Any) -> Iterator[tuple[Any, ...]]:
-    """For each step the state before, the gates and the state's part of the new values."""
+    """For each step the previous state, the gates and the recurrent part of the new values."""
     size = h.shape[-1]
     turned = F.adjoint(w)
     for t in range(z.shape[0]):

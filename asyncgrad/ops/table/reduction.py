@@ -1,6 +1,6 @@
-"""Reductions, and the scans that go with them.
+"""Reductions, and the scans that belong to them.
 
-`dims` are axes counted from the front; `keepdim` leaves ones in their places.
+`dims` are axes counted from the front; `keepdim` keeps them with length 1.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from asyncgrad.ops.table.shape import kept_shape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Pairs of shapes that are remembered, with the axes along which one is broadcast to the other.
+#: How many pairs of shapes are cached, with the axes along which one is broadcast.
 _CACHE_LIMIT = 1024
 _broadcast: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
-#: Elements of a block that BLAS adds up: 256 KB of float32.
+#: The elements of a block that BLAS adds up: 256 KB of float32.
 _BLOCK = 1 << 16
-#: Gradients of fewer elements are spread by writing them out; making a view takes longer.
+#: Smaller gradients are copied, because making a broadcast view takes longer.
 _SMALL = 4096
 
 
 def _total(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The sum; halves are added up in single precision."""
+    """The sum; half precision is added up in float32."""
     dtype = x.dtype
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         return xp.add.reduce(x, dims, xp.float32, None, keepdim).astype(dtype)
@@ -37,7 +37,7 @@ def _total(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
 
 
 def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
-    """The sum over the axes along which `shape` was broadcast to the shape of `x`."""
+    """Sum over the axes along which `shape` was broadcast to the shape of `x`."""
     if x.shape == shape:
         return x
     key = (x.shape, shape)
@@ -54,7 +54,7 @@ def _sum_to(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _spread(xp: Any, g: Any, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The elements of a reduction put where those that were reduced had been."""
+    """Broadcast the elements of a reduction over the axes that were reduced."""
     if not keepdim and g.ndim:
         g = g.reshape(kept_shape(shape, dims))
     if math.prod(shape) > _SMALL:
@@ -65,12 +65,12 @@ def _spread(xp: Any, g: Any, shape: tuple[int, ...], dims: tuple[int, ...], keep
 
 
 def _sum_back(xp: Any, g: Any, saved: tuple[tuple[int, ...], tuple[int, ...], bool]) -> Any:
-    """The gradient by what was summed."""
+    """The gradient by the input of a sum."""
     return _spread(xp, g, *saved)
 
 
 def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
-    """How many elements become one."""
+    """How many elements are reduced to one."""
     return math.prod([shape[dim] for dim in dims])
 
 
@@ -91,12 +91,12 @@ def mean_beside(F: Any, g: Any, x: Any, dims: Any, keepdim: Any) -> Any:
 
 
 def _sum_cost(*_: Any) -> int:
-    """The gradient is a view, however large."""
+    """A small constant: the gradient is a view, however large."""
     return 2_000
 
 
 def _mean_cost(x: Any, dims: tuple[int, ...], keepdim: bool) -> int:
-    """The same of a few numbers that are divided first, where the mean is of everything."""
+    """The gradient of a full mean is a view; other means first divide their gradient."""
     return 2_000 if len(dims) == len(x._metadata.shape) else x._metadata.cost
 
 
@@ -104,7 +104,7 @@ def _mean_cost(x: Any, dims: tuple[int, ...], keepdim: bool) -> int:
 
 
 def _square_sum(x: Any) -> Any:
-    """The sum of the squared absolute values of an array that lies in one piece.
+    """The sum of the squared absolute values of a contiguous array.
 
     BLAS adds up blocks, which stay in the cache and lose no precision; Python adds up the blocks.
     """
@@ -118,14 +118,14 @@ def _square_sum(x: Any) -> Any:
 
 
 def _kept(g: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
-    """The result of a reduction with ones in the places of the axes that were reduced."""
+    """Reshape the result of a reduction to keep the reduced axes with length 1."""
     if len(dims) == 1 and dims[0] == len(shape) - 1:
         return g[..., None]
     return g.reshape(kept_shape(shape, dims))
 
 
 def _in_one_piece(x: Any, dims: tuple[int, ...]) -> bool:
-    """Whether all of an array is reduced, and BLAS can do it."""
+    """Whether a whole contiguous array is reduced, in a dtype that BLAS supports."""
     return len(dims) == x.ndim and bool(x.flags.c_contiguous) and x.dtype.itemsize > 2
 
 
@@ -161,7 +161,7 @@ def _var(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: boo
 
 
 def _std(xp: Any, x: Any, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
-    # Nothing to be silent about: it is no negative number.
+    # No warnings are to be ignored, because a variance is not negative.
     return xp.sqrt(_var(xp, x, dims, correction, keepdim))
 
 
@@ -177,9 +177,10 @@ def _var_pull(F: Any, g: Any, x: Any, dims: Any, correction: Any, keepdim: Any) 
 
 
 def _steepness(shape: tuple[int, ...], dims: tuple[int, ...], correction: float) -> float | None:
-    """Two over the degrees of freedom, which may be negative: as in PyTorch, the variance's not.
+    """Two over the degrees of freedom, which may be negative here, as in PyTorch.
 
-    None where there are none and no axes are named: undefined at the mean, infinite elsewhere.
+    None without degrees of freedom and without named axes: then the gradient is undefined at the
+    mean and infinite elsewhere.
     """
     free = _count(shape, dims) - correction
     if free <= 0 and (dims.__class__ is AllAxes or not shape):
@@ -214,7 +215,7 @@ def _std_gradient(
 
 
 def _over(xp: Any, g: Any, out: Any) -> Any:
-    """A quotient, and 0 where it is one by 0."""
+    """A quotient, and 0 where the divisor is 0."""
     for token in fp_errors_ignored:
         try:
             quotient = xp.divide(g, out)
@@ -244,8 +245,8 @@ def _std_push(F: Any, t: Any, x: Any, out: Any, dims: Any, correction: Any, keep
 def _others(F: Any, x: Any, dims: tuple[int, ...]) -> Any:
     """For each element the product of all others along `dims`, without a division.
 
-    What stands before an element is multiplied up in doubling steps, and so is what stands after:
-    any order of derivatives is exact, also where elements are 0.
+    The products of the elements before, and of those after it, are computed in doubling steps.
+    Therefore derivatives of any order are exact, even if elements are 0.
     """
     shape = x.shape
     rest = tuple(i for i in range(len(shape)) if i not in dims)
@@ -265,7 +266,7 @@ def _others(F: Any, x: Any, dims: tuple[int, ...]) -> Any:
 
 
 def _shifted(F: Any, x: Any, dim: int, by: int, length: int) -> Any:
-    """Ones, then the elements moved along `dim`; negative to the front."""
+    """Shift along `dim` and fill up with ones; a negative shift moves to the front."""
     size = min(abs(by), length)
     ones = F.zero(F.narrow(x, dim, 0, size)) + 1
     kept = F.narrow(x, dim, 0 if by > 0 else size, length - size)
@@ -273,7 +274,7 @@ def _shifted(F: Any, x: Any, dim: int, by: int, length: int) -> Any:
 
 
 def _prod_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
-    """On the host by division, where nothing is 0."""
+    """The gradient of a product, by division on the host if no element is 0."""
     if F.fused and x.__class__ is np.ndarray and np.count_nonzero(x) == x.size:
         kept = kept_shape(x.shape, dims)
         return F.div(F.reshape(g, kept) * F.reshape(out, kept), x)
@@ -290,7 +291,7 @@ def _prod_push(F: Any, t: Any, x: Any, dims: Any, keepdim: Any) -> Any:
 
 
 def _extreme_pull(F: Any, g: Any, x: Any, out: Any, dims: Any, keepdim: Any) -> Any:
-    """Shared evenly among the elements that attain the extreme."""
+    """The gradient of an extremum, shared evenly among the elements that attain it."""
     kept = kept_shape(x.shape, dims)
     hits = F.hits(x, F.reshape(out, kept))
     return F.mul(F.div(F.reshape(g, kept), F.sum(hits, dims, True)), hits)
@@ -342,7 +343,7 @@ def _extreme(name: str, method: str) -> Op:
 
 
 def _whole_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
-    """The same for all of a tensor, where NaN counts as an extreme."""
+    """The same for a whole tensor, where NaN counts as an extremum."""
     hits = F.hits_or_nan(x, out)
     share = F.div(g, F.sum(hits, tuple(range(len(x.shape))), False))
     return F.mask(F.expand(share, x.shape), hits != 0)
@@ -350,7 +351,7 @@ def _whole_pull(F: Any, g: Any, x: Any, out: Any) -> Any:
 
 def _whole_gradient(xp: Any, g: Any, x: Any, out: Any) -> Any:
     if x.__class__ is not np.ndarray:
-        # Nobody looks at what is on a device.
+        # A device's values are not read, so NaN is always taken into account.
         hits = xp.logical_or(xp.equal(x, out), xp.logical_and(xp.isnan(x), xp.isnan(out)))
         return masked(xp, xp.divide(g, xp.count_nonzero(hits)).astype(g.dtype), hits)
     hits = xp.isnan(x) if out != out else xp.equal(x, out)
@@ -365,12 +366,12 @@ def _whole_push(F: Any, t: Any, x: Any, out: Any) -> Any:
 
 
 def _middle_of_none(dtype: Any) -> Any:
-    """NaN, or what PyTorch makes of it where there is none."""
+    """NaN; for other dtypes, what PyTorch returns for an empty tensor."""
     return dtype.type(np.iinfo(dtype).min if dtype.kind in "iu" else "nan")
 
 
 def _median(xp: Any, x: Any) -> Any:
-    """The middle element of all, the lower of two; NaN if there is any."""
+    """The middle element of all, the lower one of two; NaN if there is any."""
     if not x.size:
         return _middle_of_none(x.dtype)
     flat = _sorted(xp, x)
@@ -379,7 +380,7 @@ def _median(xp: Any, x: Any) -> Any:
 
 
 def _nanmedian(xp: Any, x: Any) -> Any:
-    """The same of those that are not NaN."""
+    """The median of the elements that are not NaN."""
     if not x.size:
         return _middle_of_none(x.dtype)
     flat = _sorted(xp, x)
@@ -388,7 +389,7 @@ def _nanmedian(xp: Any, x: Any) -> Any:
 
 
 def _sorted(xp: Any, x: Any) -> Any:
-    """All elements in order, NaN last: of bfloat16 NumPy puts it anywhere."""
+    """All elements sorted, NaN last; NumPy sorts NaN of bfloat16 anywhere."""
     flat = x.reshape(-1)
     return xp.sort(flat.astype(xp.float32) if x.dtype.kind == "V" else flat)
 
@@ -414,7 +415,7 @@ def _whole(name: str, method: str | Callable[[Any, Any], Any], overload: int = 1
 
 
 def _places(xp: Any, indices: Any, dim: int) -> tuple[Any, ...]:
-    """An index of the elements at `indices` along `dim`."""
+    """The index of the elements at `indices` along `dim`."""
     ndim = indices.ndim
     if ndim == 1:
         return (indices,)
@@ -431,7 +432,7 @@ def _places(xp: Any, indices: Any, dim: int) -> tuple[Any, ...]:
 
 
 def _along(xp: Any, x: Any, indices: Any, dim: int, keepdim: bool) -> Any:
-    """The elements at `indices` (which keep `dim`) along `dim`."""
+    """The elements at `indices` along `dim`; `indices` still has that axis."""
     if not x.ndim:
         return x.copy()
     out = x[_places(xp, indices, dim)]
@@ -453,7 +454,7 @@ def _along_pull(F: Any, g: Any, x_shape: Any, indices: Any, dim: Any, keepdim: A
 
 
 def selection(name: str, node: str) -> Op:
-    """Elements that were found at `indices` along `dim`, `values`, are handed in and out."""
+    """An op that returns the given `values`, found at `indices` along `dim`, with a gradient."""
     return operation(
         name,
         lambda xp, x, values, indices, dim, keepdim: values,
@@ -473,14 +474,14 @@ def _logsumexp(xp: Any, x: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
     if not _count(x.shape, dims):
         out = xp.full(kept_shape(x.shape, dims), -math.inf, x.dtype)
         return out if keepdim else out.reshape(_left_shape(x.shape, dims))
-    # One line needs no axes kept, which makes it cheaper.
+    # For one line it is cheaper not to keep the axes.
     keep = len(dims) < x.ndim
     real = x.real if x.dtype.kind == "c" else x
     for token in fp_errors_ignored:
         try:
             peak = real.max(dims, None, keep)
             finite = xp.isfinite(peak)
-            # An infinite peak stays what it is: shifted by it everything would be NaN.
+            # An infinite peak is not subtracted: inf - inf would be NaN.
             if x.__class__ is not np.ndarray or xp.count_nonzero(finite) < peak.size:
                 peak = xp.where(finite, peak, real.dtype.type(0))
             out = xp.log(_total(xp, xp.exp(xp.subtract(x, peak)), dims, keep)) + peak
@@ -553,12 +554,12 @@ def _vector_norm(xp: Any, x: Any, ord: float, dims: tuple[int, ...], keepdim: bo
 
 
 def _quotient(F: Any, g: Any, out: Any) -> Any:
-    """A quotient, and 0 where it is one by 0, with all its derivatives."""
+    """A quotient, and 0 where the divisor is 0, with derivatives of any order."""
     return F.mask(F.div(g, F.where(out != 0, out, F.zero(out) + 1)), out != 0)
 
 
 def _vector_norm_pull(F: Any, g: Any, x: Any, out: Any, ord: Any, dims: Any, keepdim: Any) -> Any:
-    """PyTorch's choice of a subgradient: 0 where the norm is 0, shared among extremes."""
+    """PyTorch's subgradient: 0 where the norm is 0, shared evenly among extrema."""
     if ord == 0:
         return None
     kept = kept_shape(x.shape, dims)
@@ -627,7 +628,7 @@ def _vector_norm_push(F: Any, t: Any, x: Any, out: Any, ord: Any, dims: Any, kee
 
 
 def _decomposition_cost(x: Any) -> int:
-    """A singular value decomposition takes some 20 m n k operations, at about one a nanosecond."""
+    """A singular value decomposition takes about 20 m n k operations, at one a nanosecond."""
     metadata = x._metadata
     return 20_000 + 20 * int(metadata.size * min(metadata.shape[-2:]))
 
@@ -637,13 +638,13 @@ def _adjoint(x: Any) -> Any:
 
 
 def _polar(xp: Any, x: Any) -> Any:
-    """The unitary factor of matrices: the gradient of the sum of their singular values."""
+    """The unitary polar factor of matrices: the gradient of the sum of their singular values."""
     u, _, vh = xp.linalg.svd(x, full_matrices=False)
     return xp.matmul(u, vh)
 
 
 def _polar_tangent(xp: Any, t: Any, x: Any) -> Any:
-    """How the unitary factor of `x` changes along `t`; as a linear map it is its own adjoint."""
+    """The change of the unitary factor of `x` along `t`; this linear map is self-adjoint."""
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     uh, v = _adjoint(u), _adjoint(vh)
     for token in fp_errors_ignored:
@@ -685,7 +686,7 @@ def _accumulated_back(xp: Any, x: Any, dim: int) -> Any:
 
 
 class AllAxes(tuple[int, ...]):
-    """The axes of a reduction that was asked for no axis in particular: PyTorch's names differ."""
+    """All axes of a reduction called without axes, for which PyTorch has other node names."""
 
     __slots__ = ()
 
@@ -827,7 +828,7 @@ OPS = (
         lambda F, g, dim: F.cumsum(g, dim),
         attributes=("dim",),
     ),
-    # Without a derivative.
+    # Ops without a derivative.
     operation("hits", lambda xp, x, out: (x == out).astype(x.dtype), "x out"),
     operation(
         "hits_or_nan",

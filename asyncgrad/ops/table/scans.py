@@ -1,7 +1,7 @@
-"""Scans in which each result is made of the one before it.
+"""Scans in which each result depends on the previous one.
 
-Both go along the axis step by step, all lines at once: their factors may be too far apart for
-products of them to be held.
+Both run step by step along the axis, for all lines at once: a parallel scan would need products of
+factors, which may overflow or underflow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncgrad.ops.table.elementwise import refuse
 
 
 def _recurrence(xp: Any, x: Any, y: Any, dim: int) -> Any:
-    """`out[i] = x[i] + y[i] * out[i - 1]` along an axis; the first factor counts for nothing."""
+    """`out[i] = x[i] + y[i] * out[i - 1]` along an axis; the first factor is ignored."""
     out = xp.array(x)
     lines, factors = xp.moveaxis(out, dim, 0), xp.moveaxis(y, dim, 0)
     for i in range(1, len(lines)):
@@ -25,7 +25,7 @@ def _recurrence(xp: Any, x: Any, y: Any, dim: int) -> Any:
 
 
 def _before(F: Any, x: Any, dim: int) -> Any:
-    """What stands before each element along an axis, 0 before the first."""
+    """The previous element along an axis, 0 for the first."""
     return F.pad_zeros(F.narrow(x, dim, 0, x.shape[dim] - 1), x.shape, dim, 1)
 
 
@@ -34,7 +34,7 @@ def _behind(F: Any, x: Any, dim: int) -> Any:
 
 
 def _recurrence_back(F: Any, g: Any, y: Any, dim: int) -> Any:
-    """The adjoint: the same from the end, with the factor of the next element."""
+    """The adjoint: the same recurrence from the end, with the next element's factor."""
     factors = F.flip(_behind(F, F.conj(y), dim), (dim,))
     return F.flip(F.recurrence(F.flip(g, (dim,)), factors, dim), (dim,))
 
@@ -44,7 +44,7 @@ def _recurrence_by_factors(F: Any, g: Any, y: Any, out: Any, dim: int) -> Any:
 
 
 def _log_of_two(xp: Any, x: Any, y: Any) -> Any:
-    """As PyTorch: the angle is counted from that of the greater one, all turns included."""
+    """As in PyTorch, the angle is counted from that of the operand with the larger real part."""
     first = x.real >= y.real
     more, less = xp.where(first, x, y), xp.where(first, y, x)
     return xp.where(xp.isfinite(more.real), more + xp.log1p(xp.exp(less - more)), more)
@@ -66,7 +66,7 @@ def _logcumsumexp(xp: Any, x: Any, dim: int) -> Any:
 
 
 def _ratios(F: Any, out: Any, dim: int) -> Any:
-    """What share of each sum was there before its last element."""
+    """The ratio of each sum to the one before: exp(out[i - 1] - out[i]), 0 for the first."""
     length = out.shape[dim]
     steps = F.sub(F.narrow(out, dim, 0, length - 1), F.narrow(out, dim, 1, length - 1))
     return F.exp(F.pad_zeros(steps, out.shape, dim, 1))

@@ -1,4 +1,4 @@
-"""Functions that move elements."""
+"""Functions that rearrange, copy and cast elements."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Self
 
-#: Elements of a matrix for which a mask is kept.
+#: The most elements of a matrix whose triangle mask is cached.
 _SMALL = 1024
 
 
 def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
-    """A view that repeats elements; one element is by far the commonest case."""
+    """A broadcast view; a single element, the most frequent case, is handled first."""
     if x.size == 1 and x.__class__ is np.ndarray:
         buffer = np.ascontiguousarray(x) if x.shape else x
         out = np.ndarray(shape, x.dtype, buffer, 0, (0,) * len(shape))
         out.flags.writeable = False
         return out
     if x.__class__ is np.ndarray and x.flags.c_contiguous:
-        # A third of what `broadcast_to` takes.
+        # A third of the time of `broadcast_to`.
         lead = len(shape) - x.ndim
         axes = zip(x.strides, x.shape, shape[lead:], strict=True)
         strides = (0,) * lead + tuple([step if n == m else 0 for step, n, m in axes])
@@ -38,12 +38,12 @@ def _expand(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _squeezed(xp: Any, x: Any, dims: tuple[int, ...]) -> Any:
-    """A view: where there is nothing to leave out, the library would answer with `x` itself."""
+    """A view even if no axis is removed, where `squeeze` would return `x` itself."""
     return x.squeeze(dims) if dims else x[...]
 
 
 def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape after a reduction over `dims` that keeps them as ones."""
+    """The shape after a reduction over `dims` that keeps them with length 1."""
     kept = list(shape)
     for i in dims:
         kept[i] = 1
@@ -51,13 +51,13 @@ def kept_shape(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
 
 
 class Named(tuple[int, ...]):
-    """Axes, with PyTorch's name of what was asked to be done with them."""
+    """Axes, with PyTorch's node name for the function that uses them."""
 
-    #: The name of the node.
+    #: PyTorch's name of the node.
     node: str
 
     def __new__(cls, axes: Iterable[int], node: str) -> Self:
-        """Say what the axes are for."""
+        """Store the axes and the node's name."""
         named = super().__new__(cls, axes)
         named.node = node
         return named
@@ -65,7 +65,7 @@ class Named(tuple[int, ...]):
 
 @lru_cache(1024)
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The permutation that undoes one."""
+    """The inverse of a permutation."""
     back = [0] * len(order)
     for i, axis in enumerate(order):
         back[axis] = i
@@ -91,13 +91,13 @@ def _stack_pull(F: Any, g: Any, place: int, dim: int) -> Any:
 def _to(xp: Any, x: Any, dtype: Any) -> Any:
     kind, wanted = x.dtype.kind, dtype.kind
     if kind == "c" and wanted == "b":
-        # Not NumPy's conversion, to which some NaN are false.
+        # NumPy's own conversion of some NaN gives False.
         return x != 0
     if kind == "c" and wanted != "c":
         x = x.real
     if kind in "iub" or (wanted == kind and dtype.itemsize >= x.dtype.itemsize):
         return x.astype(dtype)
-    # What does not fit becomes infinite or undefined, as in C, without a word.
+    # Numbers that do not fit become infinite or undefined, as in C, without a warning.
     for token in fp_errors_ignored:
         try:
             out = x.astype(dtype)
@@ -117,27 +117,27 @@ def _repeat_adjoint(F: Any, g: Any, x_shape: Any, repeats: Any) -> Any:
 def _diagonal(xp: Any, x: Any, offset: int, dim1: int, dim2: int) -> Any:
     out = x.diagonal(offset, dim1, dim2)
     if out.__class__ is np.ndarray:
-        # NumPy's view can't be written to by default, PyTorch's can.
+        # NumPy's view is read-only by default, PyTorch's is not.
         out.flags.writeable = x.flags.writeable
     return out
 
 
 def _pairs(xp: Any, x: Any) -> Any:
-    """Real and imaginary parts along a further axis; devices copy them."""
+    """Real and imaginary parts along a new last axis; a copy on devices."""
     if x.__class__ is not np.ndarray:
         return xp.stack((x.real, x.imag), -1)
     return x[..., None].view(f"f{x.dtype.itemsize // 2}")
 
 
 def _unpaired(xp: Any, x: Any) -> Any:
-    """Complex numbers of their parts along the last axis."""
+    """Complex numbers from their parts along the last axis."""
     if x.__class__ is not np.ndarray:
         return x[..., 0] + 1j * x[..., 1]
     return x.view(f"c{2 * x.dtype.itemsize}")[..., 0]
 
 
 def _slowest_first(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes as PyTorch lays out a copy: by strides, those without one where they are."""
+    """The order of axes in PyTorch's copies: by stride, with axes of stride 0 left in place."""
     order = list(range(len(shape)))[::-1]
     for i in range(1, len(order)):
         place = i
@@ -160,7 +160,7 @@ def _clone(xp: Any, x: Any, order: Any = "K") -> Any:
     if order == "C":
         out = xp.empty(x.shape, x.dtype)
     elif 0 in x.strides:
-        # The library puts axes along which elements are repeated last in memory.
+        # NumPy would put the repeated axes last in memory.
         axes = _slowest_first(x.shape, x.strides)
         out = np.empty([x.shape[axis] for axis in axes], x.dtype).transpose(inverse(axes))
     else:
@@ -171,19 +171,19 @@ def _clone(xp: Any, x: Any, order: Any = "K") -> Any:
 
 @lru_cache(64)
 def _triangle(rows: int, columns: int, diagonal: int) -> Any:
-    """Where a matrix is on and below a diagonal."""
+    """The mask of a matrix's elements on and below a diagonal."""
     return np.tri(rows, columns, diagonal, bool)
 
 
 def _is_small(x: Any) -> bool:
-    """Whether a mask for a matrix is worth being kept."""
+    """Whether to cache a mask for a matrix."""
     return x.__class__ is np.ndarray and bool(x.shape[-1] * x.shape[-2] <= _SMALL)
 
 
 def _tril(xp: Any, x: Any, diagonal: int) -> Any:
     if not _is_small(x):
         return xp.tril(x, diagonal)
-    # What NumPy's function does, but for the mask.
+    # Like NumPy's `tril`, but with a cached mask.
     return np.where(_triangle(*x.shape[-2:], diagonal), x, x.dtype.type(0))
 
 
@@ -202,14 +202,13 @@ def _pinned(xp: Any, x: Any, device: Any) -> Any:
 def _put_diagonal(
     xp: Any, g: Any, shape: tuple[int, ...], offset: int, dim1: int, dim2: int
 ) -> Any:
-    """Zeros of `shape` with `g` on a diagonal."""
     out = xp.zeros(shape, dtype=g.dtype)
     _diagonal(xp, out, offset, dim1, dim2)[...] = g
     return out
 
 
 def _pad(xp: Any, x: Any, widths: tuple[tuple[int, int], ...], value: Any) -> Any:
-    """A frame of (before, after) elements round each axis; what is negative is cut off."""
+    """Pad each axis by (before, after) elements; negative widths crop."""
     shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
     out = xp.full(shape, value, dtype=x.dtype)
     inner = tuple(
@@ -370,7 +369,7 @@ OPS = (
         attributes=("offset", "dim1", "dim2"),
         view=True,
     ),
-    # A view of a gradient could not be made in every layout.
+    # Not a view: some layouts of a gradient do not allow one.
     linear(
         "view_as_real",
         _pairs,

@@ -1,4 +1,4 @@
-"""Sorting: the values are elements of the input, found at indices that have no derivative."""
+"""Sorting: values are picked at indices, which have no derivative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of a tensor's memory by any strides, and the way back."""
+"""Views of a tensor's memory with arbitrary strides, and their adjoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncgrad.records import NamedTuple
 
 
 class Strides(NamedTuple):
-    """Where elements lie in memory, counted in elements."""
+    """Where elements are in memory, in units of elements."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
@@ -20,14 +20,14 @@ class Strides(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The lowest place, and the first behind the highest; there has to be an element."""
+        """The lowest place, and the one after the highest; the shape must not be empty."""
         pairs = zip(self.shape, self.steps, strict=True)
         ends = [(n - 1) * step for n, step in pairs]
         low = self.start + sum([end for end in ends if end < 0])
         return low, self.start + sum([end for end in ends if end > 0]) + 1
 
     def places(self) -> Any:
-        """The place of each element."""
+        """The place of each element, as an array."""
         places = np.full((1,) * len(self.shape), self.start)
         for axis, (n, step) in enumerate(zip(self.shape, self.steps, strict=True)):
             places = places + (np.arange(n) * step).reshape(
@@ -44,7 +44,7 @@ def strides_of(array: Any) -> tuple[int, ...]:
 def _wanted(
     size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None, origin: int
 ) -> Strides:
-    """What is asked for, counted from the first element of the tensor, which is at `origin`."""
+    """The requested layout, relative to the tensor's first element, which is at `origin`."""
     return Strides(size, stride, 0 if storage_offset is None else storage_offset - origin)
 
 
@@ -61,13 +61,13 @@ def _as_strided(
     out = in_memory(x, wanted, steps)
     if out is not None:
         return out
-    # The array lies otherwise, or is a device's: a copy, made as if it did lie so.
+    # The array has another layout, or is on a device: copy as if it had the expected layout.
     held = Strides(x.shape, steps)
     return _restride(xp, x, held, wanted, held)
 
 
 def in_memory(x: Any, wanted: Strides, steps: tuple[int, ...]) -> Any:
-    """A view of the memory of a host's array that lies as it should, None if there is none."""
+    """A view of a host array's memory; None if the array is not laid out as `steps` says."""
     if x.__class__ is not np.ndarray:
         return None
     axes = zip(x.shape, strides_of(x), steps, strict=True)
@@ -96,9 +96,9 @@ def _span(*parts: Strides) -> tuple[int, int]:
 
 
 def _restride(xp: Any, x: Any, source: Strides, target: Strides, shared: Strides) -> Any:
-    """Elements put where `source` says, added up, and taken from where `target` says.
+    """Add up elements at the places of `source`, and take those at the places of `target`.
 
-    Elements of `shared` that lie in one place have equal parts of what is there.
+    Elements of `shared` at the same place share its value equally.
     """
     if not (prod(source.shape) and prod(target.shape)):
         return xp.zeros(target.shape, dtype=x.dtype)
@@ -121,7 +121,7 @@ def _as_strided_adjoint(
 
 
 def _as_strided_scatter(xp: Any, x: Any, y: Any, held: Strides, wanted: Strides) -> Any:
-    """A copy with other elements in the places that are `wanted`."""
+    """A copy with other elements at the places that are `wanted`."""
     if not (x.size and y.size):
         return x.copy()
     low, high = _span(held, wanted)

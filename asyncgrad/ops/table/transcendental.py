@@ -1,4 +1,4 @@
-"""More curves: inverse hyperbolic functions, error and gamma functions, and pairs of numbers."""
+"""Inverse hyperbolic functions, error and gamma functions, and functions of two numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT_HALF = math.sqrt(0.5)
 
 
 def _special(name: str, function: str = "") -> Callable[..., Any]:
-    """A special function of real numbers, by SciPy's name; of halves in single precision."""
+    """A real special function by SciPy's name; half precision is computed in float32."""
 
     def compute(xp: Any, x: Any) -> Any:
         return _computed(xp, name, function or name, x)
@@ -41,13 +41,13 @@ def _polygamma(xp: Any, x: Any, n: int) -> Any:
 
 @without_fp_errors
 def _lgamma(xp: Any, x: Any) -> Any:
-    """SciPy's, but with PyTorch's value at minus infinity."""
+    """SciPy's `gammaln`, with PyTorch's value at minus infinity."""
     out = _computed(xp, "lgamma", "gammaln", x)
     return xp.where(x == -math.inf, x.dtype.type(math.inf), out)
 
 
 def _real(name: str, function: str) -> Callable[..., Any]:
-    """A library's function that refuses complex numbers."""
+    """Wrap a library's function to refuse complex numbers."""
 
     def compute(xp: Any, x: Any, y: Any) -> Any:
         if x.dtype.kind == "c":
@@ -96,7 +96,7 @@ def _xlog1py_by_y(F: Any, g: Any, x: Any, y: Any) -> Any:
 
 
 def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
-    """A special function of two numbers; by the first one there is no derivative."""
+    """A special function of two numbers, without a derivative by the first one."""
 
     def compute(xp: Any, x: Any, y: Any) -> Any:
         if x.dtype.kind not in "fV":
@@ -117,7 +117,7 @@ def _gamma_density(F: Any, x: Any, y: Any) -> Any:
 
 
 def _over_itself(F: Any, x: Any, out: Any) -> Any:
-    """The values of an odd function of slope 0.5 at 0, divided by where they are taken."""
+    """out / x of an odd function with derivative 0.5 at 0."""
     nothing = F.zeros_of(x)
     at_zero = F.eq(x, nothing)
     half = F.add_scalar(nothing, 0.5)
@@ -130,7 +130,7 @@ def _logit_pull(F: Any, g: Any, x: Any) -> Any:
 
 
 def _same_sign(F: Any, g: Any, x: Any, out: Any) -> Any:
-    """Forwards or backwards, depending on whether the sign was changed; at 0 neither."""
+    """The gradient, negated where the sign was changed; 0 where x is 0."""
     return F.mul(g, F.mask(F.div(out, x), x != 0))
 
 

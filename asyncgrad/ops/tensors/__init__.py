@@ -1,1 +1,1 @@
-"""Tensors beyond the table: made, copied, moved, printed, changed in place."""
+"""What tensors need beside the table: creation, copies, transfer, printing, changes in place."""

@@ -1,4 +1,4 @@
-"""Copies and pickles of tensors: Python's protocols."""
+"""Copies and pickles of tensors, for Python's protocols."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncgrad.ops.tensors.transfer import moved, on_host
 
 
 def _is_computed(variable: Variable) -> bool:
-    """Whether a function made the tensor, and a gradient flows into it."""
+    """Whether a tensor is an op's result through which a gradient flows."""
     return gradient_edge(variable) is not None and variable._edge is not None
 
 
@@ -31,7 +31,7 @@ def _copied(array: Any) -> Any:
 
 
 def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
-    """A leaf with a copy of the values, and of the gradient if there is one.
+    """Copy a leaf: its values, and its gradient if it has one.
 
     Raises:
         RuntimeError: for a tensor that was computed and leads into a graph.
@@ -54,12 +54,12 @@ def deep_copy(variable: Variable, memo: dict[int, Any]) -> Any:
 
 
 def shallow_copy(variable: Variable) -> Any:
-    """A leaf that shares the memory, without graph and gradient, with a version of its own."""
+    """A leaf that shares the memory: its own version counter, no graph, no gradient."""
     return _leaf(variable._array, variable._metadata, requires_grad(variable))
 
 
 def reduced(variable: Variable, protocol: Any) -> Any:
-    """What a pickle holds: values and whether a gradient is wanted; neither graph nor gradient."""
+    """What a pickle holds: values and `requires_grad`, but neither graph nor gradient."""
     warn_of_hooks(variable)
     device = variable._metadata.device
     where = () if device is CPU else (device,)
@@ -67,7 +67,7 @@ def reduced(variable: Variable, protocol: Any) -> Any:
 
 
 def sent(variable: Variable) -> Any:
-    """What a tensor is for another process: the same, of leaves alone.
+    """The pickle of a tensor that is sent to another process; only leaves can be sent.
 
     Raises:
         RuntimeError: for a tensor that was computed and leads into a graph.
@@ -81,7 +81,7 @@ def sent(variable: Variable) -> Any:
 
 
 def warn_of_hooks(variable: Variable) -> None:
-    """Hooks are not pickled: say so."""
+    """Warn that a tensor's hooks are not pickled."""
     meta = variable._autograd
     extras = None if meta is None else meta.extras
     if extras is not None and any(extras.tensor.values()):
@@ -93,7 +93,7 @@ def warn_of_hooks(variable: Variable) -> None:
 
 
 def _rebuilt(array: Any, requires_grad: bool, device: Any = CPU) -> Any:
-    """A tensor from its pickle, where it was."""
+    """Make a tensor from its pickle, on the device where it was."""
     if device is not CPU:
         array = moved(array, CPU, as_device("pickle", device))
     return _leaf(array, metadata_of(array, device), requires_grad)

@@ -1,8 +1,8 @@
-"""Changes in place: checked, carried out, and written into the history.
+"""Changes in place: check, compute and record them.
 
 The new values are computed like any result and then copied into the tensor's memory. The tensor
-takes the result's place in the graph; if it is a view, its base does: as a `CopySlices` of what
-the base was and of what the view has become.
+takes the result's place in the graph. If the tensor is a view, its base gets a `CopySlices` node
+that combines the base's old history with the view's new one.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ if TYPE_CHECKING:
 _PLANS: dict[tuple[int, ...], Plan] = {
     wanted: plan_of(OPS["copy_slices"], wanted, ()) for wanted in ((0,), (1,), (0, 1))
 }
-#: What puts one number everywhere, which may be into elements that lie in one place.
+#: Ops that write the same number everywhere: elements that share memory do not matter.
 _ALIKE = frozenset({"fill_", "zero_"})
 
 
 def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Put what a function makes of a tensor into the tensor.
+    """Replace a tensor's values by what a function computes from it.
 
     Args:
         tensor: the tensor, which is the function's first argument.
         name: the operation, for errors.
-        function: the form that is not in place.
+        function: the out-of-place function.
         args: the function's other arguments.
-        kwargs: and those by name.
+        kwargs: its keyword arguments.
     """
     if args or kwargs:
         refuse_overlap(tensor, (*args, *kwargs.values()), name)
     modes = current()
-    # Tangents may be recorded where values are not.
+    # Tangents may be recorded even where values are not.
     since = next_sequence_nr() if modes.grad or modes.dual_level is not None else None
-    # PyTorch copies what it saves of the changed operand, and of no other.
+    # Like PyTorch, save a copy of the changed operand if it is also another operand.
     again = since is not None and _given_again(tensor, args, kwargs)
     given = tensor if modes.saved_hooks is None and not again else _as_before(tensor)
     if modes.grad and given._edge is not None:
@@ -84,7 +84,7 @@ def change(tensor: Any, name: str, function: Callable[..., Any], *args: Any, **k
 
 
 def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
-    """The operator that puts what a function makes of two operands into the first."""
+    """Make an operator that puts a binary function's result into the first operand."""
 
     def changing(self: Any, other: Any) -> Any:
         return change(self, name, function, other)
@@ -94,7 +94,7 @@ def operator(function: Callable[[Any, Any], Any], name: str) -> Any:
 
 
 def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The form of a function that puts its result into its first argument."""
+    """Make the in-place form of a function, which changes its first argument."""
 
     def changing(self: Any, *args: Any, **kwargs: Any) -> Any:
         return change(self, name, function, *args, **kwargs)
@@ -105,7 +105,7 @@ def method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether what is changed, or what looks into its memory, is another operand, too."""
+    """Whether the changed tensor, or one that shares its memory, is also another operand."""
     counter = tensor._counter
     return any(
         other is tensor
@@ -115,7 +115,7 @@ def _given_again(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _as_before(tensor: Any) -> Any:
-    """What may be saved in the place of a tensor that changes: its values, copied."""
+    """A tensor with the old values, copied, and the same edge: nodes save it instead."""
     edge = gradient_edge(tensor)
     if edge is None:
         return tensor
@@ -128,9 +128,9 @@ def _as_before(tensor: Any) -> Any:
 
 
 def _without_hooks(tensor: Any, given: Any) -> Any:
-    """What a change reads: of a view with hooks a view that has none, for its node is left out.
+    """The operand that a change reads.
 
-    So is that of a view by any strides, which leads to a part of the base only.
+    A view whose node has hooks, or is an `as_strided`, is taken again: its node is left out.
     """
     view, node = view_of(tensor), as_edge(tensor._edge).node
     if view is None or node is None or view.creation is not None:
@@ -143,7 +143,7 @@ def _without_hooks(tensor: Any, given: Any) -> Any:
 
 
 def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = False) -> Any:
-    """Put the values of another tensor, broadcast, into a tensor; they may be elsewhere."""
+    """Put another tensor's values, broadcast and from any device, into a tensor."""
     shape = tensor._metadata.shape
     if tensor._batched or getattr(source, "_batched", False):
         return _copy_batched(tensor, source, name, copy)
@@ -156,7 +156,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
         source = constant(number, tensor, np.result_type(type(number)))
     device = tensor._metadata.device
     if source._metadata.device is not device:
-        # What goes to the host is read here and now.
+        # The host reads the values right away, so a copy to the CPU must have finished.
         source = to_device(source, device, non_blocking=non_blocking and device is not CPU)
     if source._metadata.is_complex and not tensor._metadata.is_complex:
         source = R.to(source, source._array.real.dtype)
@@ -176,7 +176,7 @@ def copy(tensor: Any, source: Any, name: str = "copy_", *, non_blocking: bool = 
 
 
 def _copy_batched(tensor: Any, source: Any, name: str, put: Callable[..., Any]) -> Any:
-    """The same where examples of a batch are involved: on the tensors that hold the batches."""
+    """Change a batched tensor through the tensors that hold the batches."""
     level = batching.level_of((tensor, source))
     if not (tensor._batched and tensor._level is level):
         raise AutogradError(
@@ -207,7 +207,7 @@ def _broadcast(source: Any, shape: tuple[int, ...], name: str) -> Any:
 
 
 def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
-    """Put one number into every element of a tensor."""
+    """Set every element of a tensor to one number."""
     if isinstance(value, Variable):
         name = f"{name}(Tensor)"
     else:
@@ -226,12 +226,12 @@ def fill(tensor: Any, value: Any, name: str = "fill_") -> Any:
 
 
 def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
-    """Raise where a change in place would make the graph wrong, or can't be made.
+    """Raise if a change in place is impossible or would make the graph wrong.
 
     Args:
-        tensor: what is to be changed.
+        tensor: the tensor to be changed.
         name: the operation, for errors.
-        recorded: the change becomes part of the graph.
+        recorded: whether the change becomes part of the graph.
     """
     check_history(tensor, name, recorded=recorded)
     F, array = tensor._metadata.F, tensor._array
@@ -245,7 +245,7 @@ def check_change(tensor: Any, name: str, *, recorded: bool) -> None:
 
 
 def check_history(tensor: Any, name: str, *, recorded: bool) -> None:
-    """Raise where a change in place, be it of no element, would make the graph wrong."""
+    """Raise if a change in place would make the graph wrong, even if no element changes."""
     meta = tensor._autograd
     modes = current()
     if modes.before_change is not None:
@@ -279,10 +279,10 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
 
     Args:
         tensor: the tensor.
-        result: the operation's result, of its shape.
+        result: the operation's result, of the tensor's shape.
         name: the operation, for errors.
-        since: nodes with greater sequence numbers belong to the operation: they may have saved
-            the values that the tensor had before.
+        since: nodes with greater sequence numbers belong to the operation and may have saved the
+            tensor's old values, which are then copied.
     """
     if result._batched or tensor._batched:
         return _copy_batched(tensor, result, name, partial(assign, since=since))
@@ -320,11 +320,11 @@ def assign(tensor: Any, result: Any, name: str, since: int | None = None) -> Any
 
 
 def rebase(tensor: Any, edge: Any) -> None:
-    """Make what an edge leads to the history of a tensor that has been changed in place.
+    """Make an edge the history of a tensor that was changed in place.
 
     Args:
         tensor: the tensor.
-        edge: the stored edge of its new values, None if no gradient flows to them.
+        edge: the stored edge of the new values, None if no gradient flows to them.
     """
     view = view_of(tensor)
     if view is None:
@@ -335,7 +335,7 @@ def rebase(tensor: Any, edge: Any) -> None:
 
 
 def _copied(base: Any, edge: Any, route: Route | None) -> Any:
-    """A node for a base whose view has new values, or all of it where there is no route."""
+    """Make the node of a base whose view at `route` was changed; None: all of it was changed."""
     before = gradient_edge(base)
     places = tuple([place for place, known in enumerate((before, edge)) if known is not None])
     following = (before, edge) if len(places) == 2 else before if edge is None else edge
@@ -365,7 +365,7 @@ _OVERWRITTEN = plan_of(OPS["overwrite"], (0,), ())
 
 
 def _replay(view: View) -> Any:
-    """The edge of a view, taken again from its base."""
+    """Take a view again from its base, recorded, and return its edge."""
     found = current()
     install(found.replace(grad=True, inference=False, saved_hooks=None, forward=False))
     try:

@@ -1,4 +1,4 @@
-"""New tensors that no operation has computed: where they are, and what they may require."""
+"""New tensors that no op has computed: their device, shape and `requires_grad`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def place_of(name: str, device: Any = None, like: Any = None) -> Device:
-    """Where a new tensor is to be: as asked for, beside another one, or the default device."""
+    """A new tensor's device: the given one, that of `like`, or the default device."""
     if device is not None:
         return as_device(name, device)
     if like is not None:
@@ -29,16 +29,16 @@ def place_of(name: str, device: Any = None, like: Any = None) -> Device:
 
 
 def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
-    """A tensor of an array that is on its device.
+    """Make a leaf of an array that is already on its device.
 
     Args:
         name: the function that makes it, for errors.
         array: the array.
-        device: the device.
-        requires_grad: gradients are to be accumulated for it.
+        device: the array's device.
+        requires_grad: whether gradients are to be accumulated for it.
 
     Raises:
-        RuntimeError: if gradients are required of a dtype that has none.
+        RuntimeError: if gradients are required of an integer or bool dtype.
         TypeError: if `requires_grad` is no bool.
     """
     if requires_grad:
@@ -57,18 +57,18 @@ def leaf(name: str, array: Any, device: Device, requires_grad: bool = False) -> 
 
 
 def from_host(name: str, array: Any, device: Device, requires_grad: bool = False) -> Any:
-    """A tensor of an array, which is taken to the device unless it is there."""
+    """Make a leaf of an array, which is copied to the device if it is on the host."""
     if device is not CPU and isinstance(array, np.ndarray):
         array = device.from_host(array, pinned=False)
     return leaf(name, array, device, requires_grad)
 
 
 def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
-    """The shape of a new tensor, given as one sequence, as several numbers or by name.
+    """The shape of a new tensor, given as one sequence, as several numbers or as `size=`.
 
     Raises:
         TypeError: if it is missing, or not made of integers.
-        RuntimeError: if it is negative somewhere.
+        RuntimeError: if a length is negative.
     """
     if size is not None:
         if sizes:
@@ -83,11 +83,11 @@ def new_shape(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int,
 
 
 def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
-    """The shape of a new tensor, which has to be a sequence.
+    """The shape of a new tensor, for functions that accept it only as a sequence.
 
     Raises:
-        TypeError: if it is none, or not made of integers.
-        RuntimeError: if it is negative somewhere.
+        TypeError: if it is no sequence of integers.
+        RuntimeError: if a length is negative.
     """
     if not isinstance(size, (tuple, list)):
         raise TypeError(
@@ -97,7 +97,7 @@ def sequence_shape(name: str, size: Any) -> tuple[int, ...]:
 
 
 def fitting(name: str, values: Any, dtype: Any) -> Any:
-    """Python's numbers, as an array, in a dtype.
+    """Convert an array of Python numbers to a dtype.
 
     Raises:
         RuntimeError: if some of them do not fit.
@@ -111,7 +111,7 @@ def fitting(name: str, values: Any, dtype: Any) -> Any:
         fits = True
     if fits and category(dtype) == 1 and values.size:
         limits = np.iinfo(dtype)
-        # Below zero, unsigned integers wrap around once.
+        # A negative number down to `-max` wraps around to an unsigned integer.
         lowest = limits.min or -limits.max
         fits = bool(np.all((values >= lowest) & (values <= limits.max)))
     if not fits:

@@ -1,7 +1,7 @@
-"""The argument `out`: results written into tensors that are there already.
+"""The argument `out`: results written into existing tensors.
 
-The function is computed as ever; its result is then checked against `out` and copied. So an `out`
-that shares memory with an input is no problem, and a result that does not fit changes nothing.
+The function computes as usual; then its result is checked against `out` and copied. Therefore `out`
+may share memory with an input, and a result that does not fit changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
-#: Functions whose result has to have the dtype of `out`; others convert within their category.
+#: Functions whose result must have the dtype of `out`; others convert within a category.
 _EXACT = frozenset({
     "abs", "addmm", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "avg_pool2d",
     "bmm", "ceil", "clamp", "clamp_max", "clamp_min", "complex", "diag", "dot", "floor", "gather",
@@ -34,23 +34,23 @@ _EXACT = frozenset({
     "scatter_add", "sgn", "sign", "softmax", "softplus", "sort", "take_along_dim", "tensordot",
     "topk", "tril", "triu", "trunc", "vector_norm", "where",
 })  # fmt: skip
-#: Those that compute in the dtype of `out` unless another one is given.
+#: Functions that compute in the dtype of `out` unless `dtype` is given.
 _ACCUMULATING = frozenset({"cumsum", "mean", "prod", "sum"})
-#: The arguments that functions get here, and their defaults.
+#: The arguments that the decorators add, and their defaults.
 _OUT = {"out": None}
 _MADE = {"layout": None, "pin_memory": False}
-#: How NumPy says that a shape has more elements than there are addresses.
+#: Parts of NumPy's messages for a shape with more elements than there are addresses.
 _TOO_LARGE = ("too big", "too large", "Maximum allowed")
 
 
 def put(out: Any, name: str, result: Any) -> Any:
-    """Write the result of a function into the tensor, or tensors, that the caller gave.
+    """Write a function's result into the tensor, or tensors, that the caller gave.
 
     Args:
-        out: a tensor, or a sequence of them where the function has several results. One of another
-            shape takes the result's; that of a tensor that is not empty is warned of.
+        out: a tensor, or a sequence of them if the function has several results. It takes the
+            result's shape; if its own is another and it is not empty, a warning says so.
         name: the function, for errors.
-        result: what it returned.
+        result: what the function returned.
 
     Returns:
         `out`, or the function's named tuple with the tensors of `out`.
@@ -136,9 +136,9 @@ def _write(out: Any, name: str, result: Any) -> Any:
 
 
 def writes(function: _F) -> _F:
-    """The function with an argument `out`, and NumPy's names of arguments, too.
+    """Wrap a function to accept `out` and NumPy's names of arguments.
 
-    For functions that take longer than the call of a wrapper; others name `out` themselves.
+    It is for functions that take longer than a wrapper's call; others have a parameter `out`.
     """
     name = function.__name__
 
@@ -159,7 +159,7 @@ def writes(function: _F) -> _F:
 
 
 def makes(function: _F) -> _F:
-    """The function, which makes a tensor, with `out`, `layout` and `pin_memory`."""
+    """Wrap a function that makes a tensor to accept `out`, `layout` and `pin_memory`."""
     name = function.__name__
     beside = as_made(function)
 
@@ -192,9 +192,9 @@ def makes(function: _F) -> _F:
 
 
 def as_made(function: _F) -> _F:
-    """The function, which makes a tensor, with `layout` and `pin_memory`.
+    """Wrap a function that makes a tensor to accept `layout` and `pin_memory`.
 
-    Every layout but the usual one is refused.
+    Every layout but `strided` is refused.
     """
     name = function.__name__
 

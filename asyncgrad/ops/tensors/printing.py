@@ -1,4 +1,4 @@
-"""How tensors are printed: the same digits, columns and lines as PyTorch's."""
+"""Printing of tensors, with the same digits, columns and lines as PyTorch."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """What `set_printoptions` sets."""
+    """The settings of `set_printoptions`."""
 
-    #: Digits behind the point.
+    #: Digits after the decimal point.
     precision: int = 4
-    #: Above so many elements only the edges are shown.
+    #: A tensor with more elements is shown only by its edges.
     threshold: float = 1000
-    #: How many elements of each axis are at an edge.
+    #: How many elements of each axis are shown at each edge.
     edgeitems: int = 3
     #: Characters in a line.
     linewidth: int = 80
-    #: Powers of ten always or never; where numbers need it if None.
+    #: Scientific notation always (True), never (False), or as the numbers need it (None).
     sci_mode: bool | None = None
 
 
@@ -34,7 +34,7 @@ _PROFILES = {
     "short": Options(precision=2, edgeitems=2),
     "full": Options(threshold=math.inf),
 }
-#: The options in force.
+#: The options in force, as the only element.
 _options = [Options()]
 
 
@@ -46,18 +46,18 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Say how tensors are printed.
+    """Set how tensors are printed.
 
     Args:
-        precision: digits behind the point.
-        threshold: above so many elements only the edges are shown.
-        edgeitems: how many elements of each axis are at an edge.
+        precision: digits after the decimal point.
+        threshold: a tensor with more elements is shown only by its edges.
+        edgeitems: how many elements of each axis are shown at each edge.
         linewidth: characters in a line.
-        profile: "default", "short" or "full", before the other arguments are applied.
-        sci_mode: powers of ten always or never; where numbers need it if None.
+        profile: "default", "short" or "full", applied before the other arguments.
+        sci_mode: scientific notation always (True), never (False), or as needed (None).
 
     Raises:
-        ValueError: for another profile.
+        ValueError: for an unknown profile.
     """
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: the profile is one of {tuple(_PROFILES)}")
@@ -69,15 +69,15 @@ def set_printoptions(
 
 
 def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:
-    """A tensor's text.
+    """The text of a tensor.
 
     Args:
         values: its elements, in host memory.
-        suffixes: what is to be said after them.
+        suffixes: what to append, such as "requires_grad=True".
     """
     options = _options[0]
     usual = {default_dtype(), default_complex_dtype(), np.dtype("int64"), np.dtype("bool")}
-    # Without elements nothing shows that they are integers or booleans.
+    # An empty tensor shows no elements from which an integer or bool dtype could be seen.
     if values.dtype not in usual or (not values.size and values.dtype.kind in "bi"):
         suffixes = [f"dtype=asyncgrad.{values.dtype.name}", *suffixes]
     if not values.size and values.ndim != 1:
@@ -97,7 +97,6 @@ def text_of(values: np.ndarray[Any, Any], suffixes: list[str]) -> str:
 
 
 def _body(values: np.ndarray[Any, Any], indent: int, options: Options) -> str:
-    """The elements in brackets."""
     short = values.size > options.threshold
     shown = _edges(values, options.edgeitems) if short else values
     complex_too = category(values.dtype) == 3
@@ -106,18 +105,18 @@ def _body(values: np.ndarray[Any, Any], indent: int, options: Options) -> str:
 
 
 def _edges(values: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-    """What is shown of an array that is not shown as a whole: nothing else is copied of it."""
+    """The elements at the edges; no other element is copied."""
     return values[np.ix_(*[_places(length, count) for length in values.shape])]
 
 
 def _places(length: int, count: int) -> list[int]:
-    """Which elements of an axis are shown."""
+    """The indices shown along an axis."""
     cut = length > 2 * count
     return [*range(count), *range(length - count, length)] if cut else [*range(length)]
 
 
 def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
-    """How one element is written: all to the same width."""
+    """A function that writes one element, all of them in the same width."""
     if category(values.dtype) < 2:
         width = max(map(len, map(str, values.ravel().tolist())), default=1)
         return lambda value: f"{value!s:>{width}}"
@@ -144,7 +143,7 @@ def _format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any]
 
 
 def _complex_format_of(values: np.ndarray[Any, Any], options: Options) -> Callable[[Any], str]:
-    """The same for complex numbers, whose parts have widths of their own."""
+    """A function that writes one complex number; real and imaginary parts have separate widths."""
     wide = values.astype(np.complex128)
     real, imag = _format_of(wide.real, options), _format_of(wide.imag, options)
 
@@ -183,5 +182,5 @@ def _nested(
 
 
 def _numbers(values: np.ndarray[Any, Any]) -> Any:
-    """Elements as Python's numbers; those of bfloat16 are not, by themselves."""
+    """Elements as Python numbers; bfloat16 has to be converted first."""
     return (values.astype(np.float64) if category(values.dtype) == 2 else values).tolist()

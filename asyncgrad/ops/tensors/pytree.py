@@ -1,4 +1,4 @@
-"""Nested tuples, lists, dictionaries and named tuples, taken apart and put together again."""
+"""Flatten and rebuild nested tuples, lists, dictionaries and named tuples."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: What a leaf has in the place of a structure.
+#: Marks a leaf where a structure would have its kind.
 _LEAF: Any = None
 
 
 class Structure(NamedTuple):
-    """How a tree is put together: its kind, what the kind needs, and its branches."""
+    """The structure of a tree: its container type, that type's context, and its branches."""
 
     kind: Any
     context: Any
     branches: tuple[Structure, ...]
 
     def build(self, leaves: Iterator[Any]) -> Any:
-        """The tree with other leaves."""
+        """Build a tree of this structure from leaves."""
         if self.kind is _LEAF:
             return next(leaves)
         parts = [branch.build(leaves) for branch in self.branches]
@@ -34,12 +34,12 @@ class Structure(NamedTuple):
         return self.kind(*parts) if self.context == "named" else self.kind(parts)
 
     def __len__(self) -> int:
-        """How many leaves there are."""
+        """The number of leaves."""
         return 1 if self.kind is _LEAF else sum(map(len, self.branches))
 
 
 def _branches(tree: Any) -> tuple[Any, Any, list[Any]] | None:
-    """The kind, context and children of a tree; None for a leaf."""
+    """The type, context and children of a container; None for a leaf."""
     if isinstance(tree, tuple):
         if hasattr(tree, "_fields"):
             return type(tree), "named", list(tree)
@@ -55,7 +55,7 @@ def _branches(tree: Any) -> tuple[Any, Any, list[Any]] | None:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves of a tree, and how it is put together."""
+    """The leaves of a tree, and its structure."""
     found = _branches(tree)
     if found is None:
         return [tree], Structure(_LEAF, None, ())
@@ -70,18 +70,18 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def unflatten(structure: Structure, leaves: Any) -> Any:
-    """The tree of some leaves."""
+    """Build the tree of a structure from leaves."""
     return structure.build(iter(leaves))
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The tree with a function's results in the place of its leaves."""
+    """Apply a function to each leaf of a tree."""
     leaves, structure = flatten(tree)
     return unflatten(structure, map(function, leaves))
 
 
 def spread(prefix: Any, structure: Structure) -> list[Any] | None:
-    """What a tree that may end earlier says of each leaf of a structure; None where it differs."""
+    """Repeat a prefix tree's leaves for each leaf of a structure; None if the two do not match."""
     if structure.kind is _LEAF:
         return None if _branches(prefix) is not None else [prefix]
     found = _branches(prefix)

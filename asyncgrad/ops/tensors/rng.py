@@ -1,8 +1,7 @@
-"""Where random numbers come from.
+"""Random number generators.
 
-A generator can be drawn from in several threads and tasks at once: each draw takes what it needs
-under a lock. A large draw takes no more there than a seed for a generator of its own, so that
-nobody waits for its values.
+Several threads and tasks can draw from a generator at once: each draw holds a lock. A large draw
+takes only a seed under the lock and makes its values from that, so that others need not wait.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from asyncgrad.ops.batching import check_randomness
 from asyncgrad.ops.dtype_device import as_device
 from asyncgrad.ops.namespace import metadata_of
 
-#: The seed of generators that got none; PyTorch's.
+#: The seed of generators that got none, which is PyTorch's.
 _DEFAULT_SEED = 67280421310721
-#: How many values are so many that they are drawn outside the lock.
+#: From this many values on, a draw releases the lock before it makes them.
 _LARGE = 1 << 16
-#: The lengths in bytes of a state's fields: seed, state, increment, kept half, whether it is kept.
+#: The lengths in bytes of a state's fields: seed, state, increment, kept half, kept flag.
 _FIELDS = (8, 16, 16, 4, 4)
-#: How many bits of precision the numbers in [0, 1) have, for the dtypes that NumPy does not draw.
+#: The precision in bits of uniform numbers, for the dtypes that NumPy does not draw.
 _BITS = {"float16": 11, "bfloat16": 8}
 
 
@@ -38,10 +37,7 @@ class Generator:
     """A source of random numbers, safe to draw from in several threads and tasks.
 
     Args:
-        device: where the tensors that are drawn will be; numbers are drawn on the host.
-
-    Raises:
-        RuntimeError: if there is no such device.
+        device: the device of the tensors that are drawn; the numbers are drawn on the host.
 
     Example:
         >>> import asyncgrad as ag
@@ -53,8 +49,8 @@ class Generator:
     __slots__ = ("__weakref__", "_lock", "_random", "_seed", "device")
 
     def __init__(self, device: Any = "cpu") -> None:
-        """Start from the seed that every new generator has."""
-        #: Where the tensors that are drawn will be.
+        """Start from the default seed."""
+        #: The device of the tensors that are drawn.
         self.device = as_device("Generator", device)
         self._lock = Lock()
         self._start(_DEFAULT_SEED)
@@ -67,10 +63,10 @@ class Generator:
             self._random = fresh
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start anew from a seed.
+        """Restart from a seed.
 
         Args:
-            seed: an integer of 64 bits, with or without sign.
+            seed: an integer of 64 bits, signed or unsigned.
 
         Raises:
             RuntimeError: if it is no integer.
@@ -90,17 +86,17 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Start anew from a seed that nobody can foresee, and return it."""
+        """Restart from an unpredictable seed, and return it."""
         seed = int.from_bytes(os.urandom(8), "little")
         self._start(seed)
         return seed
 
     def initial_seed(self) -> int:
-        """The seed that the numbers started from."""
+        """The seed from which the generator last started."""
         return self._seed
 
     def get_state(self) -> Any:
-        """All that the next numbers depend on, as a tensor of bytes."""
+        """The state, from which all later numbers follow, as a tensor of bytes."""
         with self._lock:
             seed, found = self._seed, self._random.bit_generator.state
         inner = found["state"]
@@ -112,7 +108,7 @@ class Generator:
         return wrap(array, metadata_of(array, CPU))
 
     def __getstate__(self) -> tuple[Any, Any]:
-        """What copies and pickles hold."""
+        """The state that copies and pickles hold."""
         return self.device, self.get_state()
 
     def __setstate__(self, state: tuple[Any, Any]) -> None:
@@ -122,7 +118,7 @@ class Generator:
         _all.add(self)
 
     def set_state(self, new_state: Any) -> None:
-        """Go on from where `get_state` was called.
+        """Restore a state that `get_state` returned.
 
         Raises:
             TypeError: if the state is no tensor of bytes.
@@ -161,19 +157,19 @@ class Generator:
             self._random = np.random.Generator(source)
 
     def clone_state(self) -> Generator:
-        """Another generator that goes on as this one would."""
+        """Another generator with the same state."""
         other = Generator(self.device)
         other.set_state(self.get_state())
         return other
 
     def draw(self, method: str, *args: Any, many: int = 0, **kwargs: Any) -> Any:
-        """What a method of NumPy's generator gives.
+        """Call a method of NumPy's generator.
 
         Args:
             method: the method's name.
             args: its arguments.
-            many: how many values it gives; if they are many, others can draw meanwhile.
-            kwargs: its arguments by name.
+            many: how many values it returns; if they are many, the lock is released meanwhile.
+            kwargs: its keyword arguments.
         """
         with self._lock:
             if many < _LARGE:
@@ -183,7 +179,7 @@ class Generator:
         return getattr(child, method)(*args, **kwargs)
 
     def uniform(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Numbers in [0, 1), or complex ones with such parts.
+        """Uniform numbers in [0, 1), or complex numbers with such parts.
 
         Raises:
             NotImplementedError: for a dtype that is neither floating nor complex.
@@ -195,7 +191,7 @@ class Generator:
                     return self._random.random(shape, dtype)
             return self.draw("random", shape, dtype, many=many)
         if dtype.name in _BITS:
-            # Rounding float32 would make some of them 1.
+            # Rounded float32 numbers could be 1.
             bits = _BITS[dtype.name]
             numbers = self.draw("integers", 0, 1 << bits, shape, np.uint16, many=many)
             return (numbers.astype(np.float32) / (1 << bits)).astype(dtype)
@@ -204,7 +200,7 @@ class Generator:
         raise NotImplementedError(f"uniform: not implemented for {dtype}: it is not floating")
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Standard normal numbers; complex ones have this variance in both parts together.
+        """Standard normal numbers; for complex ones, both parts together have variance 1.
 
         Raises:
             NotImplementedError: for a dtype that is neither floating nor complex.
@@ -235,9 +231,9 @@ default_generator.seed()
 
 
 def _after_fork() -> None:
-    """A thread that drew was not forked, and would never give its locks back, NumPy's neither."""
+    """Reset the locks after a fork: a thread that held one does not exist in the child."""
     for generator in _all:
-        # What the standard library does with its own.
+        # The standard library does the same with its locks.
         generator._lock._at_fork_reinit()  # type: ignore[attr-defined]
         generator._random.bit_generator.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
@@ -247,11 +243,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def source_of(generator: Any = None) -> Generator:
-    """The generator that is given, or else the one that is in force here.
-
-    Raises:
-        TypeError: if it is no generator.
-    """
+    """The given generator, or else the one in force; TypeError for anything else."""
     modes = current()
     if modes.batch is not None:
         check_randomness()
@@ -270,14 +262,14 @@ def source_of(generator: Any = None) -> Generator:
 
 
 class fork_rng(Mode):
-    """Draws in this block leave the generator as it was.
+    """Restore the generator after a block of draws.
 
-    The block draws from a copy of the default generator, which is this task's or thread's alone:
-    what others draw meanwhile neither changes nor repeats its numbers. It is a decorator, too.
+    The block draws from a copy of the default generator that only this task or thread uses. Draws
+    of others neither change nor repeat its numbers. Also usable as a decorator.
 
     Args:
-        devices: for PyTorch's programs; all devices draw from one generator.
-        enabled: False makes this do nothing.
+        devices: accepted for PyTorch's programs; all devices draw from one generator.
+        enabled: False disables the copy.
 
     Example:
         >>> import asyncgrad as ag
@@ -288,12 +280,12 @@ class fork_rng(Mode):
     """
 
     def __init__(self, devices: Any = None, enabled: bool = True) -> None:
-        """Nothing is copied before the block is entered."""
+        """Keep the options; the generator is copied when the block is entered."""
         super().__init__()
         self._enabled = enabled
 
     def __enter__(self) -> fork_rng:
-        """Copy the generator that is in force."""
+        """Copy the generator in force."""
         self._put({"generator": source_of().clone_state()} if self._enabled else {})
         return self
 

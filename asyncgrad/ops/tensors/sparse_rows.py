@@ -1,8 +1,8 @@
-"""Gradients of large tables of which few rows were used: those rows, and nothing for the others.
+"""Row-sparse gradients of large tables: only the rows that were used are stored.
 
-`Rows` stands in the place of an array: in a pass, in `.grad` and in a tensor. It is PyTorch's COO
-tensor with one sparse axis, and does what a gradient needs: sums with its like and with arrays,
-factors, changes of dtype. Anything else raises and says how to get an array.
+`Rows` takes the place of an array in a pass, in `.grad` and in a tensor. It is PyTorch's COO tensor
+with one sparse axis. It supports what gradients need: sums with `Rows` and arrays, scaling, changes
+of dtype. Everything else raises an error that says how to get an array.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-#: What is asked of arrays before they are written into.
+#: The array flags that are read before an array is written to.
 _FLAGS = SimpleNamespace(writeable=True, c_contiguous=False)
-#: Functions that are linear or odd: what is not there stays so.
+#: Functions that map 0 to 0, so that the missing rows stay zero.
 _OF_EACH = frozenset({"negative", "positive", "conjugate", "absolute", "sign"})
 _FACTORS = frozenset({"multiply", "divide", "true_divide"})
 
 
 class Rows(NDArrayOperatorsMixin):
-    """An array by its rows that may be other than zero; a row may be there several times.
+    """An array stored by its rows that may be nonzero; a row may be stored several times.
 
     Args:
-        indices: which rows, int64 of shape (n,).
-        values: their values, of shape (n, ...).
+        indices: the row numbers, int64 of shape (n,).
+        values: the rows, of shape (n, ...).
         shape: the shape of the array.
-        coalesced: each row is there once, and they are in order.
+        coalesced: whether each row is stored once, in ascending order.
     """
 
     __slots__ = ("coalesced", "indices", "shape", "values")
 
-    #: There is no memory to be walked through.
+    #: There are no strides, because the array has no memory as a whole.
     strides = None
     flags = _FLAGS
 
     def __init__(
         self, indices: Any, values: Any, shape: tuple[int, ...], *, coalesced: bool = False
     ) -> None:
-        """Keep them; nothing is copied."""
+        """Keep the arguments, without copies."""
         self.indices = indices
         self.values = values
         self.shape = shape
@@ -53,35 +53,35 @@ class Rows(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements the array has, zeros included."""
+        """The number of elements, zeros included."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are held."""
+        """The size of the stored data in bytes."""
         return int(self.values.nbytes + self.indices.nbytes)
 
     @property
     def real(self) -> Rows:
-        """The real parts."""
+        """The same rows with the real parts of the values."""
         return self._with(self.values.real)
 
     def _with(self, values: Any) -> Rows:
         return Rows(self.indices, values, self.shape, coalesced=self.coalesced)
 
     def dense(self) -> Any:
-        """The array, zeros included."""
+        """The array with all its zeros."""
         out = np.zeros(self.shape, self.dtype)
         np.add.at(out, self.indices, self.values)
         return out
 
     def coalesce(self) -> Rows:
-        """Each row once, in order; what was there several times is summed."""
+        """Sum rows that are stored several times, and sort the rows."""
         if self.coalesced:
             return self
         indices, places = np.unique(self.indices, return_inverse=True)
@@ -90,11 +90,11 @@ class Rows(NDArrayOperatorsMixin):
         return Rows(indices, values, self.shape, coalesced=True)
 
     def copy(self, order: str = "K") -> Rows:
-        """The same with memory of its own."""
+        """A copy with memory of its own."""
         return Rows(self.indices.copy(), self.values.copy(), self.shape, coalesced=self.coalesced)
 
     def astype(self, dtype: Any, copy: bool = True) -> Rows:
-        """The same in another dtype."""
+        """The same rows in another dtype."""
         return self._with(self.values.astype(dtype, copy=copy))
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
@@ -105,11 +105,11 @@ class Rows(NDArrayOperatorsMixin):
         return total.reshape((1,) * self.ndim) if keepdims else total
 
     def __getitem__(self, place: Any) -> NoReturn:
-        """Refuse: what is not there would have to be made."""
+        """Refuse indexing, which would need the array with all its zeros."""
         self._refuse("indexing")
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        """Take over all of another value: rows, or zeros."""
+        """Replace all rows by those of other `Rows`, or by zeros; other assignments are refused."""
         if place is not Ellipsis:
             self._refuse("assignment to elements")
         if isinstance(value, Rows):
@@ -121,15 +121,15 @@ class Rows(NDArrayOperatorsMixin):
             self.indices, self.values, self.coalesced = self.indices[:0], self.values[:0], True
 
     def become(self, other: Rows) -> None:
-        """Take over the rows of another of this shape and dtype, which are not copied."""
+        """Take over the rows of other `Rows` of this shape and dtype, without copies."""
         self.indices, self.values, self.coalesced = other.indices, other.values, other.coalesced
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        """Refuse: that all zeros are made has to be asked for."""
+        """Refuse conversion: all zeros are made only by `to_dense()`."""
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else arrays can do."""
+        """Refuse every other method of arrays."""
         if name.startswith("__"):
             raise AttributeError(name)
         return self._refuse(name)
@@ -141,7 +141,7 @@ class Rows(NDArrayOperatorsMixin):
         )
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Make zeros like this one, and refuse all else."""
+        """Support `np.zeros_like`, and refuse every other function."""
         if func is np.zeros_like:
             return Rows(self.indices[:0], self.values[:0], self.shape, coalesced=True)
         return self._refuse(func.__name__)
@@ -149,7 +149,7 @@ class Rows(NDArrayOperatorsMixin):
     def __array_ufunc__(
         self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any
     ) -> Any:
-        """Sums, differences, factors and what acts on each element."""
+        """Support sums, differences, scaling, and elementwise functions that map 0 to 0."""
         name = ufunc.__name__
         target = None if out is None else out[0]
         if method == "__call__":
@@ -165,7 +165,7 @@ class Rows(NDArrayOperatorsMixin):
         return self._refuse(name)
 
     def _scaled(self, ufunc: Any, first: Any, second: Any) -> Any:
-        """Times or divided by a number, or times an array."""
+        """Multiply or divide by a number, or multiply by an array."""
         other = second if first is self else first
         if isinstance(other, Rows) or (second is self and ufunc is not np.multiply):
             self._refuse(ufunc.__name__)
@@ -178,7 +178,7 @@ class Rows(NDArrayOperatorsMixin):
 
 
 def _sum(first: Any, second: Any, target: Any) -> Any:
-    """The sum of two, of which one is made of rows; written into `target` if there is one."""
+    """Add two arrays, at least one of them `Rows`; write into `target` if there is one."""
     rows, other = (first, second) if isinstance(first, Rows) else (second, first)
     if rows.shape != getattr(other, "shape", ()):
         rows._refuse("a sum that is broadcast")
@@ -197,7 +197,7 @@ def _sum(first: Any, second: Any, target: Any) -> Any:
 
 
 def _both(first: Rows, second: Rows) -> Rows:
-    """The rows of both."""
+    """Concatenate the rows of both."""
     if first.indices is second.indices or np.array_equal(first.indices, second.indices):
         return first._with(first.values + second.values)
     total = Rows(
@@ -205,5 +205,5 @@ def _both(first: Rows, second: Rows) -> Rows:
         np.concatenate([first.values, second.values]),
         first.shape,
     )
-    # Repetitions may not take more room than the array would.
+    # Repeated rows must not take more room than the whole array would.
     return total.coalesce() if len(total.indices) > total.shape[0] else total

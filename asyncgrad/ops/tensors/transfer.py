@@ -1,4 +1,4 @@
-"""Tensors on their way between devices."""
+"""Copies of tensors between devices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = False) -> Any:
-    """A copy of an array on another device.
+    """Copy an array to another device.
 
     Args:
         array: the array.
-        source: where it is.
-        target: where the copy is to be.
-        non_blocking: don't wait for a copy to the host, nor for one from pinned memory: the values
-            come with the current stream.
+        source: the array's device.
+        target: the device of the copy.
+        non_blocking: don't wait for a copy to the host, or one from pinned memory; the current
+            stream orders it.
     """
     if source is CPU:
         return target.from_host(array, pinned=non_blocking and is_pinned(array))
@@ -40,7 +40,7 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
     stream = current_stream(source)
     copy = source.to_host(array)
     if non_blocking:
-        # The device writes into it behind everybody's back.
+        # The device still writes into the copy, so the stream has to keep both arrays alive.
         stream.keep(array, copy)
     else:
         stream.record_event().synchronize()
@@ -48,23 +48,23 @@ def moved(array: Any, source: Device, target: Device, *, non_blocking: bool = Fa
 
 
 def on_host(x: Any) -> Any:
-    """A tensor's values as a NumPy array: its own, or a copy that has been waited for."""
+    """A tensor's values as a NumPy array; values on a device are copied and waited for."""
     device = x._metadata.device
     return moved(x._array, device, CPU) if device.streamed else x._array
 
 
 class ToCopyBackward0(Node):
-    """Takes the gradient back to where the tensor came from, and to its dtype."""
+    """Copies a gradient back to the device and dtype that the tensor came from."""
 
     __slots__ = ("dtype", "source")
 
     fresh = True
-    #: Where the tensor came from, and its dtype there.
+    #: The device and dtype of the original tensor.
     source: Device
     dtype: Any
 
     def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
-        """The gradient on the other device; on an event loop, copies to the host are awaited."""
+        """Copy the gradient; on an event loop, a copy to the host is awaited."""
         (gradient,) = gradients
         if gradient is None:
             return gradients
@@ -85,19 +85,19 @@ class ToCopyBackward0(Node):
 
 
 async def _after(event: Event, copy: Any) -> tuple[Any]:
-    """A copy, once it is there."""
-    # Nothing else knows of the copy. Cancelled here, the stream holds it until it is made.
+    """Wait for a copy without blocking the loop, and return it."""
+    # Only this coroutine knows of the copy; cancelled here, the stream keeps it until it is made.
     await event
     return (copy,)
 
 
 def _cast(array: Any, metadata: Any, dtype: Any) -> Any:
-    """An array of a tensor's device in another dtype."""
+    """Cast an array to another dtype on its device."""
     return array if array.dtype == dtype else metadata.F.to(array, dtype)
 
 
 def to_device(x: Any, device: Device, dtype: Any = None, *, non_blocking: bool = False) -> Any:
-    """A copy of a tensor on another device, and in another dtype unless None, recorded."""
+    """Copy a tensor to another device, recorded; also cast it unless `dtype` is None."""
     if x._batched:
         return lift_batch(to_device(x._value, device, dtype, non_blocking=non_blocking), x._level)
     metadata = x._metadata
@@ -114,7 +114,7 @@ def to_device(x: Any, device: Device, dtype: Any = None, *, non_blocking: bool =
     return out if modes.plain else in_modes(_ENTRY, (x,), (device, dtype), out, modes)
 
 
-#: What other modes have to know of it: it is linear.
+#: The op as other modes see it: linear.
 _ENTRY = Op(
     "to",
     to_device,
@@ -126,10 +126,10 @@ _ENTRY = Op(
 
 
 def made_pinned(made: Any) -> Any:
-    """A tensor that was just made, in memory that the accelerator can copy from by itself.
+    """Move a new tensor to pinned memory, from which an accelerator copies without the CPU.
 
     Raises:
-        RuntimeError: if there is no accelerator, or the tensor is not in the host's memory.
+        RuntimeError: if there is no accelerator, or the tensor is not in host memory.
     """
     if made._metadata.device is not CPU:
         raise RuntimeError(
