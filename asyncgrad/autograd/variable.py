@@ -12,13 +12,13 @@ __all__ = ["Variable"]
 
 
 class _Engine:
-    """What PyTorch's programs ask of `Variable._execution_engine`."""
+    """The attributes of `Variable._execution_engine` that PyTorch's programs use."""
 
     queue_callback = staticmethod(queue_callback)
 
 
 class _VariableMeta(type):
-    """Every tensor is a `Variable`."""
+    """Makes every tensor an instance of `Variable`."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         """Whether it is a tensor."""
@@ -26,7 +26,7 @@ class _VariableMeta(type):
 
 
 class Variable(metaclass=_VariableMeta):
-    """The name that tensors had: `Variable(x)` is `x` as a leaf."""
+    """Tensors' old name in PyTorch: `Variable(x)` makes a leaf of `x`."""
 
     _execution_engine = _Engine()
 
