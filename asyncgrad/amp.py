@@ -59,7 +59,6 @@ class autocast:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        """Check that autocast is disabled."""
         if not isinstance(device_type, str):
             raise ValueError(
                 f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"
@@ -162,7 +161,6 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        """Check the factors and set the first scale."""
         self._enabled = enabled
         if enabled and device != "cpu" and not _is_there(device):
             warnings.warn(

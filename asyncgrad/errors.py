@@ -42,7 +42,6 @@ class NestingError(RecursionError):
     """Reentrant passes are nested deeper than the nesting limit."""
 
     def __init__(self, limit: int) -> None:
-        """Put the limit into the message."""
         super().__init__(
             f"passes started by nodes and hooks of other passes are nested more than {limit} deep: "
             f"some backward or hook may start passes without end. If it is meant, raise the limit "

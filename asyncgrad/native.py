@@ -175,7 +175,6 @@ triplet_margin_loss = _loss(F.triplet_margin_loss)
 
 
 def _changing(name: str) -> Callable[..., Any]:
-    """A function that calls an in-place method."""
     method = getattr(Tensor, name)
 
     @functools.wraps(method)

@@ -28,7 +28,6 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        """Start without events."""
         self.events: list[dict[str, Any]] = []
         self._origin = perf_counter_ns()
         #: A number for each pass; an id would be reused when a pass is freed.

@@ -52,7 +52,6 @@ class set_detect_anomaly(AtOnce):
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        """Set the mode at once."""
         super().__init__(**_checked(mode, check_nan))
 
 
@@ -62,7 +61,6 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
 
 
 def _checked(mode: bool, check_nan: bool) -> dict[str, bool]:
-    """The fields of the modes record to change."""
     check_bool("set_anomaly_enabled", "enabled", mode)
     check_bool("set_anomaly_enabled", "check_nan", check_nan)
     return {"anomaly": mode, "check_nan": check_nan}

@@ -96,7 +96,6 @@ class dual_level(Mode):
     """
 
     def __init__(self) -> None:
-        """Prepare the level; `__enter__` opens it."""
         super().__init__()
 
     def __enter__(self) -> Any:
@@ -117,7 +116,6 @@ class nested_level(Mode):
     """
 
     def __init__(self, *, recorded: bool = False) -> None:
-        """Prepare the level; `__enter__` opens it."""
         super().__init__()
         self._recorded = recorded
 
@@ -132,7 +130,6 @@ class set_fwd_grad_enabled(AtOnce):
     """Switch the computation of tangents on or off at once; as a context manager, for a block."""
 
     def __init__(self, mode: bool) -> None:
-        """Set the mode at once."""
         super().__init__(forward=bool(mode))
 
 

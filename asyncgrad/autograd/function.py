@@ -39,7 +39,6 @@ class FunctionMeta(type):
     """Gives each `Function` a node class of its own."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
-        """Make the node class, named after the Function."""
         super().__init__(name, bases, attributes)
         cls._backward_cls = type(f"{name}Backward", (FunctionNode,), {"_forward_cls": cls})
         cls._signature: inspect.Signature | None = None
@@ -203,7 +202,6 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def _chosen_backward(cls) -> Callable[..., Any]:
-        """The Function's `backward` or `vjp`, whichever it defines."""
         if cls.vjp is Function.vjp:
             return cls.backward
         if cls.backward is not Function.backward:
@@ -217,7 +215,6 @@ class Function(metaclass=FunctionMeta):
     def _bound(
         cls, args: tuple[Any, ...], kwargs: dict[str, Any], separate: bool
     ) -> tuple[Any, ...]:
-        """The arguments, in the order of `forward`'s parameters."""
         signature = cls._signature
         if signature is None:
             signature = cls._signature = inspect.signature(cls.forward)

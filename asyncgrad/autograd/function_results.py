@@ -215,7 +215,6 @@ def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
 
 
 def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
-    """Save the tensors given to `save_for_backward`."""
     kept: list[tuple[SavedTensor | None, int]] = []
     for value in ctx.to_save:
         if value is None:

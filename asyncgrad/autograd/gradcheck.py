@@ -230,7 +230,6 @@ async def _gradgradcheck(
 async def _check(
     func: Any, inputs: tuple[Any, ...], options: Options, batched_forward: bool
 ) -> None:
-    """Run every check that the options ask for."""
     check_inputs(inputs)
     found = as_tuple(await call(func, *inputs))
     outputs = differentiable(found)

@@ -103,11 +103,9 @@ class _Handles(RemovableHandle):
     __slots__ = ("_handles",)
 
     def __init__(self, handles: Iterable[RemovableHandle]) -> None:
-        """Wrap several handles."""
         self._handles = tuple(handles)
 
     def remove(self) -> None:
-        """Remove all of the hooks."""
         for handle in self._handles:
             handle.remove()
 

@@ -46,7 +46,6 @@ class no_grad(Mode):
         return super().__new__(cls) if function is None else Mode(grad=False)(function)
 
     def __init__(self) -> None:
-        """Prepare the mode; `__enter__` switches recording off."""
         # `Mode.__init__` is not called: it would add a tenth to the cost of entering and leaving.
         self._changes = _OFF
 
@@ -59,7 +58,6 @@ class enable_grad(Mode):
         return super().__new__(cls) if function is None else Mode(grad=True)(function)
 
     def __init__(self) -> None:
-        """Prepare the mode; `__enter__` switches recording on."""
         self._changes = _ON
 
 
@@ -67,7 +65,6 @@ class AtOnce(Mode):
     """A mode in force from its call on; as a context manager, until the end of its block."""
 
     def __init__(self, **changes: Any) -> None:
-        """Set the mode at once."""
         super().__init__(**changes)
         before = current()
         changed = before.replace(**changes)
@@ -116,7 +113,6 @@ class set_grad_enabled(AtOnce):
     """Switch recording on or off at once; as a context manager, until the end of its block."""
 
     def __init__(self, mode: bool) -> None:
-        """Set the mode at once."""
         check_bool("set_grad_enabled", "enabled", mode)
         super().__init__(grad=mode)
 
@@ -146,7 +142,6 @@ class set_multithreading_enabled(AtOnce):
     """Accepted for PyTorch's programs and only stored: a pass needs no threads."""
 
     def __init__(self, mode: bool) -> None:
-        """Store the mode at once."""
         super().__init__(multithreading=bool(mode))
 
 
@@ -164,7 +159,6 @@ class set_nesting_limit(AtOnce):
     """
 
     def __init__(self, limit: int) -> None:
-        """Set the limit at once."""
         if limit < 1:
             raise ValueError(f"set_nesting_limit: the limit has to be at least 1, but got {limit}")
         super().__init__(nesting_limit=limit)
@@ -174,15 +168,12 @@ class _unsafe_preserve_version_counter:
     """Do not count in-place changes of some tensors in this block."""
 
     def __init__(self, tensors: Tensor | tuple[Tensor, ...]) -> None:
-        """Choose the tensors."""
         self._tensors = tensors if isinstance(tensors, tuple) else (tensors,)
 
     def __enter__(self) -> None:
-        """Remember their versions."""
         self._versions = [tensor._version for tensor in self._tensors]
 
     def __exit__(self, *error: object) -> None:
-        """Restore their versions."""
         for tensor, version in zip(self._tensors, self._versions, strict=True):
             if tensor._counter is not None:
                 tensor._counter.value += version - tensor._version

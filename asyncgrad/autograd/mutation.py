@@ -26,7 +26,6 @@ class MutationContext:
     """The tensors saved within `allow_mutation_on_saved_tensors`, and clones of changed ones."""
 
     def __init__(self) -> None:
-        """Start without tensors."""
         #: Keyed by handle. The graph holds the handles, so entries go with the graph.
         self.original: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
         self.cloned: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()

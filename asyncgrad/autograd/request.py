@@ -59,7 +59,6 @@ class request(Mode):
     """
 
     def __init__(self, *, priority: int | None = None, deadline: float | None = None) -> None:
-        """Check the arguments; they hold from `__enter__` on."""
         given: dict[str, Any] = {}
         if priority is not None:
             given["priority"] = checked_priority(priority)

@@ -101,7 +101,6 @@ class save_on_cpu(saved_tensors_hooks):
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        """Choose pageable or pinned memory."""
         if pin_memory:
             offload = Offload()
             super().__init__(offload.pack, offload.unpack)
@@ -166,7 +165,6 @@ class _File:
 
 
 def _read(path: Path, metadata: Any) -> Any:
-    """Read the values from a file."""
     array = np.empty(metadata.shape, metadata.dtype)
     with path.open("rb") as file:
         file.readinto(_bytes_of(array))

@@ -21,7 +21,6 @@ class _VariableMeta(type):
     """Makes every tensor an instance of `Variable`."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        """Whether it is a tensor."""
         return isinstance(instance, core.Variable)
 
 

@@ -87,7 +87,6 @@ def _kept(node: Node) -> list[tuple[str, Any, Any]]:
 
 
 def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The arrays in a saved value."""
     if isinstance(value, SavedTensor):
         yield name, value.array, value.metadata
     elif isinstance(value, Variable):
@@ -290,7 +289,6 @@ def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
 
 
 def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
-    """The lines of text in a node's box."""
     leaf = isinstance(node, AccumulateGrad)
     yield from names
     yield node.name() if leaf else f"{node.name()} #{node.sequence_nr}"

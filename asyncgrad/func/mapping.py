@@ -216,7 +216,6 @@ def _unmapped(name: str, out: Any, out_dims: Any, level: Level) -> Any:
 
 
 def _joined(chunks: list[Any]) -> Any:
-    """Concatenate the outputs of all chunks."""
     first, dims, structure = chunks[0]
     if len(chunks) == 1:
         return unflatten(structure, first)

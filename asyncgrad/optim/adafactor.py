@@ -103,5 +103,4 @@ class Adafactor(Optimizer):
 
 
 def _size(array: Any) -> float:
-    """The root mean square of an array."""
     return math.sqrt(float((array * array).sum()) / max(1, array.size))

@@ -98,7 +98,6 @@ class Hooked:
         return args, kwargs
 
     def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count the step and call the post-hooks."""
         self.steps_taken += 1
         for hook in tuple(getattr(self, "_post_hooks", {}).values()):
             hook(self, args, kwargs)

@@ -222,7 +222,6 @@ class Optimizer(Hooked):
         check_awaited(f"{type(self).__name__}.{method}")
 
     def _run(self) -> None:
-        """Update every parameter that has a gradient."""
         _rebind(self._updates(False))
 
     def _prepare(self, args: tuple[Any, ...], made: list[dict[Any, Any]]) -> None:

@@ -156,14 +156,12 @@ class AveragedModel(Module):
             self.n_averaged += 1
 
     def _averaged(self, model: Module) -> Iterable[Any]:
-        """The tensors of a model that are averaged."""
         if self.use_buffers:
             return itertools.chain(model.parameters(), model.buffers())
         return model.parameters()
 
 
 def _put(mean: Any, value: Any) -> None:
-    """Give an average its new value."""
     put_values(mean, value._array.astype(mean._metadata.dtype).reshape(mean._metadata.shape))
 
 

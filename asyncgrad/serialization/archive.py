@@ -96,7 +96,6 @@ def load(
     placing = _placing(map_location)
 
     def placed(memory: Any, location: str) -> Storage:
-        """Move a storage's memory to its device."""
         device = placing(from_numpy(memory), location)
         return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
@@ -169,7 +168,6 @@ class _Archive:
         self._storages: dict[str, tuple[str, Storage]] = {}
 
     def load(self) -> Any:
-        """The object that the pickle describes."""
         return read_pickle(self._contents("data.pkl"), self._storage)[0]
 
     def _contents(self, name: str) -> bytes:
@@ -177,7 +175,6 @@ class _Archive:
             return self._archive.read(self._prefix + name)
 
     def _byte_order(self) -> str:
-        """The byte order in which numbers were written."""
         known = f"{self._prefix}byteorder" in self._entries
         order = self._contents("byteorder") if known else b"little"
         if order not in {b"little", b"big"}:

@@ -98,7 +98,6 @@ class _Machine:
         return self._plain(self._stack.pop()), end
 
     def _do(self, name: str, argument: Any) -> None:
-        """Run one operation."""
         stack = self._stack
         if name == "PUSH":
             stack.append(argument)
@@ -144,7 +143,6 @@ class _Machine:
             _build(stack[-1], state)
 
     def _pop(self, count: int) -> list[Any]:
-        """Pop the last operands."""
         if count > len(self._stack):
             raise ValueError("an operand is missing")
         popped = self._stack[len(self._stack) - count :]
@@ -324,7 +322,6 @@ def _bytes(text: Any, encoding: Any) -> bytes:
 
 
 def _set(members: Any) -> set[Any]:
-    """A set of numbers and strings."""
     if not all(isinstance(member, _KEYS) for member in _expect(members, list)):
         raise UnpicklingError("load: a set holds what is neither a string nor a number")
     return set(members)

@@ -24,7 +24,6 @@ class PickleWriter:
     """Writes one object; then `storages` holds the arrays that the pickle refers to by number."""
 
     def __init__(self) -> None:
-        """Start with an empty pickle."""
         self._out = bytearray(b"\x80\x02")
         self.storages: list[np.ndarray[Any, Any]] = []
         #: The numbers of arrays, by address: tied parameters stay tied.

@@ -53,7 +53,6 @@ class Admission:
     """
 
     def __init__(self, limit: int, *, max_waiting: int = 1_000) -> None:
-        """Start without requests."""
         if limit < 1:
             raise ValueError(f"Admission: limit must be at least 1, not {limit}")
         self._limit = limit

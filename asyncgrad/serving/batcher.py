@@ -94,7 +94,6 @@ class Batcher(Generic[_Item, _Result]):
         max_waiting: int = 1_000,
         concurrent: int = 1,
     ) -> None:
-        """Check the arguments; the batcher opens with `__aenter__`."""
         if max_size < 1 or concurrent < 1:
             raise ValueError(
                 f"Batcher: max_size and concurrent must be at least 1, not {max_size} and "

@@ -40,7 +40,6 @@ def grad(*args: Any, **kwargs: Any) -> Any:
 
 
 def _ended(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `functional`, made blocking."""
     blocked = func.ended(function)
     blocked.__doc__ = f"`asyncgrad.autograd.functional.{function.__name__}`, ended when it returns."
     return blocked

@@ -138,7 +138,6 @@ def checkpoint(
 
 
 def _run(frame: Frame, within: Any) -> Any:
-    """Run the function for the first time."""
     with Mode(saved_hooks=frame), within:
         result = frame.function(*frame.given, **frame.kwargs)
         if inspect.iscoroutine(result):
@@ -153,7 +152,6 @@ def _run(frame: Frame, within: Any) -> Any:
 
 
 async def _run_later(frame: Frame, within: Any) -> Any:
-    """Run a coroutine function for the first time."""
     with Mode(saved_hooks=frame), within:
         # The mode is set in the context of the task that awaits: no other task sees it.
         result = await frame.function(*frame.given, **frame.kwargs)
@@ -223,7 +221,6 @@ class GraphExecGroup(_Setting):
     """
 
     def __init__(self) -> None:
-        """Make a new group."""
         super().__init__(group=_Group())
 
     def __enter__(self) -> Any:

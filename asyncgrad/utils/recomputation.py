@@ -176,7 +176,6 @@ class Run:
     waits = False
 
     def __init__(self, frame: Frame) -> None:
-        """Start without tensors."""
         # Weak, because the frame holds the run.
         self._frame = weakref.ref(frame)
         self._values: weakref.WeakKeyDictionary[Holder, Any] = weakref.WeakKeyDictionary()

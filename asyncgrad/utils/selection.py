@@ -64,7 +64,6 @@ class _Store:
     """The kept results of the first run."""
 
     def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
-        """Start without results."""
         self.policy = policy
         self.allow_mutation = allow_mutation
         #: By function name, in the order of the calls.
@@ -75,7 +74,6 @@ class _Keeper:
     """The `selection` of the first run's modes: it asks the policy after each call."""
 
     def __init__(self, store: _Store) -> None:
-        """Fill the given store."""
         self._store = store
 
     def evaluate(
@@ -98,7 +96,6 @@ class _Replayer:
     """The `selection` of a second run's modes: it takes kept results in the order of the calls."""
 
     def __init__(self, store: _Store) -> None:
-        """Take results from the given store."""
         self._store = store
         self._calls: defaultdict[str, int] = defaultdict(int)
 
@@ -146,7 +143,6 @@ class _Again(Mode):
     """The context of a second run."""
 
     def __init__(self, store: _Store) -> None:
-        """Keep the store for the runs."""
         super().__init__()
         self._store = store
 

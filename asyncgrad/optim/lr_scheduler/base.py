@@ -79,7 +79,6 @@ class LRScheduler:
         self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
 
     def _rates(self) -> list[float]:
-        """The current rates."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:

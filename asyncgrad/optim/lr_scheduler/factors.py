@@ -89,11 +89,9 @@ class _Relative(LRScheduler):
     """A schedule that multiplies the current rate."""
 
     def _factor(self) -> float:
-        """The factor at `last_epoch`."""
         raise NotImplementedError
 
     def get_lr(self) -> list[float]:
-        """The rate of each group at `last_epoch`."""
         factor = self._factor()
         return [rate * factor for rate in self._rates()]
 

@@ -132,7 +132,6 @@ class OneCycleLR(LRScheduler):
 
 
 def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
-    """The number of steps, from the arguments given."""
     if total is None and (epochs is None or steps_per_epoch is None):
         raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
     factors = (

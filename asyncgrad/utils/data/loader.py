@@ -225,11 +225,9 @@ class _Ahead:
         )
 
     def __iter__(self) -> Self:
-        """Return the iterator itself."""
         return self
 
     def __aiter__(self) -> Self:
-        """Return the iterator itself."""
         return self
 
     def __next__(self) -> Any:
@@ -295,7 +293,6 @@ class _Ahead:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
     def _close(self) -> None:
-        """Stop loading for good."""
         self._loads = enumerate(())
         self._pending.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -304,7 +301,6 @@ class _Ahead:
 
 
 def _begin(prepare: Callable[[int], None] | None, numbers: Iterator[int]) -> None:
-    """Call `worker_init_fn` in a new thread."""
     if prepare is not None:
         prepare(next(numbers))
 
