@@ -4,7 +4,6 @@ An entry says how a function is computed from arrays, how gradients go back and 
 forward; `register` makes a function on tensors from it. The function then supports double backward,
 forward mode, hooks, checkpoints and all devices. The parameters of a rule say what is saved:
 
-
     F               the namespace: functions of arrays; of tensors in a pass with create_graph
     g, t            the incoming gradient, or tangent
     x, y, ...       the value of an input, as `inputs` names it

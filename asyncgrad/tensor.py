@@ -511,7 +511,7 @@ class Tensor(Variable):
             priority: larger is more urgent; the default is `request()`'s, or 0.
             deadline: the loop time at which the pass is given up; the default is `request()`'s.
             wait: for devices with streams. With "done" the pass ends when the devices have done its
-                work; with "enqueued", when the work is ordered before the caller's streams.
+                work; with "enqueued", once the caller's streams wait for that work.
 
         Returns:
             A `BackwardFuture`; without a loop, a finished awaitable.

@@ -42,9 +42,9 @@ class AwaitedHooks:
         """Keep the pair.
 
         Args:
-                pack: packs a tensor; a coroutine runs beside the forward pass.
-                unpack: gives the tensor back.
-                prefetch: how many tensors to unpack ahead of time.
+            pack: packs a tensor; a coroutine runs beside the forward pass.
+            unpack: gives the tensor back.
+            prefetch: how many tensors to unpack ahead of time.
         """
         self._pack = pack
         self._unpack = unpack

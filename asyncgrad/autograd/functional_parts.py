@@ -121,7 +121,7 @@ def filled(
 
 
 def row_messages(place: int) -> tuple[str, str]:
-    """Strict mode's messages for one output; the wording is PyTorch's."""
+    """Strict mode's messages; as in PyTorch, the second puts the output's number for an input's."""
     missing = f"Output {place} of the user-provided function is independent of input {{}}."
     return missing, _JACOBIAN.format(place)
 

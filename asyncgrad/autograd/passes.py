@@ -71,7 +71,7 @@ def backward(
         deadline: the loop time at which the pass is given up; the default is `request()`'s. For a
             pass that a hook or node starts, the parent's deadline is the latest.
         wait: for devices with streams. With "done" the pass ends when the devices have done its
-            work; with "enqueued", when the work is ordered before the caller's streams. Errors on a
+            work; with "enqueued", once the caller's streams wait for that work. Errors on a
             device then show at the next synchronisation, and `.grad` may have changed.
 
     Returns:
