@@ -156,15 +156,15 @@ e, inf, nan, pi, newaxis = _np.e, _np.inf, _np.nan, _np.pi, None
 
 
 def get_default_device() -> device:
-    """Where new tensors are made here: see `set_default_device` and `with device:`."""
+    """The device of new tensors in this context: see `set_default_device` and `with device:`."""
     return _place_of("get_default_device")
 
 
 def get_device_module(device: object = None) -> object:
-    """The functions of a kind of device: `cpu`, `cuda`, or `accelerator` for any other.
+    """The module for a kind of device: `cpu`, `cuda`, or `accelerator` for any other.
 
     Args:
-        device: a device or its name; the accelerator's if None, the CPU's if there is none.
+        device: a device or its name; None means the accelerator, or the CPU without one.
 
     Raises:
         RuntimeError: if there is no such device.
@@ -177,20 +177,20 @@ def get_device_module(device: object = None) -> object:
     else:
         raise RuntimeError(f"Invalid value of device '{device}', expect a device, str, or None")
     if kind not in devices.kinds():
-        _find_device(kind)  # Says which there are.
+        _find_device(kind)  # Raises an error that lists the kinds there are.
     return {"cpu": cpu, "cuda": cuda}.get(kind, accelerator)
 
 
 @_wraps(_arranged.trace)  # type: ignore[no-redef]
 def trace(input: object) -> object:
-    """The sum of a matrix's diagonal; with a path, `trace_passes` by its older name."""
+    """The sum of a matrix's diagonal; given a path, the deprecated name of `trace_passes`."""
     if isinstance(input, str | _PathLike):
         return trace_passes(input)
     return _arranged.trace(input)
 
 
 def __getattr__(name: str) -> _Any:
-    """The dtype that only an extra has, and what few programs need."""
+    """`bfloat16`, which needs an optional package, and `distributions`, imported on first use."""
     if name == "distributions":
         return _import_module("asyncgrad.distributions")
     if name == "bfloat16":

@@ -1,6 +1,6 @@
-"""The accelerator, whichever there is: PyTorch's device-agnostic functions.
+"""PyTorch's device-agnostic functions for the accelerator, of whatever kind it is.
 
-The current device and its current stream follow the asyncio task, like all that is ambient here.
+The current device and stream belong to the asyncio task, like all ambient state of asyncgrad.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """How many devices the accelerator has."""
+    """The number of devices."""
     return len(accelerators())
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
-    """The current device, None if there is no accelerator.
+    """The current device, or None without an accelerator.
 
     Args:
-        check_available: for PyTorch's programs; that is always looked at.
+        check_available: ignored, for PyTorch's programs; availability is always checked.
     """
     return _device(None) if accelerators() else None
 
@@ -56,24 +56,24 @@ def current_device_index() -> int:
 
 
 def set_device_index(device: Any) -> None:
-    """Make a device the current one from here on, with its default stream."""
+    """Make a device current in this context, with its default stream."""
     _set_stream(_device(device).default_stream)
 
 
 class device_index(Mode):
-    """Make another device of the accelerator the current one within a block.
+    """Make another device current within a block.
 
     Args:
-        device: its index or itself; None changes nothing.
+        device: the index or the device; None changes nothing.
     """
 
     def __init__(self, device: Any, /) -> None:
-        """Look nothing up before the block is entered."""
+        """Keep the device; it is looked up when the block is entered."""
         super().__init__()
         self._index = device
 
     def __enter__(self) -> None:
-        """The device's current stream becomes the innermost one."""
+        """Make the device's current stream the innermost one."""
         scope = current().streams
         unchanged = self._index is None
         self._put({} if unchanged else {"streams": Scope(current_stream(self._index), scope)})
@@ -83,7 +83,7 @@ class device_index(Mode):
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that work on a device is put into here.
+    """The stream that gets this context's work on a device.
 
     Raises:
         RuntimeError: if there is no accelerator.
@@ -92,73 +92,73 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def set_stream(stream: Stream) -> None:
-    """Make a stream the current one of its device from here on, in this task alone."""
+    """Make a stream the current one of its device, in this task only."""
     _set_stream(stream)
 
 
 def synchronize(device: Any = None) -> None:
-    """Block until all work that was put into any stream of a device is done.
+    """Block until all work queued in any stream of a device is done.
 
     Raises:
-        RuntimeError: for what has gone wrong on the device.
+        RuntimeError: for an error on the device.
     """
     for stream in _device(device).streams():
         stream.synchronize()
 
 
 async def synchronize_async(device: Any = None) -> None:
-    """The same, without holding the event loop."""
+    """Wait as `synchronize` does, without blocking the event loop."""
     for stream in _device(device).streams():
-        # Other work may come in meanwhile and is not waited for. Cancelled here, nothing changes.
+        # Work queued meanwhile is not waited for. A cancellation here changes nothing.
         await stream.synchronize_async()
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """What is allocated on a device, in bytes, by PyTorch's names."""
+    """A device's memory statistics in bytes, under PyTorch's names."""
     return _device(device).memory_stats()
 
 
 def memory_allocated(device: Any = None) -> int:
-    """The bytes of arrays on a device."""
+    """The bytes of the arrays on a device."""
     return memory_stats(device).get("allocated_bytes.all.current", 0)
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes of arrays there have been."""
+    """The greatest value of `memory_allocated` so far."""
     return memory_stats(device).get("allocated_bytes.all.peak", 0)
 
 
 def memory_reserved(device: Any = None) -> int:
-    """The bytes that are taken from a device, those kept for later among them."""
+    """The bytes reserved on a device, including memory cached for later."""
     return memory_stats(device).get("reserved_bytes.all.current", 0)
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """The most bytes that have been taken from a device."""
+    """The greatest value of `memory_reserved` so far."""
     return memory_stats(device).get("reserved_bytes.all.peak", 0)
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Start the peaks from what is allocated now."""
+    """Reset the peaks to the current values."""
     _device(device).reset_peak_memory_stats()
 
 
 def get_memory_info(device: Any = None) -> tuple[int, int]:
-    """The bytes of a device that are free, and all."""
+    """The free bytes and the total bytes of a device."""
     return _device(device).memory_info()
 
 
 def empty_cache() -> None:
-    """Give memory back that is kept for later: the accelerator's and, here, the host's.
+    """Release cached memory, of the accelerator and of the host.
 
-    Without an accelerator, where PyTorch raises, it is the host's alone.
+    Without an accelerator, where PyTorch raises, it releases the host's only.
     """
     for device in (CPU, *accelerators()):
         device.empty_cache()
 
 
 def _device(device: Any) -> Device:
-    """The device that is meant; None is the current one, a number one of the accelerator's."""
+    """A device by index, name or object; None is the current one."""
     if device is not None:
         return _find(device)
     return current_device() or as_accelerator(None)

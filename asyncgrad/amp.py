@@ -1,8 +1,8 @@
-"""Mixed precision: the scaling of losses, and `autocast` where it has nothing to cast.
+"""Mixed precision: loss scaling, and an `autocast` that casts nothing.
 
-Gradients of float16 models underflow less if their loss has been scaled up. What PyTorch's
-`autocast` does, to choose a dtype for each operation, is not done here: NumPy computes halves more
-slowly than single precision. A model as a whole is converted with `.to(asyncgrad.bfloat16)`.
+Scaling up the loss makes gradients of float16 models underflow less. Unlike PyTorch's, `autocast`
+does not choose a dtype for each operation, because NumPy computes half precision more slowly than
+single. Convert a whole model with `.to(asyncgrad.bfloat16)` instead.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def _is_there(device_type: str) -> bool:
 
 
 class autocast:
-    """A context and decorator that casts nothing, for programs that may be told to do without.
+    """A context manager and decorator that casts nothing, for programs that can disable it.
 
     Args:
         device_type: the kind of device, "cuda" or "cpu".
-        dtype: what PyTorch would cast to.
-        enabled: has to be False, but for a kind of device that there is not: that is a warning, as
+        dtype: the dtype that PyTorch would cast to.
+        enabled: has to be False; for a device kind that is missing here, True is only a warning, as
             in PyTorch.
-        cache_enabled: accepted for PyTorch's sake, without effect.
+        cache_enabled: accepted for PyTorch's programs, without effect.
 
     Raises:
-        RuntimeError: if it is enabled.
+        RuntimeError: if `enabled` is True and the device kind is available.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class autocast:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        """Make sure that nothing is to be done."""
         if not isinstance(device_type, str):
             raise ValueError(
                 f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"
@@ -77,46 +76,46 @@ class autocast:
             )
 
     def __enter__(self) -> Self:
-        """Nothing changes."""
+        """Change nothing."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing has changed."""
+        """Change nothing."""
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function as it is."""
+        """Return the function unchanged."""
         return function
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """False: `autocast` casts nothing."""
+    """Always False: `autocast` casts nothing."""
     return False
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """False: `autocast` casts nothing."""
+    """Always False: `autocast` casts nothing."""
     return False
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """What PyTorch would cast to: float16 on GPUs, bfloat16 elsewhere."""
+    """The dtype that PyTorch would cast to: float16 on GPUs, bfloat16 elsewhere."""
     return DType("float16" if device_type == "cuda" else needs_bfloat16("get_autocast_dtype()"))
 
 
 def custom_fwd(
     fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: Any = None
 ) -> Any:
-    """Decorate the `forward` of a Function; it stays as it is, for nothing is cast."""
+    """Decorate the `forward` of a Function; returns it unchanged, because nothing is cast."""
     return (lambda function: function) if fwd is None else fwd
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Any:
-    """Decorate the `backward` of a Function; it stays as it is, for nothing is cast."""
+    """Decorate the `backward` of a Function; returns it unchanged, because nothing is cast."""
     return (lambda function: function) if bwd is None else bwd
 
 
 class _Stage(Enum):
-    """What has been done with an optimizer since the last update."""
+    """What the scaler has done with an optimizer since the last update."""
 
     READY = "ready"
     UNSCALED = "unscaled"
@@ -124,19 +123,19 @@ class _Stage(Enum):
 
 
 class GradScaler:
-    """Scales losses up and gradients down again, and leaves out steps with infinite gradients.
+    """Scales losses up and gradients down again; skips steps with infinite or NaN gradients.
 
-    The scale is halved when there was one, and doubled when there was none for long. Reading
-    whether there was one waits for the device.
+    The scale is multiplied by `backoff_factor` after such a gradient, and by `growth_factor` after
+    `growth_interval` steps without one. The check for such gradients waits for the device.
 
     Args:
-        device: the kind of device whose gradients are scaled; on one that there is not the scaler
+        device: the kind of device that the gradients are on; without one of this kind, the scaler
             is disabled, with a warning.
         init_scale: the first scale.
-        growth_factor: by what it grows, more than 1.
-        backoff_factor: by what it is multiplied when a gradient was infinite, less than 1.
-        growth_interval: after how many steps in a row without one it grows.
-        enabled: False makes the scaler do nothing but take steps.
+        growth_factor: the factor of growth, more than 1.
+        backoff_factor: the factor after a non-finite gradient, less than 1.
+        growth_interval: the number of steps in a row with finite gradients before the scale grows.
+        enabled: False makes the scaler only call the optimizers' `step`.
 
     Raises:
         AssertionError: if a factor is out of range.
@@ -162,7 +161,6 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        """Start with the first scale."""
         self._enabled = enabled
         if enabled and device != "cpu" and not _is_there(device):
             warnings.warn(
@@ -174,21 +172,21 @@ class GradScaler:
         if not backoff_factor < 1:
             raise AssertionError("The backoff factor must be < 1.0.")
         self._scale = float(init_scale)
-        #: A loss has been scaled.
+        #: Whether a loss has been scaled.
         self._used = False
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
-        #: How many steps in a row have had finite gradients.
+        #: The number of steps in a row with finite gradients.
         self._growth_tracker = 0
-        #: For each optimizer what has been done, and whether a gradient was infinite.
+        #: By optimizer: what the scaler has done, and whether a gradient was not finite.
         self._seen: WeakKeyDictionary[Optimizer, tuple[_Stage, bool | None]] = WeakKeyDictionary()
 
     def scale(self, outputs: Any) -> Any:
-        """A loss times the scale, or each of several.
+        """Multiply a loss, or each loss of an iterable, by the scale.
 
         Raises:
-            ValueError: for what is neither a tensor nor an iterable of them.
+            ValueError: for anything but tensors and iterables of them.
         """
         if not self._enabled:
             return outputs
@@ -201,10 +199,10 @@ class GradScaler:
         return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else scaled
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients of an optimizer's parameters by the scale, in order to clip them.
+        """Divide the gradients of an optimizer's parameters by the scale, to clip them afterwards.
 
         Raises:
-            RuntimeError: if that has been done since the last update.
+            RuntimeError: if `unscale_` or `step` was called since the last update.
             AssertionError: if no loss was scaled.
             ValueError: for gradients of float16.
         """
@@ -229,7 +227,7 @@ class GradScaler:
             )
 
     def _unscale(self, optimizer: Optimizer) -> bool | None:
-        """Whether a gradient was infinite; None if there was none at all."""
+        """Divide the gradients by the scale; whether one was not finite, None without gradients."""
         leaves = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in leaves if p.grad is not None]
         if any(gradient.dtype == np.float16 for gradient in gradients):
@@ -244,17 +242,16 @@ class GradScaler:
         return infinite
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Let an optimizer take its step, unless a gradient is infinite.
+        """Call an optimizer's `step`, unless a gradient is infinite or NaN.
 
         Args:
-            optimizer: whose gradients are divided by the scale if `unscale_` has not done so.
-            args: the arguments of its `step`.
-            kwargs: those by name.
+            optimizer: its gradients are divided by the scale if `unscale_` has not done so.
+            args: positional arguments of its `step`.
+            kwargs: keyword arguments of its `step`.
 
         Raises:
-            RuntimeError: if it has taken one since the last update; for a closure, which PyTorch
-                does not take either.
-            AssertionError: if it has no gradients, or no loss was scaled.
+            RuntimeError: if `step` was called since the last update, or for a closure (as PyTorch).
+            AssertionError: if the optimizer has no gradients, or no loss was scaled.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -273,13 +270,13 @@ class GradScaler:
         return found
 
     def update(self, new_scale: Any = None) -> None:
-        """Choose the scale of the next pass.
+        """Set the scale of the next pass.
 
         Args:
-            new_scale: the scale, instead of the scaler's own choice.
+            new_scale: the scale; None lets the scaler choose.
 
         Raises:
-            AssertionError: if no optimizer has had its gradients looked at.
+            AssertionError: if no optimizer's gradients were checked since the last update.
         """
         if not self._enabled:
             return
@@ -306,31 +303,31 @@ class GradScaler:
         return self._scale if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
-        """By what the scale grows."""
+        """The factor by which the scale grows."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Set by what the scale grows."""
+        """Set the factor by which the scale grows."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """By what the scale is multiplied when a gradient was infinite."""
+        """The factor by which the scale is multiplied after a non-finite gradient."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Set by what the scale is multiplied when a gradient was infinite."""
+        """Set the factor by which the scale is multiplied after a non-finite gradient."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """After how many steps in a row with finite gradients the scale grows."""
+        """The number of steps in a row with finite gradients before the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Set after how many steps in a row with finite gradients the scale grows."""
+        """Set the number of steps in a row with finite gradients before the scale grows."""
         self._growth_interval = new_interval
 
     def is_enabled(self) -> bool:
-        """Whether it scales anything."""
+        """Whether the scaler is enabled."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
@@ -346,7 +343,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state; does nothing if the scaler is disabled.
+        """Restore a state; does nothing if the scaler is disabled.
 
         Raises:
             RuntimeError: if the state is empty.

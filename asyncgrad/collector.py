@@ -1,4 +1,4 @@
-"""Importing without the garbage collector."""
+"""Switch the garbage collector off during imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Have nobody look for garbage: what imports make stays, and looking at it takes as long."""
+    """Switch the collector off in a block: imports make objects that stay, and scanning is slow."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The host by PyTorch's names of a device: it has no streams, and all work is done at once."""
+"""The host under PyTorch's device functions: it has no streams, and work is done at once."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ __all__ = [
 
 
 def is_available() -> bool:
-    """True."""
+    """Always True: the host is always there."""
     return True
 
 
 def is_initialized() -> bool:
-    """True."""
+    """Always True: the host needs no initialization."""
     return True
 
 
 def device_count() -> int:
-    """One."""
+    """Always 1: there is one host."""
     return 1
 
 
 def current_device() -> str:
-    """Its name."""
+    """The name of the host's device."""
     return "cpu"
 
 
 def set_device(device: Any) -> None:
-    """Accepted for programs that are the same on any device; there is but one."""
+    """Accepted for device-agnostic programs, without effect: there is only one host."""
 
 
 def current_stream(device: Any = None) -> Stream:
-    """A stream in which all work is done when the call returns."""
+    """The host's stream; its work is done when a call returns."""
     return CPU.default_stream
 
 
 def stream(stream: Stream | None) -> AbstractContextManager[Any]:
-    """The stream itself, to be entered; None changes nothing."""
+    """A context manager for a stream; None changes nothing."""
     return nullcontext() if stream is None else stream
 
 
 def synchronize(device: Any = None) -> None:
-    """Return at once: there is nothing to wait for."""
+    """Return at once: no work is pending on the host."""

@@ -1,4 +1,4 @@
-"""The functions that make tensors, for the packages above."""
+"""The functions that create tensors, collected for the packages above this one."""
 
 from asyncgrad.ops.api.creation import *  # noqa: F403  the chapters say what is public
 from asyncgrad.ops.api.data import *  # noqa: F403  the chapters say what is public

@@ -1,4 +1,4 @@
-"""Every exception of asyncgrad, each with the class that PyTorch raises there and its remedy."""
+"""All exceptions of asyncgrad; each derives from the class that PyTorch raises in its place."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from contextlib import suppress
 
 
 class AutogradError(RuntimeError):
-    """What is wrong with a graph or a pass; PyTorch raises a plain RuntimeError here."""
+    """A graph or a pass can't be used as asked; PyTorch raises a plain RuntimeError."""
 
 
 class GraphFreedError(AutogradError):
     """A pass met a node whose saved tensors an earlier pass has released."""
 
     def __init__(self, node: str, origin: object) -> None:
-        """Name the node, and the call that started the pass."""
+        """Put the node's name and the origin of the pass into the message."""
         super().__init__(
             f"Trying to backward through the graph a second time (or directly access saved tensors "
             f"after they have already been freed): the saved values of {node} were released by an "
@@ -27,22 +27,21 @@ class SavedTensorModifiedError(AutogradError):
 
 
 class LinAlgError(AutogradError):
-    """A matrix is singular, or otherwise not what a function of linear algebra needs."""
+    """A matrix is singular, or does not meet another requirement of a `linalg` function."""
 
 
 class PendingBackwardError(AutogradError):
-    """A pass that this task started has not been awaited before its results were used."""
+    """Results of a pass were used before this task awaited it."""
 
 
 class WrongLoopError(AutogradError):
-    """A pass was awaited in another event loop than the one it runs on."""
+    """A pass was awaited on another event loop than its own."""
 
 
 class NestingError(RecursionError):
-    """Reentrant passes are nested deeper than the limit."""
+    """Reentrant passes are nested deeper than the nesting limit."""
 
     def __init__(self, limit: int) -> None:
-        """Name the limit."""
         super().__init__(
             f"passes started by nodes and hooks of other passes are nested more than {limit} deep: "
             f"some backward or hook may start passes without end. If it is meant, raise the limit "
@@ -51,33 +50,33 @@ class NestingError(RecursionError):
 
 
 class AcceleratorError(RuntimeError):
-    """Work on a device has failed; it shows when the host next looks, not where it was started."""
+    """Work on a device failed; raised when the host next synchronises, not where work started."""
 
 
 class DeviceLostError(AcceleratorError):
-    """A device can't be used any more: nothing on it can be saved. Start a new process."""
+    """A device can't be used any more and its arrays are lost. Start a new process."""
 
 
 class OutOfMemoryError(RuntimeError, MemoryError):
-    """A device has no memory left for an array."""
+    """A device has not enough memory for an array."""
 
 
 class DeviceUnavailableError(RuntimeError, AssertionError):
-    """A device was asked for that is not here; PyTorch raises either of these."""
+    """A requested device is not available; PyTorch raises either of the base classes."""
 
 
 class RaceError(RuntimeError):
-    """Streams of a simulated device read and write the same memory in no certain order."""
+    """Streams of a simulated device access the same memory in an undefined order."""
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an error, unless it is of a class that takes none, a frozen one for example."""
+    """Add a note to an error, if its class allows notes; frozen classes do not."""
     with suppress(Exception):
         error.add_note(note)
 
 
 def described(error: BaseException) -> str:
-    """The `repr` of an error, or the name of its class where that fails."""
+    """The `repr` of an error, or its class name if `repr` fails."""
     try:
         return repr(error)
     except Exception:
@@ -85,13 +84,13 @@ def described(error: BaseException) -> str:
 
 
 def note_failure(error: BaseException, node: object) -> None:
-    """Add to an error which node it came from and what the node's forward output was."""
+    """Add a note with the node that raised an error, and the node's forward output."""
     try:
         where = f"raised by {node.name()}, whose forward output was {node.output_metadata!r}"  # type: ignore[attr-defined]
         error.add_note(where)
         made_at = node.extras and node.extras.metadata.get("traceback_")  # type: ignore[attr-defined]
         trace = "".join(made_at or ())
-        # Anomaly mode has told it already, where it was on in the pass, too.
+        # In anomaly mode the pass has added this trace already.
         if not any(trace in note for note in error.__notes__):
             error.add_note(f"made by this forward call:\n{trace}")
     except Exception:

@@ -1,18 +1,18 @@
-"""Functions of one's own in the table of derivatives.
+"""Add functions of your own to the table of derivatives.
 
 An entry says how a function is computed from arrays, how gradients go back and how tangents go
-forward; `register` makes a function on tensors of it. Double backward, forward mode, hooks,
-checkpoints and every device come with it. The parameters of a rule say what is saved:
+forward; `register` makes a function on tensors from it. The function then supports double backward,
+forward mode, hooks, checkpoints and all devices. The parameters of a rule say what is saved:
 
-    F               the namespace: arrays in an ordinary pass, tensors in one that records itself
-    g, t            the gradient, or the tangent, that arrives
-    x, y, ...       the values of an input, as `inputs` names it
-    out             the values of the result
+    F               the namespace: functions of arrays; of tensors in a pass with create_graph
+    g, t            the incoming gradient, or tangent
+    x, y, ...       the value of an input, as `inputs` names it
+    out             the value of the result
     x_shape, x_dtype, out_shape
     any other name  an attribute of the call
 
-Docs: docs/extend.md. For functions whose backward waits for something, see
-`asyncgrad.autograd.Function`; what is composed of other functions needs neither.
+Docs: docs/extend.md. For a function whose backward waits for something, use
+`asyncgrad.autograd.Function`. A composition of other functions needs neither.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def linear(
     fresh: bool = False,
     **more: Any,
 ) -> Entry:
-    """A linear function of one tensor; forward mode is the function itself.
+    """An entry for a linear function of one tensor; its tangent is the function of the tangent.
 
     Args:
         name: its name; other rules call it as `F.name(...)`.
-        forward: `forward(xp, x, attributes...)` on arrays of the library `xp`.
-        adjoint: `adjoint(F, g, ...)`, the gradient by `x`.
+        forward: `forward(xp, x, attributes...)` on arrays of the array library `xp`.
+        adjoint: `adjoint(F, g, ...)`, the gradient of `x`.
         attributes: the names of the arguments that follow `x`.
-        fresh: `adjoint` always returns a new array that nobody else holds, so that it may become
-            a `.grad` without a copy.
+        fresh: `adjoint` always returns a new array that nothing else refers to, so that it may
+            become a `.grad` without a copy.
         more: further fields of `Entry`.
     """
     return _entry.linear(name, forward, adjoint, attributes=attributes, fresh=fresh, **more)
@@ -75,16 +75,16 @@ def operation(
     fresh: bool = False,
     **more: Any,
 ) -> Entry:
-    """A function written out.
+    """An entry for any function, with its derivatives written out.
 
     Args:
         name: its name; other rules call it as `F.name(...)`.
-        forward: `forward(xp, inputs..., attributes...)` on arrays of the library `xp`.
+        forward: `forward(xp, inputs..., attributes...)` on arrays of the array library `xp`.
         inputs: the names of the tensors, separated by blanks.
         attributes: the names of the arguments that follow them.
-        pulls: for each differentiable input `pull(F, g, ...)`, its gradient.
-        pushes: for each of them `push(F, t, ...)`, the result's tangent.
-        fresh: pulls always return new arrays that nobody else holds.
+        pulls: for each differentiable input `pull(F, g, ...)`, which gives its gradient.
+        pushes: for each differentiable input `push(F, t, ...)`, which gives the result's tangent.
+        fresh: pulls always return new arrays that nothing else refers to.
         more: further fields of `Entry`.
     """
     return _entry.operation(
@@ -93,19 +93,18 @@ def operation(
 
 
 def register(entry: Entry, doc: str = "") -> Callable[..., Any]:
-    """Put an entry into the table, and make a function on tensors of it.
+    """Add an entry to the table, and make a function on tensors from it.
 
     Args:
         entry: made by `unary`, `binary`, `linear` or `operation`.
         doc: the function's docstring.
 
     Returns:
-        A function of the inputs, followed by the attributes, by position or name. Integers among
-        the differentiable inputs become floating, and all of those get their common dtype.
+        A function of the inputs and the attributes, by position or name. Integers among the
+        differentiable inputs become floating-point, and these inputs get their common dtype.
 
     Raises:
-        ValueError: if the table has a function of that name, or a rule asks for what there is
-            not.
+        ValueError: if the name is taken, or a rule has an unknown parameter.
 
     Example:
         >>> import asyncgrad as ag
@@ -128,7 +127,7 @@ def register(entry: Entry, doc: str = "") -> Callable[..., Any]:
 
 
 def _checked(entry: Entry, dispatch: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its arguments in order, and the tensors among them alike."""
+    """The function, with a wrapper that binds arguments and gives its tensors a common dtype."""
     signature = _signature(entry)
     name = entry.name
     arity = len(entry.inputs)
@@ -160,7 +159,7 @@ def _checked(entry: Entry, dispatch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _floating_dtype(tensors: list[Any]) -> Any:
-    """The common dtype of some tensors, floating or complex."""
+    """The common floating or complex dtype of some tensors."""
     first, *others = tensors
     dtype = first._metadata.dtype
     if others:
@@ -170,7 +169,7 @@ def _floating_dtype(tensors: list[Any]) -> Any:
 
 
 def _signature(entry: Entry) -> inspect.Signature:
-    """The parameters: inputs, and attributes with the defaults that `forward` gives them."""
+    """The inputs as parameters, then the attributes with their defaults in `forward`."""
     known: Mapping[str, inspect.Parameter] = {}
     if callable(entry.forward):
         known = inspect.signature(entry.forward).parameters

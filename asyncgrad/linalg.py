@@ -1,4 +1,4 @@
-"""PyTorch's `torch.linalg`."""
+"""Linear algebra: PyTorch's `torch.linalg`."""
 
 from asyncgrad.errors import LinAlgError
 from asyncgrad.ops.api import linalg_norm, matrices, triangular

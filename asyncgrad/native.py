@@ -1,7 +1,7 @@
-"""What PyTorch's top namespace has beside its functions of tensors: forms that are elsewhere, too.
+"""Functions of PyTorch's top namespace that are variants of functions found elsewhere.
 
-The functions that `nn.functional` wraps, with the arguments in the order of PyTorch's kernels, and
-the methods that work in place as functions.
+These are the functions that `nn.functional` wraps, with the argument order of PyTorch's kernels,
+and in-place methods as functions.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
     "triplet_margin_loss",
 ]  # fmt: skip
 
-# -- dropout, which has to be told whether it is training -----------------------------------------
+# -- dropout with an explicit `train` flag --------------------------------------------------------
 
 
 def _dropout(function: Callable[..., Any], name: str) -> tuple[Callable[..., Any], ...]:
-    """A kind of dropout, and the same in place."""
+    """A kind of dropout, and its in-place form."""
 
     def checked(input: Any, p: float, train: bool, inplace: bool) -> Any:
         if not 0 <= p <= 1:
@@ -76,14 +76,14 @@ feature_alpha_dropout, feature_alpha_dropout_ = _dropout(
 feature_dropout, feature_dropout_ = _dropout(dropout2d, "feature_dropout")
 
 
-# -- other orders of arguments --------------------------------------------------------------------
+# -- other argument orders ------------------------------------------------------------------------
 
 
 def batch_norm(
     input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
-    """`nn.functional.batch_norm` with the arguments in another order, all of them."""
+    """`nn.functional.batch_norm` with another argument order and without defaults."""
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -91,7 +91,7 @@ def instance_norm(
     input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool,
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
-    """`nn.functional.instance_norm` with the arguments in another order, all of them."""
+    """`nn.functional.instance_norm` with another argument order and without defaults."""
     return F.instance_norm(
         input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
     )
@@ -101,7 +101,7 @@ def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
-    """`nn.functional.layer_norm`; `cudnn_enable` changes nothing."""
+    """`nn.functional.layer_norm`; `cudnn_enable` has no effect."""
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
@@ -109,7 +109,7 @@ def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
-    """`nn.functional.group_norm`; `cudnn_enabled` changes nothing."""
+    """`nn.functional.group_norm`; `cudnn_enabled` has no effect."""
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 
@@ -117,22 +117,22 @@ def embedding(
     weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`nn.functional.embedding` with the table first; a padding below zero is none."""
+    """`nn.functional.embedding` with the table first; a negative `padding_idx` means none."""
     padding = None if padding_idx < 0 else padding_idx
     return F.embedding(
         indices, weight, padding, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse
     )
 
 
-# -- losses, whose reductions are numbers ---------------------------------------------------------
+# -- losses whose `reduction` is a number ---------------------------------------------------------
 
 _REDUCTIONS = ("none", "mean", "sum")
-#: What the losses have had arguments for, and these have not.
+#: Deprecated arguments of the losses in `nn.functional`, left out here.
 _GONE = {"size_average", "reduce"}
 
 
 def _loss(function: Callable[..., Any], *last: str) -> Callable[..., Any]:
-    """A loss by the order of its arguments here: those named last come after the others."""
+    """A loss with numbers as `reduction`; the arguments in `last` come after the others."""
     known = inspect.signature(function).parameters
     order = [name for name in known if name not in _GONE and name not in last]
     parameters = [known[name] for name in (*order, *last)]
@@ -175,7 +175,6 @@ triplet_margin_loss = _loss(F.triplet_margin_loss)
 
 
 def _changing(name: str) -> Callable[..., Any]:
-    """The function that does what a method in place does."""
     method = getattr(Tensor, name)
 
     @functools.wraps(method)
@@ -185,7 +184,7 @@ def _changing(name: str) -> Callable[..., Any]:
     return changing
 
 
-#: Whatever `Tensor` can do in place, which the chapters' rows have said.
+#: The in-place methods of `Tensor`, which come from the table.
 _NAMES = [name for name in vars(Tensor) if name.endswith("_") and name[0] != "_"]
 globals().update({name: _changing(name) for name in _NAMES})
 __all__ += _NAMES

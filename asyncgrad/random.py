@@ -1,7 +1,7 @@
-"""The state of the random numbers, PyTorch's `torch.random`.
+"""Random generator state: PyTorch's `torch.random`.
 
-`default_generator` is the process's. Inside `fork_rng` a copy of it is in force for the task or
-thread that entered it, and these functions are about that copy.
+`default_generator` belongs to the process. `fork_rng` makes a copy of it for the task or thread
+that enters it; inside, these functions use that copy.
 """
 
 from __future__ import annotations
@@ -17,37 +17,36 @@ __all__ = [
 
 
 def manual_seed(seed: Any) -> Generator:
-    """Seed the generator that functions draw from unless they are given one.
+    """Seed the current generator, from which functions draw by default.
 
     Args:
-        seed: a number, of which the integer part is taken.
+        seed: a number; its fractional part is dropped.
 
     Raises:
-        ValueError: if it is no number, or has more than 64 bits.
+        ValueError: if `seed` has more than 64 bits.
     """
     return source_of().manual_seed(int(seed))
 
 
 def seed() -> int:
-    """Seed that generator with a number that nobody can foresee, and return the number."""
+    """Seed the current generator unpredictably, and return the seed."""
     return source_of().seed()
 
 
 def initial_seed() -> int:
-    """The seed that its numbers started from."""
+    """The last seed of the current generator."""
     return source_of().initial_seed()
 
 
 def get_rng_state() -> Any:
-    """All that its next numbers depend on, as a tensor of bytes."""
+    """The state of the current generator, as a tensor of bytes."""
     return source_of().get_state()
 
 
 def set_rng_state(new_state: Any) -> None:
-    """Go on from where `get_rng_state` was called.
+    """Restore a state returned by `get_rng_state`.
 
     Raises:
-        TypeError: if the state is no tensor of bytes.
-        RuntimeError: if it is no state.
+        RuntimeError: if the bytes are not a state.
     """
     source_of().set_state(new_state)

@@ -1,8 +1,8 @@
-"""Named tuples that are made quickly.
+"""Named tuples whose classes are made quickly.
 
-`typing.NamedTuple` compiles the annotation of each field, which is most of what it takes to make
-the class. This one leaves annotations as they are written, and is the same in all else. That fields
-with defaults come last is left to the type checker.
+`typing.NamedTuple` compiles the annotation of each field, which takes most of the time to make the
+class. This one leaves annotations as strings and is otherwise the same. It does not check that
+fields with defaults come last; the type checker does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    #: What `collections.namedtuple` has given the class already.
+    #: Names that `collections.namedtuple` has already set on the class.
     _GIVEN = frozenset({"__annotations__", "__module__", "__qualname__"})
 
     class _Maker(type):
-        """Makes classes of `collections.namedtuple` of class bodies."""
+        """Makes a `collections.namedtuple` class from a class body."""
 
         def __new__(cls, name, bases, namespace):  # noqa: ANN001, ANN204  untyped at run time
-            """The class, or the one that others are made from."""
+            """Make the class; without bases, the base class itself."""
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
             fields = namespace.get("__annotations__", {})
@@ -36,7 +36,7 @@ else:
             return made
 
     class NamedTuple(metaclass=_Maker):
-        """The base of named tuples, which none of them keeps."""
+        """The base class to write; the classes made do not inherit from it."""
 
 
 __all__ = ["NamedTuple"]

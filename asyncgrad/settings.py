@@ -1,4 +1,4 @@
-"""PyTorch's settings of a whole process, as far as they mean something here."""
+"""PyTorch's process-wide settings, as far as they apply to asyncgrad."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = [
     "use_deterministic_algorithms",
 ]  # fmt: skip
 
-#: What has been asked for of how numbers are computed, which changes nothing.
+#: Requested properties of computations; they are stored and have no effect.
 _asked: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest"}
 _MODES = ("default", "warn", "error")
 _PRECISIONS = ("highest", "high", "medium")
 
 
 def get_num_threads() -> int:
-    """How many threads a product of matrices may use on the host."""
+    """The number of threads that a matrix product may use on the host."""
     return blas.get_threads()
 
 
 def set_num_threads(number: int) -> None:
-    """Set how many threads a product of matrices may use on the host.
+    """Set the number of threads that a matrix product may use on the host.
 
-    While an engine runs, a core is left to its loop, whatever is set.
+    While an engine runs, one core is left to its loop, whatever the setting.
 
     Raises:
-        RuntimeError: if it is no positive integer.
+        RuntimeError: if `number` is no positive integer.
     """
     if not isinstance(number, int) or isinstance(number, bool):
         raise RuntimeError(f"set_num_threads expects an int, but got {type(number).__name__}")
@@ -49,38 +49,37 @@ def set_num_threads(number: int) -> None:
 
 
 def get_num_interop_threads() -> int:
-    """How many threads an engine computes with: one for each core of the process."""
+    """The number of worker threads of an engine: one for each core of the process."""
     return blas.CORES
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Keep that a program wants the same results each time.
+    """Store the request for the same results each time, which has no effect.
 
-    On the host it gets them anyway: sums are made in the same order whatever else runs. On a GPU it
-    changes nothing.
+    On the host results are deterministic anyway: the order of sums does not depend on what else
+    runs. On a GPU the request changes nothing.
     """
     _asked.update(deterministic=bool(mode), warn_only=bool(warn_only))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` was called so."""
+    """The last `mode` of `use_deterministic_algorithms`."""
     return bool(_asked["deterministic"])
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether `use_deterministic_algorithms` was called with `warn_only`."""
+    """The last `warn_only` of `use_deterministic_algorithms`."""
     return bool(_asked["warn_only"])
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """`use_deterministic_algorithms` by another name.
+    """Call `use_deterministic_algorithms` with a level instead of flags.
 
     Args:
         debug_mode: 0 or "default", 1 or "warn", 2 or "error".
 
     Raises:
         RuntimeError: for another number or word.
-        TypeError: for what is neither.
     """
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode).__name__}")
@@ -95,15 +94,15 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """What `set_deterministic_debug_mode` was called with, as a number."""
+    """The level set by `set_deterministic_debug_mode`, as a number."""
     return (1 if _asked["warn_only"] else 2) if _asked["deterministic"] else 0
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Keep how exactly a program wants products: here they are always of the highest precision.
+    """Store the wanted precision of products, which has no effect: it is always the highest.
 
     Args:
-        precision: "highest", "high" or "medium"; anything else is a warning.
+        precision: "highest", "high" or "medium"; another value only gives a warning.
     """
     if precision not in _PRECISIONS:
         warnings.warn(
@@ -117,20 +116,20 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was called with."""
+    """The value set by `set_float32_matmul_precision`."""
     return str(_asked["precision"])
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: denormal numbers stay what they are."""
+    """Return False: flushing denormal numbers is not supported."""
     return False
 
 
 def compile(model: Any = None, **options: Any) -> Any:
-    """The function or module as it is: there is no compiler.
+    """Return the function or module unchanged: there is no compiler.
 
     Args:
-        model: the function or module; a decorator is returned if it is None.
-        options: PyTorch's, without effect.
+        model: the function or module; None makes a decorator.
+        options: PyTorch's options, without effect.
     """
     return (lambda function: function) if model is None else model

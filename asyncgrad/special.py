@@ -1,4 +1,4 @@
-"""PyTorch's `torch.special`."""
+"""Special functions: PyTorch's `torch.special`."""
 
 from asyncgrad.ops.api import special
 from asyncgrad.ops.api.special import *  # noqa: F403  the module says what is public

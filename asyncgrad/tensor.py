@@ -1,4 +1,4 @@
-"""The tensor that users see: a `Variable` with operators and PyTorch's methods."""
+"""The tensor class that users see: a `Variable` with operators and PyTorch's methods."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.size import Size
 
-    #: What one element is; complex numbers are left out, as in PyTorch's annotations.
+    #: The type of one element; complex is left out, as in PyTorch's annotations.
     Number = int | float | bool
 
     class _Unary(Protocol):
@@ -76,19 +76,19 @@ contiguous_format, preserve_format = memory_format.contiguous_format, memory_for
 
 
 class Tensor(Variable):
-    """An array that remembers how it was computed.
+    """An array that records how it was computed.
 
-    Made by `asyncgrad.tensor`, `zeros` and their kin, and by operations on other tensors. Called
-    itself it does what PyTorch's does: see `__new__`.
+    Made by `asyncgrad.tensor`, `zeros` and similar functions, and by operations on tensors. The
+    constructor itself behaves as PyTorch's: see `__new__`.
     """
 
     __slots__ = ()
 
-    #: NumPy leaves operators between arrays and tensors to the tensor.
+    #: Makes NumPy leave operators between arrays and tensors to the tensor's methods.
     __array_ufunc__ = None
 
     if TYPE_CHECKING:
-        # The methods that `_attach_functions` adds give a tensor, but for these.
+        # `_attach_functions` adds methods. All return a tensor, except for these.
         allclose: Callable[..., bool]
         equal: Callable[..., bool]
         is_coalesced: Callable[..., bool]
@@ -136,16 +136,16 @@ class Tensor(Variable):
         record_stream: Callable[..., None]
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]:
-            """Any other of them."""
+            """Any other attached method."""
 
     def __new__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Self:
-        """A tensor of the default dtype; `tensor` and `empty` say better what is meant.
+        """Make a tensor of the default dtype; `tensor` and `empty` are clearer.
 
         Args:
-            args: a shape, as numbers or as one `Size`, whose values may be any; or data: a sequence
-                of numbers, an array, or a tensor, whose memory is shared.
-            device: where it is made; the default device if None.
-            kwargs: one of these by its name: `size`, `data` or `other`.
+            args: a shape, as numbers or as one `Size` (the values are arbitrary); or data: a
+                sequence of numbers, an array, or a tensor, whose memory is shared.
+            device: the device of the new tensor; the default device if None.
+            kwargs: one of `size`, `data` or `other`, instead of `args`.
 
         Raises:
             TypeError: if the arguments fit no form.
@@ -156,10 +156,10 @@ class Tensor(Variable):
         return made if cls is Tensor else made.as_subclass(cls)
 
     def as_subclass(self, cls: Any) -> Any:
-        """The tensor as one of a subclass, with its memory and history; results are plain tensors.
+        """The same tensor as an instance of a subclass; results computed from it are plain tensors.
 
         Raises:
-            TypeError: for what is no such class.
+            TypeError: if `cls` is not a subclass of `Tensor`.
         """
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass: cls must be a type that inherits from Tensor, got {cls}")
@@ -176,7 +176,7 @@ class Tensor(Variable):
         made: Any = data.detach().as_subclass(cls)
         return made.requires_grad_(require_grad)
 
-    # -- facts ------------------------------------------------------------------------------------
+    # -- properties of the elements and of memory -------------------------------------------------
 
     @property
     def shape(self) -> Size:
@@ -185,25 +185,25 @@ class Tensor(Variable):
 
     @property
     def dtype(self) -> Any:
-        """What the elements are."""
+        """The type of the elements."""
         return self._metadata.user_dtype
 
     @property
     def device(self) -> Any:
-        """Where the elements are."""
+        """The device that the elements are on."""
         return self._metadata.device
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self._metadata.shape)
 
     def dim(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self._metadata.shape)
 
     def numel(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return self._metadata.size
 
     ndimension = dim
@@ -215,23 +215,23 @@ class Tensor(Variable):
         return shape if dim is None else shape[one_dim("size", dim, len(shape))]
 
     def stride(self, dim: int | None = None) -> Any:
-        """How many elements lie between neighbours along each axis, or along one."""
+        """The distance in elements between neighbours along each axis, or along one."""
         size = self._metadata.dtype.itemsize
         strides = tuple(step // size for step in self._array.strides)
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
-        """How many elements before the first one belong to the memory that a view is part of."""
+        """The offset of the first element in the memory of a view's base, in elements."""
         view = view_of(self)
         if view is None:
             return 0
         return (self.data_ptr() - address(view.base._array)) // self.element_size()
 
     def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
-        """Whether the elements lie in memory one after the other, the last axis first.
+        """Whether the elements are contiguous in memory, in row-major order.
 
         Args:
-            memory_format: channels-last ones ask for the second axis to be the last in memory.
+            memory_format: channels-last formats require the second axis to be innermost in memory.
         """
         array = self._array
         if memory_format is not contiguous_format:
@@ -242,31 +242,31 @@ class Tensor(Variable):
         return bool(array.flags.c_contiguous)
 
     def element_size(self) -> int:
-        """The bytes of one element."""
+        """The size of one element in bytes."""
         return int(self._metadata.dtype.itemsize)
 
     @property
     def itemsize(self) -> int:
-        """The bytes of one element."""
+        """The size of one element in bytes."""
         return int(self._metadata.dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements."""
+        """The size of all elements in bytes."""
         return self._metadata.size * int(self._metadata.dtype.itemsize)
 
     @property
     def layout(self) -> layout:
-        """How the elements are held."""
+        """How the elements are stored; always `strided`."""
         return layout.strided
 
     def is_signed(self) -> bool:
-        """Whether the dtype has negative numbers."""
+        """Whether the dtype can hold negative numbers."""
         return bool(self._metadata.dtype.kind not in "bu")
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the elements are in the host's memory."""
+        """Whether the elements are in host memory."""
         return bool(self._metadata.device.type == "cpu")
 
     @property
@@ -274,31 +274,27 @@ class Tensor(Variable):
         """Whether the elements are on a CUDA device."""
         return bool(self._metadata.device.type == "cuda")
 
-    #: There are no such tensors.
+    #: asyncgrad has no such tensors.
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = is_quantized = False
     is_sparse_csr = is_vulkan = is_xla = is_xpu = False
 
     def is_shared(self) -> bool:
-        """False: no tensor is in memory that processes share."""
+        """Always False: no tensor is in memory shared by processes."""
         return False
 
     def to_sparse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: of sparse tensors there are gradients made of rows alone.
-
-        Raises:
-            NotImplementedError: always.
-        """
+        """Refuse: gradients of embedding rows are the only sparse tensors."""
         raise NotImplementedError(
             "to_sparse: COO and CSR tensors are left out. Keep the tensor dense, or use "
             "nn.functional.embedding(sparse=True), whose gradients are made of rows."
         )
 
     def untyped_storage(self) -> Storage:
-        """The memory that the tensor looks into, as bytes."""
+        """The tensor's memory as bytes."""
         return storage_of(self, None)
 
     def storage(self) -> Storage:
-        """The memory that the tensor looks into, as elements of its dtype."""
+        """The tensor's memory as elements of its dtype."""
         return storage_of(self, self.dtype)
 
     def is_set_to(self, tensor: Tensor) -> bool:
@@ -314,12 +310,12 @@ class Tensor(Variable):
         return address(self._array)
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a real floating one."""
+        """Whether the dtype is a real floating-point type."""
         return category(self._metadata.dtype) == 2
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the tensor, a gradient, is made of some rows of a table."""
+        """Whether the tensor is a sparse gradient: some rows of a table."""
         return isinstance(self._array, Rows)
 
     def is_complex(self) -> bool:
@@ -328,23 +324,23 @@ class Tensor(Variable):
 
     @property
     def is_leaf(self) -> bool:
-        """Made by the user, or by nothing that needs a gradient."""
+        """Whether the tensor has no `grad_fn`."""
         return self.grad_fn is None
 
     @property
     def grad_fn(self) -> Node | None:
-        """The function that made the tensor, None for leaves."""
+        """The node that computed the tensor, None for leaves."""
         return shown(as_edge(self._edge_now()).node)
 
     def _edge_now(self) -> Any:
-        """Where a computed tensor's gradient goes: a view whose base has changed is asked anew."""
+        """The tensor's edge; for a view whose base was changed, the edge is made anew."""
         if self._edge is None and view_of(self) is not None:
             gradient_edge(self)
         return self._edge
 
     @property
     def output_nr(self) -> int:
-        """Which output of `grad_fn` the tensor is."""
+        """The number of the tensor among the outputs of `grad_fn`."""
         edge = self._edge_now()
         return edge.input_nr if edge.__class__ is Edge else 0
 
@@ -356,14 +352,14 @@ class Tensor(Variable):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into or through the tensor."""
+        """Whether the tensor is part of a graph, or a leaf that asks for gradients."""
         return requires_grad(self)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if value is not True and value is not False:
             raise AutogradError(f"requires_grad must be a bool, not {type(value).__name__}")
-        # As PyTorch, whose method takes True for what was computed.
+        # As in PyTorch, the setter raises for computed tensors also for True.
         self.requires_grad_(value and self.is_leaf)
 
     @requires_grad.deleter
@@ -371,12 +367,11 @@ class Tensor(Variable):
         raise AutogradError("requires_grad must be a bool. Set it to False, or detach the tensor.")
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for a gradient of this leaf, or no longer.
+        """Start or stop to require a gradient of this leaf.
 
         Raises:
-            RuntimeError: for a tensor that was computed, or whose dtype has no gradient; inside
-                of a function that `asyncgrad.func` is taking the derivative of.
-            TypeError: for what is no bool.
+            RuntimeError: for a computed tensor, or a dtype without gradients; or inside of a
+                function that `asyncgrad.func` differentiates.
         """
         check_bool("requires_grad_", "requires_grad", requires_grad)
         if requires_grad:
@@ -407,7 +402,7 @@ class Tensor(Variable):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that passes have accumulated, None before the first."""
+        """The gradient that passes have accumulated; None before the first pass."""
         meta = self._autograd
         grad = None if meta is None else meta.grad
         if grad is None and not self.is_leaf and not self.retains_grad:
@@ -462,11 +457,10 @@ class Tensor(Variable):
 
     @property
     def grad_dtype(self) -> Any:
-        """The dtype that this leaf's gradient is brought to; None leaves it as it comes.
+        """The dtype to which this leaf's gradient is cast; None means no cast.
 
         Raises:
-            RuntimeError: for a tensor that was computed, and where a gradient of another dtype
-                is there already.
+            RuntimeError: for a computed tensor, or if a gradient of another dtype is already there.
         """
         if not self.is_leaf:
             raise AutogradError("grad_dtype can only be accessed on leaf tensors.")
@@ -503,36 +497,36 @@ class Tensor(Variable):
         deadline: float | None = None,
         wait: str = "done",
     ) -> Any:
-        """Accumulate the gradients of this tensor into the leaves it was computed from.
+        """Accumulate the gradients of this tensor into the leaves from which it was computed.
 
-        Arguments are checked and the pass is started by the call. On a running event loop it
-        returns a future to await; elsewhere the pass has ended when the call returns.
+        The call checks the arguments and starts the pass. On a running event loop it returns a
+        future to await. Without a loop, the pass has ended when the call returns.
 
         Args:
-            gradient: the gradient of whatever is computed from this tensor, of its shape; may be
-                left out if the tensor has one element.
+            gradient: the derivative of the final result by this tensor, of the tensor's shape;
+                may be left out for a tensor with one element.
             retain_graph: keep saved values for another pass; the default is `create_graph`.
             create_graph: record the pass, so that its gradients can be differentiated.
-            inputs: accumulate into these tensors only.
+            inputs: accumulate only into these tensors.
             priority: larger is more urgent; the default is `request()`'s, or 0.
-            deadline: the loop's time at which the pass gives up; the default is `request()`'s.
-            wait: when a pass ends that works on devices with streams: "done" when they have done
-                its work, "enqueued" when it is in the order of the caller's streams.
+            deadline: the loop time at which the pass is given up; the default is `request()`'s.
+            wait: for devices with streams. With "done" the pass ends when the devices have done its
+                work; with "enqueued", once the caller's streams wait for that work.
 
         Returns:
-            A `BackwardFuture`, or a finished awaitable where no loop runs.
+            A `BackwardFuture`; without a loop, a finished awaitable.
 
         Raises:
-            RuntimeError: if the tensor needs no gradient, `gradient` does not fit, or, from the
-                future, the graph has been freed or a node fails.
+            RuntimeError: if the tensor requires no grad or `gradient` does not fit; from the
+                future, if the graph has been freed or a node fails.
         """
         return backward_from(
             (self,), gradient, retain_graph, create_graph, inputs, priority, deadline, wait
         )
 
     def detach(self) -> Tensor:
-        """The same values, cut off from the graph; the memory is shared."""
-        # A tangent belongs to an array: the same memory as another array has none.
+        """A tensor that shares the memory and has no graph."""
+        # Tangents are kept by array: a new view of the memory has none.
         array = self._array if current().dual_level is None else self._array.view()
         out: Tensor = wrap(array, self._metadata)
         if is_inference(self):
@@ -544,10 +538,10 @@ class Tensor(Variable):
         return out
 
     def detach_(self) -> Tensor:
-        """Cut this tensor off from the graph.
+        """Remove this tensor from the graph.
 
         Raises:
-            RuntimeError: for a view, which would lead to its base again.
+            RuntimeError: for a view, which would get its graph back from its base.
         """
         if view_of(self) is not None:
             raise AutogradError("Can't detach views in-place. Use detach() instead.")
@@ -557,7 +551,7 @@ class Tensor(Variable):
         return self
 
     def is_inference(self) -> bool:
-        """Whether the tensor was made in inference mode: it can't be saved for backward."""
+        """Whether the tensor was made in inference mode; then it can't be saved for backward."""
         return is_inference(self)
 
     def _is_view(self) -> bool:
@@ -570,7 +564,7 @@ class Tensor(Variable):
 
     @property
     def data(self) -> Tensor:
-        """The same memory, without graph and without shared version counter."""
+        """A tensor that shares the memory, without graph and with its own version counter."""
         array = self._array if current().dual_level is None else self._array.view()
         out = wrap(array, self._metadata)
         if is_inference(self):
@@ -596,18 +590,17 @@ class Tensor(Variable):
     def set_(
         self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
     ) -> Tensor:
-        """Look into other memory from here on, with the shape that is there or asked for.
+        """Make this tensor use other memory, with that memory's shape or a given one.
 
         Args:
-            source: a tensor of the same dtype, or a storage on the host; no memory if None.
-            storage_offset: how many elements of a storage come before the first one.
-            size: the shape; the whole storage in a row if None.
-            stride: the strides; those of elements in a row if None.
+            source: a tensor of the same dtype, or a storage on the host; None is an empty tensor.
+            storage_offset: the number of elements in a storage before the first one.
+            size: the shape; if None, the whole storage as one axis.
+            stride: the strides; if None, those of a contiguous tensor.
 
         Raises:
-            RuntimeError: for another dtype or device, a tensor that leads into a graph or is a
-                view, or a storage that is too small.
-            TypeError: for another source.
+            RuntimeError: for another dtype or device, a tensor that requires grad or is a view, or
+                a storage that is too small.
         """
         metadata = self._metadata
         if requires_grad(self) and current().grad:
@@ -646,30 +639,30 @@ class Tensor(Variable):
 
     @property
     def retains_grad(self) -> bool:
-        """Whether this computed tensor keeps its gradient in `.grad`."""
+        """Whether this computed tensor keeps its gradient in `.grad`, after `retain_grad()`."""
         return self._autograd is not None and self._autograd.retains_grad
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this computed tensor in `.grad`, too.
+        """Make passes keep the gradient of this computed tensor in `.grad`, too.
 
         Raises:
-            RuntimeError: if the tensor needs no gradient.
+            RuntimeError: if the tensor requires no grad.
         """
         refuse_in_transform("Tensor.retain_grad()")
         retain_grad(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Call a function with each gradient of this tensor; what it returns takes its place.
+        """Call a function with each gradient of this tensor; its result replaces the gradient.
 
         Args:
             hook: a function or coroutine function of the gradient that returns None or a
-                gradient like it.
+                gradient of the same shape.
 
         Returns:
             A handle with `remove()`.
 
         Raises:
-            RuntimeError: if the tensor needs no gradient.
+            RuntimeError: if the tensor requires no grad.
         """
         extras, position = hooks_of(self, "register a hook on")
         return RemovableHandle(extras.tensor.setdefault(position, {}), hook)
@@ -677,8 +670,8 @@ class Tensor(Variable):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call a function with this leaf each time a pass has accumulated into its `.grad`.
 
-        The leaf's gradient is committed as soon as it is complete and not at the end of the pass:
-        if the pass fails later, it stays.
+        With such a hook, the leaf's gradient is committed as soon as it is complete, not at the end
+        of the pass; it stays if the pass fails later.
 
         Args:
             hook: a function or coroutine function of the leaf that returns None.
@@ -687,7 +680,7 @@ class Tensor(Variable):
             A handle with `remove()`.
 
         Raises:
-            RuntimeError: if the tensor is no leaf or needs no gradient.
+            RuntimeError: if the tensor is no leaf or requires no grad.
         """
         if self._edge_now() is not None:
             raise AutogradError(
@@ -702,13 +695,13 @@ class Tensor(Variable):
     # -- values -----------------------------------------------------------------------------------
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The elements as an array that shares the tensor's memory.
+        """The elements as a NumPy array that shares the tensor's memory.
 
         Args:
-            force: give the values of a tensor that requires grad, too.
+            force: also allow a tensor that requires grad.
 
         Raises:
-            RuntimeError: if the tensor requires grad, unless forced or under `no_grad`.
+            RuntimeError: if the tensor requires grad, unless `force` or within `no_grad`.
         """
         if not force and requires_grad(self) and current().grad:
             raise AutogradError(
@@ -726,14 +719,14 @@ class Tensor(Variable):
         return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """For `numpy.asarray`."""
+        """The elements as an array, for `numpy.asarray`."""
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
 
     def item(self) -> Number:
-        """The one element as a Python number.
+        """The single element as a Python number.
 
         Raises:
             RuntimeError: if there is not exactly one element.
@@ -750,15 +743,15 @@ class Tensor(Variable):
         return on_host(self).tolist()
 
     def __float__(self) -> float:
-        """The one element."""
+        """The single element as a float."""
         return float(self._real_number())
 
     def __int__(self) -> int:
-        """The one element, cut off at the point."""
+        """The single element, truncated to an int."""
         return int(self._real_number())
 
     def __complex__(self) -> complex:
-        """The one element."""
+        """The single element as a complex number."""
         return complex(self._one_number())
 
     def _one_number(self) -> Any:
@@ -781,7 +774,7 @@ class Tensor(Variable):
         return number
 
     def __bool__(self) -> bool:
-        """Whether the one element is not zero."""
+        """Whether the single element is not zero."""
         size = self._metadata.size
         if size != 1:
             count = "more than one value" if size else "no values"
@@ -791,7 +784,7 @@ class Tensor(Variable):
         return bool(on_host(self).item())
 
     def __index__(self) -> int:
-        """The one integer element."""
+        """The single integer element."""
         if category(self._metadata.dtype) > 1 or self._metadata.size != 1:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
@@ -803,17 +796,13 @@ class Tensor(Variable):
         return self._metadata.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The parts along the first axis."""
+        """Iterate over the slices along the first axis."""
         if not self._metadata.shape:
             raise TypeError("iteration over a 0-d tensor")
         return iter(shaping.unbind(self, 0))
 
     def __contains__(self, element: Any) -> bool:
-        """Whether a number, or an element of a tensor that can be broadcast, is there.
-
-        Raises:
-            RuntimeError: for anything else.
-        """
+        """Whether a number is among the elements, or any element equals a tensor's, broadcast."""
         if isinstance(element, Variable) or as_number(element) is not None:
             return bool((self == element).any())
         raise AutogradError(
@@ -822,30 +811,26 @@ class Tensor(Variable):
         )
 
     def __delitem__(self, index: Any) -> NoReturn:
-        """Refused.
-
-        Raises:
-            TypeError: always.
-        """
+        """Refuse: elements can't be deleted."""
         raise TypeError("Tensor does not support deleting items. Index what is to stay.")
 
     def __reversed__(self) -> Tensor:
-        """The parts along the first axis, the last one first."""
+        """The tensor with its first axis reversed."""
         return shaping.flip(self, (0,)) if self.ndim else self
 
     def __format__(self, format_spec: str) -> str:
-        """The format of the number, where there are no dimensions; else what `repr` says."""
+        """Format the number of a 0-d tensor; other tensors are formatted as their `repr`."""
         if self._metadata.shape or type(self) is not Tensor:
             return object.__format__(self, format_spec)
         return format(self.item(), format_spec)
 
     def __await__(self) -> Generator[Any, None, Tensor]:
-        """The tensor itself: a result that is here may be awaited like one that is not yet."""
+        """Give the tensor itself, so that finished results can be awaited like pending ones."""
         yield from ()
         return self
 
     def __repr__(self) -> str:
-        """The values, and how the tensor stands in the graph."""
+        """The values, and `grad_fn` or `requires_grad`."""
         if self.is_sparse:
             rows = self._array
             return (
@@ -859,7 +844,7 @@ class Tensor(Variable):
             node = self.grad_fn
             name = None if node is None else node.name()
         except AutogradError:
-            # A view of what has changed in a way that forbids to take it anew.
+            # The tensor is a view whose base was changed in a way that forbids its use.
             name = "Invalid"
         if name is not None:
             suffixes.append(f"grad_fn=<{name}>")
@@ -921,7 +906,7 @@ class Tensor(Variable):
         return linalg.operator_product(other, self)
 
     def __invert__(self) -> Tensor:
-        """Booleans or the bits of integers inverted."""
+        """Invert booleans, or the bits of integers."""
         if category(self._metadata.dtype) > 1:
             raise TypeError(
                 f"~ (operator.invert) is only implemented on integer and Boolean-type tensors, "
@@ -930,7 +915,7 @@ class Tensor(Variable):
         return R.bitwise_not(self)
 
     def where(self, condition: Any, other: Any) -> Tensor:
-        """The elements where the condition holds, those of `other` elsewhere."""
+        """The elements where the condition is true, those of `other` elsewhere."""
         return elementwise.where(condition, self, other)
 
     # -- in place ---------------------------------------------------------------------------------
@@ -949,7 +934,7 @@ class Tensor(Variable):
     __irshift__: _Binary = in_place.operator(R.bitwise_right_shift, "bitwise_right_shift_")
 
     def abs_(self) -> Tensor:
-        """Absolute values in place.
+        """Replace elements by their absolute values.
 
         Raises:
             RuntimeError: for complex numbers, whose absolute values are real.
@@ -961,27 +946,27 @@ class Tensor(Variable):
     absolute_ = abs_
 
     def copy_(self, source: Any, non_blocking: bool = False) -> Tensor:
-        """Take the values of another tensor, broadcast, from wherever it is.
+        """Copy the values of another tensor, broadcast, from any device.
 
         Args:
             source: the other tensor.
-            non_blocking: don't wait for a copy from pinned memory.
+            non_blocking: do not wait for a copy from pinned memory.
         """
         return in_place.copy(self, source, non_blocking=non_blocking)
 
     def zero_(self) -> Tensor:
-        """Set every element to zero."""
+        """Set all elements to zero."""
         return in_place.fill(self, 0, "zero_")
 
     def fill_(self, value: Any) -> Tensor:
-        """Set every element to a number."""
+        """Set all elements to a number."""
         return in_place.fill(self, value)
 
-    # -- parts and other arrangements -------------------------------------------------------------
+    # -- complex parts and transposed tensors -----------------------------------------------------
 
     @property
     def real(self) -> Tensor:
-        """The real parts: a view of a complex tensor, a real tensor itself."""
+        """The real part: a view of a complex tensor, a real tensor itself."""
         return complex_parts.real(self)
 
     @real.setter
@@ -990,7 +975,7 @@ class Tensor(Variable):
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary parts: a view.
+        """The imaginary part, a view.
 
         Raises:
             RuntimeError: for a real tensor.
@@ -1003,11 +988,7 @@ class Tensor(Variable):
 
     @property
     def H(self) -> Tensor:
-        """A matrix with its axes exchanged, and complex numbers conjugated.
-
-        Raises:
-            RuntimeError: for a tensor of one axis, or of more than two.
-        """
+        """The conjugate transpose of a matrix; raises RuntimeError unless there are 0 or 2 axes."""
         if self.ndim not in {0, 2}:
             raise AutogradError(
                 f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor. "
@@ -1017,20 +998,20 @@ class Tensor(Variable):
 
     @property
     def mH(self) -> Tensor:
-        """The last two axes exchanged, and complex numbers conjugated."""
+        """The conjugate transpose: the last two axes exchanged."""
         return rearrange.adjoint(self)
 
     @property
     def T(self) -> Tensor:
-        """The axes reversed."""
+        """The tensor with its axes reversed."""
         return R.permute(self, tuple(range(self.ndim))[::-1])
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes exchanged.
+        """The tensor with its last two axes exchanged.
 
         Raises:
-            RuntimeError: for a tensor of one axis.
+            RuntimeError: for a tensor with one axis.
         """
         if self.ndim == 1:
             raise AutogradError(
@@ -1048,7 +1029,7 @@ class Tensor(Variable):
 
 
 def _attach_functions() -> None:
-    """Make the functions that are methods methods, and their forms in place."""
+    """Add the methods and in-place methods that the chapters list to `Tensor`."""
     for chapter in CHAPTERS:
         for name in chapter.METHODS:
             function = getattr(chapter, name)
@@ -1061,6 +1042,6 @@ def _attach_functions() -> None:
 
 ForkingPickler.register(Tensor, copies.sent)
 for _doors in (comparison_dispatch, dispatch, elementwise_dispatch, single_dispatch):
-    # Not the class itself, which would look at arguments that there are not.
+    # `object.__new__` skips `Tensor.__new__`, which expects arguments.
     _doors.bind_face(partial(object.__new__, Tensor))
 _attach_functions()

@@ -1,4 +1,4 @@
-"""PyTorch's types of tensors: for each dtype a constructor that answers `isinstance`, too."""
+"""PyTorch's tensor types: a constructor for each dtype that also works with `isinstance`."""
 
 from __future__ import annotations
 
@@ -20,91 +20,91 @@ __all__ = [
 
 
 class _TypeOfTensors(type):
-    """Tensors of the dtype in the host's memory are instances of its classes."""
+    """Makes all tensors of the dtype in host memory instances of the class."""
 
     dtype: DType
 
     def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-        """A tensor of the dtype; the arguments are those of `Tensor`."""
+        """Make a tensor of the dtype; the arguments are those of `Tensor`."""
         name, place = cls.__name__, place_of(cls.__name__, device)
         dtype = needs_bfloat16(name) if cls is BFloat16Tensor else cls.dtype.dtype
         return by_size_or_data(name, dtype, place, args, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        """Whether it is a tensor of the dtype."""
+        """Whether a value is a tensor of the dtype in host memory."""
         return (
             isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device is CPU
         )
 
 
 class BoolTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of bool."""
+    """Tensors of dtype bool."""
 
     dtype = DType("bool")
 
 
 class ByteTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of uint8."""
+    """Tensors of dtype uint8."""
 
     dtype = DType("uint8")
 
 
 class CharTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of int8."""
+    """Tensors of dtype int8."""
 
     dtype = DType("int8")
 
 
 class ShortTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of int16."""
+    """Tensors of dtype int16."""
 
     dtype = DType("int16")
 
 
 class IntTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of int32."""
+    """Tensors of dtype int32."""
 
     dtype = DType("int32")
 
 
 class LongTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of int64."""
+    """Tensors of dtype int64."""
 
     dtype = DType("int64")
 
 
 class HalfTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of float16."""
+    """Tensors of dtype float16."""
 
     dtype = DType("float16")
 
 
 class FloatTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of float32."""
+    """Tensors of dtype float32."""
 
     dtype = DType("float32")
 
 
 class DoubleTensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of float64."""
+    """Tensors of dtype float64."""
 
     dtype = DType("float64")
 
 
 class BFloat16Tensor(Tensor, metaclass=_TypeOfTensors):
-    """Tensors of bfloat16, which there are where ml_dtypes is installed."""
+    """Tensors of dtype bfloat16, which needs ml_dtypes."""
 
     if BFLOAT16 is not None:
         dtype = DType(BFLOAT16)
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Set the dtype that Python floats become by the type of its tensors; see `set_default_dtype`.
+    """Set the default dtype to that of a tensor type; see `set_default_dtype`.
 
     Args:
-        t: such as `FloatTensor`, or its name.
+        t: a type such as `FloatTensor`, or its name.
 
     Raises:
-        TypeError: if it is no floating one.
+        TypeError: if the type is not floating-point.
     """
     set_default_dtype(type_named(t))

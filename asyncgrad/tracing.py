@@ -1,4 +1,4 @@
-"""A trace of passes that opens in Perfetto or chrome://tracing."""
+"""Traces of passes that can be opened in Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -20,35 +20,33 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Notes the nodes and waits of the passes it observes.
+    """Records the nodes and waits of the passes that it observes.
 
-    For every node: its name, thread, start, duration and the bytes of the gradient that came in;
-    one that waits for a coroutine has a row of its own.
-    For every turn that a pass has waited for: from when to when. And the bytes of memory that are
-    kept for the next large arrays.
+    For each node: its name, thread, start, duration and the bytes of the incoming gradient. A node
+    that awaits a coroutine gets its own row. For each wait of a pass for its turn: start and end.
+    And the bytes of memory kept for the next large arrays.
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self.events: list[dict[str, Any]] = []
         self._origin = perf_counter_ns()
-        #: The numbers of the passes: where one was in memory the next may be.
+        #: A number for each pass; an id would be reused when a pass is freed.
         self._passes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._numbers = count(1)
 
     def _number(self, task: Any) -> int:
         number = self._passes.get(task)
         if number is None:
-            # Two threads may come first.
+            # Two threads may get here at once; `setdefault` keeps the first number.
             number = self._passes.setdefault(task, next(self._numbers))
         return number
 
     def enter(self, task: Any, node: Any) -> int:
-        """A node starts."""
+        """Called when a node starts; returns the time."""
         return perf_counter_ns()
 
     def leave(self, task: Any, node: Any, start: int) -> None:
-        """A node has ended."""
+        """Called when a node has ended; records it."""
         now = perf_counter_ns()
         number = self._number(task)
         about: dict[str, Any] = {
@@ -65,7 +63,7 @@ class Recorder:
             },
         }
         if node in task.launched:
-            # It has waited, and others ran in between: in one thread's row they would overlap.
+            # While this node waited others ran: in one thread's row they would overlap.
             about["id"] = f"{number}, {node.sequence_nr}"
             self.events.append(about | {"ph": "b"})
             self.events.append(about | {"ph": "e", "ts": (now - self._origin) / 1e3})
@@ -82,15 +80,15 @@ class Recorder:
         )
 
     def waited(self, task: Any, nanoseconds: int) -> None:
-        """A pass has waited for its turn, and gets it."""
+        """Called when a pass gets its turn; records how long it waited."""
         now = (perf_counter_ns() - self._origin) / 1e3
-        # A track of its own for each pass: its waits have no thread.
+        # Each pass has its own track, because its waits belong to no thread.
         about = {"name": "waits for its turn", "cat": "wait", "pid": 1, "id": self._number(task)}
         self.events.append(about | {"ph": "b", "ts": now - nanoseconds / 1e3})
         self.events.append(about | {"ph": "e", "ts": now})
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write what was noted in the Trace Event format."""
+        """Write the events to a file in the Trace Event format."""
         threads = [
             {
                 "name": "thread_name",
@@ -106,7 +104,7 @@ class Recorder:
 
 
 def _bytes_of(metadata: Any) -> int:
-    """What arrays with these facts hold; a node with several outputs has a tuple of them."""
+    """The bytes of an array with the given metadata; a tuple belongs to several outputs."""
     if metadata.__class__ is tuple:
         return sum(_bytes_of(one) for one in metadata)
     return int(metadata.size * metadata.dtype.itemsize)
@@ -116,10 +114,10 @@ def _bytes_of(metadata: Any) -> int:
 def trace_passes(path: str | PathLike[str]) -> Iterator[Recorder]:
     """Trace the passes started in this context and write them to a file at its end.
 
-    On a running loop, leave the context where a short stop does no harm: writing the file is one.
+    Writing the file blocks the thread: on a running loop, leave the context where that is harmless.
 
     Args:
-        path: the file; it opens in https://ui.perfetto.dev.
+        path: the file to write; open it in https://ui.perfetto.dev.
 
     Yields:
         The recorder, with its `events`.

@@ -1,4 +1,4 @@
-"""PyTorch's `torch.autograd`, awaited."""
+"""PyTorch's `torch.autograd`, with backward passes that can be awaited."""
 
 from asyncgrad.autograd import anomaly_mode, forward_ad, function, functional, graph
 from asyncgrad.autograd import modes as grad_mode

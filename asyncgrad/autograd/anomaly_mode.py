@@ -1,4 +1,4 @@
-"""Anomaly mode as users switch it: nodes know where they were made, and NaN is an error."""
+"""Anomaly mode: nodes record where they were made, and NaN gradients are errors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = [
 
 
 class detect_anomaly(Mode):
-    """Nodes remember where they were made, and gradients that are NaN are an error.
+    """Record where each node was made, and raise an error for gradients that are NaN.
 
-    An error of a pass started here names the forward call that made the node, as a warning and in
-    the notes of the error. A context manager and decorator; it makes everything slower.
+    When a pass started here fails, a warning and the error's notes show the forward call that made
+    the node. Works as a context manager and as a decorator; it makes everything slower.
 
     Args:
-        check_nan: look for NaN in what nodes return.
+        check_nan: check what nodes return for NaN.
 
     Example:
         >>> import asyncgrad as ag
@@ -33,7 +33,7 @@ class detect_anomaly(Mode):
     """
 
     def __init__(self, check_nan: bool = True) -> None:
-        """Warn of the cost; the mode holds from `__enter__` on."""
+        """Warn of the cost; the mode starts with `__enter__`."""
         warnings.warn(
             "Anomaly Detection has been enabled. This mode will increase the runtime and should "
             "only be enabled for debugging.",
@@ -44,43 +44,33 @@ class detect_anomaly(Mode):
 
 
 class set_detect_anomaly(AtOnce):
-    """Switch anomaly mode on or off, from the call on; as a context manager, until its end.
+    """Switch anomaly mode on or off at once; as a context manager, until the end of its block.
 
     Args:
-        mode: whether nodes remember where they are made.
-        check_nan: look for NaN in what nodes return.
+        mode: whether nodes record where they are made.
+        check_nan: check what nodes return for NaN.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
-        """Set the mode at once.
-
-        Raises:
-            TypeError: if one is no bool.
-        """
         super().__init__(**_checked(mode, check_nan))
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Switch anomaly mode on or off in this task or thread, until it is switched again.
-
-    Raises:
-        TypeError: if one is no bool.
-    """
+    """Switch anomaly mode on or off in this task or thread, until the next call."""
     install(current().replace(**_checked(mode, check_nan)))
 
 
 def _checked(mode: bool, check_nan: bool) -> dict[str, bool]:
-    """What is to be changed of the modes."""
     check_bool("set_anomaly_enabled", "enabled", mode)
     check_bool("set_anomaly_enabled", "check_nan", check_nan)
     return {"anomaly": mode, "check_nan": check_nan}
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether nodes remember where they are made."""
+    """Whether nodes record where they are made."""
     return current().anomaly
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether passes in anomaly mode look for NaN."""
+    """Whether passes in anomaly mode check for NaN."""
     return current().check_nan

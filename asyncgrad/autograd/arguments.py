@@ -1,4 +1,4 @@
-"""What a pass is given: roots with their gradients, and what it is to reach; checked."""
+"""Check the arguments of a pass: its roots, their gradients and its inputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ from asyncgrad.ops.promotion import cast
 
 
 def sequence_of(value: Any) -> tuple[Any, ...]:
-    """One or several of what a pass is given.
-
-    Raises:
-        TypeError: for anything else.
-    """
+    """A tuple of the tensors and gradient edges given, which may be one or a sequence."""
     if isinstance(value, Variable):
         return (value,)
     if isinstance(value, GradientEdge):
@@ -36,8 +32,8 @@ def sequence_of(value: Any) -> tuple[Any, ...]:
 
 
 def inputs_of(inputs: Any, function: str) -> tuple[Any, ...]:
-    """What a pass is asked to reach, one after the other."""
-    # Mostly a list: to ask an abstract class takes as long as all else here.
+    """A tuple of the inputs requested of a pass, from one, a sequence or a dictionary."""
+    # Almost always a list; the check against the abstract class Mapping is slow.
     if not isinstance(inputs, (list, Variable)) and isinstance(inputs, Mapping):
         if type(inputs) is not dict:
             raise TypeError(
@@ -52,7 +48,7 @@ def inputs_of(inputs: Any, function: str) -> tuple[Any, ...]:
 
 
 def by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
-    """The gradients of the roots, which were given by their old name."""
+    """The gradients of the roots, given as `grad_variables`; warns that the name is deprecated."""
     warnings.warn(
         "`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=3
     )
@@ -65,13 +61,13 @@ def by_old_name(grad_tensors: Any, grad_variables: Any) -> Any:
 
 
 def differentiable_edge(tensor: Any) -> Any:
-    """Where the gradient of a requested tensor is caught, as a stored edge."""
+    """The stored edge over which the gradient of a requested tensor comes."""
     if isinstance(tensor, Variable):
         edge = gradient_edge(tensor)
         if edge is not None:
             return edge
         if requires_grad(tensor):
-            # A view made in no_grad of what requires grad: so does it, and no graph leads to it.
+            # Such a view was made in no_grad of a tensor that requires grad: it has no graph.
             return Identity((), (tensor._metadata,))
         raise AutogradError(
             "One of the differentiated Tensors does not require grad. Call requires_grad_() on it "
@@ -84,12 +80,12 @@ def differentiable_edge(tensor: Any) -> Any:
     )
 
 
-#: The gradient of a scalar by itself is nobody's own: one for each kind of scalar, read-only.
+#: The gradients of scalars by themselves, shared: one read-only array for each kind of scalar.
 ONES: dict[Any, Any] = {}
 
 
 def one_of(metadata: Any) -> Any:
-    """The gradient of a real scalar by itself."""
+    """The default gradient of a root: one, if the root is a real scalar."""
     if metadata.size != 1:
         raise AutogradError(
             f"grad can be implicitly created only for scalar outputs, this one has shape "
@@ -108,7 +104,7 @@ def one_of(metadata: Any) -> Any:
 
 
 def wrong_number(roots: tuple[Any, ...], given: tuple[Any, ...]) -> Exception:
-    """The error for gradients that are not as many as the roots."""
+    """The error for a number of gradients that differs from the number of roots."""
     for gradient in given:
         if gradient is not None and not isinstance(gradient, Variable):
             return _no_gradient(gradient)
@@ -126,12 +122,7 @@ def _no_gradient(value: Any) -> TypeError:
 
 
 def fitting(place: int, metadata: Any, gradient: Any) -> Any:
-    """A root's gradient in the root's dtype.
-
-    Raises:
-        RuntimeError: if its shape is another, or one of them is complex and the other is not.
-        TypeError: if it is no tensor.
-    """
+    """A root's gradient, cast to the root's dtype; raises if shape, device or type do not fit."""
     if not isinstance(gradient, Variable):
         raise _no_gradient(gradient)
     facts = gradient._metadata
@@ -157,7 +148,7 @@ def fitting(place: int, metadata: Any, gradient: Any) -> Any:
 
 
 def batches_of(roots: tuple[Any, ...], given: Any) -> tuple[list[Any], Level]:
-    """Gradients whose first axis is a batch, as examples of it."""
+    """Gradients whose first axis is a batch, lifted to a new batch level."""
     gradients: Any = [None] * len(roots) if given is None else sequence_of(given)
     for place, (root, gradient) in enumerate(zip(roots, gradients, strict=False)):
         if not isinstance(gradient, Variable):

@@ -1,4 +1,4 @@
-"""Saved-tensor hooks that are awaited, and ahead of time where that is possible."""
+"""Saved-tensor hooks that are coroutine functions; tensors are unpacked ahead of time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class Packed:
-    """What is kept in the place of one tensor."""
+    """The result of the pack hook, kept in place of a tensor."""
 
     __slots__ = ("__weakref__", "before", "value")
 
     def __init__(self, value: Any, before: weakref.ref[Packed] | None) -> None:
-        """Keep what the hook has returned.
+        """Keep the hook's result.
 
         Args:
-            value: that, or the task that runs the hook.
-            before: what was packed just before, which backward will want next.
+            value: the result, or the task that runs the hook.
+            before: the tensor packed just before; backward will want it next.
         """
         self.value = value
         self.before = before
 
 
 class AwaitedHooks:
-    """A pair of hooks of which one is a coroutine function at least."""
+    """A pair of hooks of which at least one is a coroutine function."""
 
     waits = True
 
@@ -42,9 +42,9 @@ class AwaitedHooks:
         """Keep the pair.
 
         Args:
-            pack: packs a tensor; runs beside the forward pass.
-            unpack: unpacks it.
-            prefetch: how many others to unpack meanwhile.
+            pack: packs a tensor; a coroutine runs beside the forward pass.
+            unpack: gives the tensor back.
+            prefetch: how many tensors to unpack ahead of time.
         """
         self._pack = pack
         self._unpack = unpack
@@ -60,7 +60,7 @@ class AwaitedHooks:
         return packed
 
     async def unpack(self, packed: Packed) -> Any:
-        """The tensor, which others of its pass may have begun to unpack."""
+        """Unpack a tensor; its pass may have started to do so ahead of time."""
         task = current().graph_task
         if not self._prefetch or not awaits(task):
             return await self.read(packed)
@@ -70,30 +70,30 @@ class AwaitedHooks:
         return await ahead.take(packed, self._prefetch)
 
     async def read(self, packed: Packed) -> Any:
-        """Unpack a tensor now."""
+        """Unpack a tensor, without any prefetching."""
         value = packed.value
         if isinstance(value, asyncio.Task):
-            # Several may wait for it: none of them may cancel it.
+            # Several passes may wait for this task; shield it, so that none of them cancels it.
             value = await asyncio.shield(value)
         tensor = self._unpack(value)
         return await tensor if inspect.iscoroutine(tensor) else tensor
 
 
 class Ahead:
-    """What one pass unpacks before it is asked for."""
+    """Tensors that one pass unpacks before its nodes ask for them."""
 
     def __init__(self, hooks: AwaitedHooks, task: Any) -> None:
-        """Belong to a pass: nothing goes on when that has ended."""
+        """Stop all unpacking when the pass ends."""
         self._hooks = hooks
-        #: None for what has been taken.
+        #: The unpacking tasks; None for tensors that have been taken.
         self._running: weakref.WeakKeyDictionary[Packed, asyncio.Task[Any] | None] = (
             weakref.WeakKeyDictionary()
         )
-        # Not the future's own method, by which somebody seems to look at the outcome.
+        # `BackwardFuture.add_done_callback` would mark the pass's outcome as looked at.
         asyncio.Future.add_done_callback(task.future, self._stop)
 
     def take(self, packed: Packed, count: int) -> Any:
-        """What gives a tensor when awaited; starts to unpack those that come next."""
+        """An awaitable of the tensor; also starts to unpack `count` tensors packed before it."""
         running = self._running.get(packed)
         self._running[packed] = None
         before = packed.before
@@ -107,16 +107,16 @@ class Ahead:
         return self._hooks.read(packed) if running is None else running
 
     def _stop(self, future: Any) -> None:
-        """The pass has ended without asking for these."""
+        """Cancel what is still being unpacked when the pass ends."""
         for running in tuple(self._running.values()):
             if running is not None and not running.cancel() and not running.cancelled():
-                # Its error is nobody's: mark it as seen.
+                # Mark the error as retrieved: nobody will await this task.
                 running.exception()
         self._running.clear()
 
 
 def _begun(packing: Coroutine[Any, Any, Any]) -> Any:
-    """A coroutine, running beside the forward pass; its result where no loop runs."""
+    """Start a coroutine beside the forward pass; without a loop, its result."""
     if _get_running_loop() is not None:
         return asyncio.ensure_future(packing)
 

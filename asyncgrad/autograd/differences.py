@@ -1,4 +1,4 @@
-"""Finite differences, and the directions they are taken along."""
+"""Finite differences, and the directions along which they are taken."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """A tensor, list or tuple as a tuple."""
+    """Wrap a single tensor in a tuple; make lists tuples."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def values_of(x: Any) -> Any:
-    """A copy of a tensor's values, in the host's memory."""
+    """A copy of a tensor's values in host memory."""
     return np.array(on_host(x.detach()))
 
 
 def placed(values: Any, like: Any) -> Any:
-    """A tensor with the host's values where another one is, of its dtype."""
+    """A tensor of the given values, with the dtype and device of another tensor."""
     metadata = like._metadata
     array = moved(np.asarray(values, metadata.dtype), CPU, metadata.device)
     return wrap(array, metadata.F.metadata_of(array))
@@ -40,10 +40,9 @@ async def slopes(
     directions: Sequence[Sequence[Any]],
     eps: float,
 ) -> list[list[Any]]:
-    """The outputs' central differences along some directions of one input.
+    """The central differences of the outputs along some directions of one input.
 
-    A direction of a complex input has two sides: what changes along the second counts as
-    imaginary.
+    A direction of a complex input has two sides; changes along the second count as imaginary.
     """
     start = values_of(x)
 
@@ -83,23 +82,23 @@ async def slopes(
 
 
 def units(x: Any) -> list[list[Any]]:
-    """The unit vectors of a tensor's elements, as directions."""
+    """The unit vectors of a tensor, as directions."""
     size = x.numel()
     return [[vector] * (1 + x.is_complex()) for vector in np.eye(size).reshape(size, *x.shape)]
 
 
 def directions(x: Any, random: Any) -> list[list[Any]]:
-    """One random direction of a tensor."""
+    """One random direction in the space of a tensor."""
     return [[vector(x, random) for _ in range(1 + x.is_complex())]]
 
 
 def vector(x: Any, random: Any) -> Any:
-    """A random vector of a tensor's shape and of length one."""
+    """A random vector of a tensor's shape and length one."""
     values = random.random(x.shape)
     return values / max(np.linalg.norm(values), 1e-300)
 
 
 def close(found: Any, expected: Any, rtol: float, atol: float) -> bool:
-    """Whether two arrays are alike within the tolerances."""
+    """Whether two arrays are equal within the tolerances."""
     dtype = promote_dtypes(found.dtype, expected.dtype)
     return np.allclose(found.astype(dtype), expected.astype(dtype), rtol, atol)

@@ -1,4 +1,4 @@
-"""Gradient edges: where the gradient of a tensor goes, without the tensor."""
+"""Gradient edges: the place in the graph where a tensor's gradient goes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class GradientEdge(NamedTuple):
-    """Where the gradient of a tensor goes; a root or an input of `backward` and `grad`.
+    """Where a tensor's gradient goes; usable as root and as input of `backward` and `grad`.
 
-    It keeps the node alive, and with it what lies behind, but not the tensor.
+    It keeps the node and the graph behind it alive, but not the tensor.
     """
 
     node: Node
-    #: Which output of the node's forward function the tensor was.
+    #: The number of the tensor among the outputs of the node's forward function.
     output_nr: int
-    #: Only for programs that unpack three: here the node keeps the graph alive.
+    #: Always None here, for programs that unpack three fields: `node` keeps the graph alive.
     ownership_token: Node | None = None
 
 
-#: What a pass starts from or is asked for.
+#: A root or an input of a pass.
 Root: TypeAlias = "Tensor | GradientEdge"
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """Where the gradient of a tensor goes.
+    """The gradient edge of a tensor.
 
     Raises:
         RuntimeError: if the tensor needs no gradient.
@@ -54,11 +54,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 def stored(root: GradientEdge) -> Any:
-    """A gradient edge in the form in which nodes store edges.
-
-    Raises:
-        RuntimeError: if its node has no such output.
-    """
+    """A gradient edge as nodes store it; raises RuntimeError if its node has no such output."""
     if not 0 <= root.output_nr < root.node.num_inputs:
         raise AutogradError(
             f"{root.node.name()} has {root.node.num_inputs} outputs, there is no gradient edge to "
@@ -68,5 +64,5 @@ def stored(root: GradientEdge) -> Any:
 
 
 def metadata_at(root: GradientEdge) -> Any:
-    """Shape, dtype and device of the tensor that a gradient edge was taken from."""
+    """Shape, dtype and device of the tensor of a gradient edge."""
     return root.node._input_metadata[root.output_nr]

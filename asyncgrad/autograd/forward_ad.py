@@ -1,10 +1,9 @@
-"""Forward mode: tensors with a tangent, as in `torch.autograd.forward_ad`.
+"""Forward mode: tensors with tangents, as in `torch.autograd.forward_ad`.
 
-Everything that is computed from a dual tensor within a level carries a tangent: the derivative in
-the direction that was given. It costs one further computation for each operation, keeps nothing,
-and nothing at all outside of a level. A level belongs to the asyncio task or thread that opens it.
-Tangents can be differentiated by passes, and passes started in a level give gradients with
-tangents.
+Everything computed from a dual tensor within a level carries a tangent: its derivative in the
+given direction. This costs one more computation for each operation and keeps nothing; outside of
+a level it costs nothing. A level belongs to the asyncio task or thread that opens it. Tangents can
+be differentiated by passes, and passes started in a level give gradients with tangents.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ __all__ = [
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What `unpack_dual` returns."""
+    """The result of `unpack_dual`."""
 
-    #: The values, a view of the dual tensor without a tangent.
+    #: The values: a view of the dual tensor that has no tangent.
     primal: Tensor
-    #: The tangent, None if there is none.
+    #: The tangent, or None.
     tangent: Tensor | None
 
 
@@ -47,27 +46,27 @@ def enter_dual_level() -> int:
         Its number, 0.
 
     Raises:
-        RuntimeError: if one is open; `asyncgrad.func.jvp` nests.
+        RuntimeError: if a level is open already; `asyncgrad.func.jvp` nests.
     """
     install(current().replace(dual_level=_first_level()))
     return 0
 
 
 def _first_level() -> Level:
-    """A level, where none is open."""
+    """A new level; raises if one is open."""
     if current().dual_level is not None:
         raise AutogradError("Nested forward mode AD is not supported at the moment")
     return Level()
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """Close the level: its tangents are gone.
+    """Close the level and drop its tangents.
 
     Args:
         level: its number; the default is the open one.
 
     Raises:
-        RuntimeError: if it is not the open one, or none is.
+        RuntimeError: if no level is open, or `level` is another one.
     """
     modes = current()
     opened = modes.dual_level
@@ -97,28 +96,26 @@ class dual_level(Mode):
     """
 
     def __init__(self) -> None:
-        """Open nothing before `__enter__`."""
         super().__init__()
 
     def __enter__(self) -> Any:
-        """Open the level; returns its number."""
+        """Open the level and return its number."""
         self._put({"dual_level": _first_level()})
         return 0
 
     def _again(self) -> Mode:
-        """A level for each call."""
+        """A new level for each call of the decorated function."""
         return dual_level()
 
 
 class nested_level(Mode):
-    """A level within whatever levels are open: tangents have tangents, for derivatives of them.
+    """A level inside of the open levels: its tangents can have tangents, for higher derivatives.
 
     Args:
-        recorded: how tangents are computed is recorded in any grad mode.
+        recorded: record how tangents are computed, whatever the grad mode.
     """
 
     def __init__(self, *, recorded: bool = False) -> None:
-        """Open nothing before `__enter__`."""
         super().__init__()
         self._recorded = recorded
 
@@ -130,10 +127,9 @@ class nested_level(Mode):
 
 
 class set_fwd_grad_enabled(AtOnce):
-    """Whether operations push tangents, from the call on; as a context manager, until its end."""
+    """Switch the computation of tangents on or off at once; as a context manager, for a block."""
 
     def __init__(self, mode: bool) -> None:
-        """Set the mode at once."""
         super().__init__(forward=bool(mode))
 
 
@@ -141,7 +137,7 @@ _set_fwd_grad_enabled = set_fwd_grad_enabled
 
 
 def is_fwd_grad_enabled() -> bool:
-    """Whether operations push tangents here."""
+    """Whether operations compute tangents here."""
     modes = current()
     return modes.forward and not modes.inference
 
@@ -159,21 +155,21 @@ def _floating(what: str, tensor: Any) -> None:
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
-    """A view of a tensor that has a tangent.
+    """A view of a tensor, with a tangent.
 
     Args:
         tensor: the values, floating or complex.
-        tangent: the direction of the derivative, of the same shape. It is used as it is: what
-            changes the dual tensor in place changes it, too, unless its elements share memory.
+        tangent: the direction of the derivative, of the same shape. It is not copied: in-place
+            changes of the dual tensor change it, too, unless its elements share memory.
         level: the number of the level; the default is the open one.
 
     Returns:
         The dual tensor, which shares the memory of `tensor` and leads to it in the graph.
 
     Raises:
-        RuntimeError: if no level is open, the shapes differ, or one of the two has a tangent
-            already.
-        ValueError: if a dtype has no derivatives.
+        RuntimeError: if no level is open, the shapes differ, or one of the two already has a
+            tangent.
+        ValueError: if a dtype is neither floating nor complex.
 
     Example:
         >>> import asyncgrad as ag
@@ -218,7 +214,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
 
 
 def _alias(tensor: Any, level: Level) -> Any:
-    """A view of all of a tensor without a tangent at a level, but with those around it."""
+    """A view of a tensor without its tangent at this level, but with those of outer levels."""
     modes = current()
     install(modes.replace(dual_level=level.outer))
     try:
@@ -237,12 +233,10 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         level: the number of the level; the default is the open one.
 
     Returns:
-        A named tuple `(primal, tangent)`; the tangent is None where there is none, and outside of
-        a level.
+        A named tuple `(primal, tangent)`; the tangent is None if there is none or no level is open.
 
     Raises:
-        RuntimeError: if the level is not the open one.
-        TypeError: if `tensor` is none.
+        RuntimeError: if `level` is not the open one.
     """
     if not isinstance(tensor, Variable):
         raise TypeError(

@@ -1,8 +1,8 @@
-"""Functions with a backward of one's own.
+"""Custom functions: `Function`, whose subclasses define their own backward.
 
-`apply` runs `forward` unrecorded and makes a node that runs `backward`. The node is the `ctx` that
-both are given. Results are new tensors: what `forward` has seen of them, on `ctx` or elsewhere,
-does not lead into the graph, so that no graph ever holds itself.
+`apply` runs `forward` without recording and makes a node that runs `backward`. The node is also the
+`ctx` argument of both. `apply` returns new tensors: the tensors that `forward` saw or kept on `ctx`
+do not lead into the graph. So a graph never holds itself, and no reference cycle arises.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "InplaceFunction", "once_differentiable",
 ]  # fmt: skip
 
-#: PyTorch's name of the class that all nodes of Functions share.
+#: PyTorch's name of the base class of all `Function` nodes.
 BackwardCFunction = FunctionNode
 
 
 class FunctionMeta(type):
-    """Gives each `Function` its class of nodes."""
+    """Gives each `Function` a node class of its own."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any]) -> None:
-        """Make the class of nodes, named after the Function."""
         super().__init__(name, bases, attributes)
         cls._backward_cls = type(f"{name}Backward", (FunctionNode,), {"_forward_cls": cls})
         cls._signature: inspect.Signature | None = None
 
 
 class Function(metaclass=FunctionMeta):
-    """A function with a backward of one's own: subclass it, and call `apply`.
+    """A function with its own backward: subclass it, and call `apply`.
 
     `forward`, `setup_context` and `backward` are static methods; `forward` and `backward` may be
-    coroutine functions. With an `async def forward`, `apply` has to be awaited; with an
-    `async def backward`, the pass waits for it while everything else that is ready goes on.
+    coroutine functions. With an `async def forward`, `apply` has to be awaited. While a pass waits
+    for an `async def backward`, everything else that is ready runs.
 
     Example:
         >>> import asyncgrad as ag
@@ -69,23 +68,23 @@ class Function(metaclass=FunctionMeta):
         12.0
     """
 
-    #: The class of this Function's nodes.
+    #: The node class of this Function.
     _backward_cls: ClassVar[Any]
     _signature: ClassVar[inspect.Signature | None]
 
-    #: Give up what was saved as soon as `ctx.saved_tensors` has been read once.
+    #: Release the saved tensors as soon as `ctx.saved_tensors` has been read once.
     clear_saved_tensors_on_access = False
     #: `backward(ctx, gradients)` receives one list, which it may empty.
     boxed_grads_call = False
-    #: Have `vmap` call `forward` for each part of the batch.
+    #: Let `vmap` call `forward` for each example of the batch.
     generate_vmap_rule = False
-    #: `backward` returns arrays that it has made and that nobody else sees.
+    #: `backward` returns new arrays that nothing else refers to.
     fresh_gradients = False
-    #: Tensors that `forward` computes and keeps on ctx are meant as constants.
+    #: Tensors that `forward` computes and keeps on ctx are meant to be constants.
     constants_on_ctx = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Warn: there is nothing to instantiate."""
+        """Warn that Functions are not instantiated."""
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all "
             f"static, so you should invoke them on the class itself. Instantiating an autograd "
@@ -95,7 +94,7 @@ class Function(metaclass=FunctionMeta):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse: `apply` is what is called."""
+        """Refuse: call `apply` instead."""
         raise AutogradError(
             "Legacy autograd function with non-static forward method is deprecated. Please use "
             "new-style autograd function with static forward method, and call its apply()."
@@ -110,12 +109,12 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """After `forward(...)`: save on ctx what `backward` needs."""
+        """Save on ctx what `backward` needs; called after a `forward` that takes no ctx."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """The gradient of each argument of `forward`, from those of its results."""
+        """The gradients of the arguments of `forward`, from the gradients of its results."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
             "autograd.Function to use it with backward mode AD."
@@ -125,7 +124,7 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """The tangent of each result, from those of the arguments of `forward`."""
+        """The tangents of the results, from the tangents of the arguments of `forward`."""
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with "
             "forward mode AD."
@@ -133,7 +132,7 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        """The results for a batch of arguments, and along which axis of each the batch is."""
+        """The results for a batch of arguments, and the batch axis of each result."""
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must either override the vmap staticmethod "
             "or set generate_vmap_rule=True."
@@ -141,14 +140,14 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Call the function.
+        """Run `forward`, and record the node for `backward`.
 
         Args:
-            args: the arguments of `forward` after `ctx`; tensors among them are differentiated.
+            args: the arguments of `forward` after `ctx`; gradients are computed for tensors.
             kwargs: arguments by the names they have in `forward`.
 
         Returns:
-            What `forward` returns, its tensors leading into the graph; an awaitable of that where
+            What `forward` returns, with its tensors connected to the graph; an awaitable of it if
             `forward` is a coroutine function.
         """
         separate = cls.setup_context is not Function.setup_context
@@ -187,13 +186,13 @@ class Function(metaclass=FunctionMeta):
         recording: bool,
         seen: list[Any] | None,
     ) -> Any:
-        """The rest of `apply` where `forward` is a coroutine function."""
+        """The second half of `apply`, for a `forward` that is a coroutine function."""
         separate = cls.setup_context is not Function.setup_context
         found = current()
         install(found.replace(grad=False, forward=False))
         try:
             with tracking(seen) as computed:
-                # Whoever awaits runs in its own context: nobody else sees the mode.
+                # The mode is set in the context of the task that awaits: no other task sees it.
                 output = await waiting
                 if separate:
                     cls.setup_context(ctx, args, output)
@@ -203,7 +202,6 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def _chosen_backward(cls) -> Callable[..., Any]:
-        """The Function's `backward`, or `vjp`."""
         if cls.vjp is Function.vjp:
             return cls.backward
         if cls.backward is not Function.backward:
@@ -217,7 +215,6 @@ class Function(metaclass=FunctionMeta):
     def _bound(
         cls, args: tuple[Any, ...], kwargs: dict[str, Any], separate: bool
     ) -> tuple[Any, ...]:
-        """The arguments in the order of `forward`'s parameters."""
         signature = cls._signature
         if signature is None:
             signature = cls._signature = inspect.signature(cls.forward)
@@ -235,4 +232,4 @@ class Function(metaclass=FunctionMeta):
 
 
 class InplaceFunction(Function):
-    """Kept for old code: `Function` does the same."""
+    """An old name of `Function`, which behaves the same."""

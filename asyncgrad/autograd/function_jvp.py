@@ -1,4 +1,4 @@
-"""Tangents through custom Functions: `jvp` is called where an argument has one."""
+"""Tangents of custom Functions: calls their `jvp` if an argument has a tangent."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 def push_function(
     ctx: Any, jvp: Any, args: Sequence[Any], outputs: tuple[Any, ...], results: tuple[Any, ...]
 ) -> None:
-    """Give the results of a Function their tangents at all open levels.
+    """Compute the tangents of a Function's results at all open levels.
 
     Args:
         ctx: the Function's context.
-        jvp: what computes them.
+        jvp: the Function's `jvp`.
         args: the arguments of `forward`.
-        outputs: what `forward` has returned.
-        results: the same as the caller sees it.
+        outputs: the values that `forward` returned.
+        results: the tensors that `apply` gives to the caller in their place.
     """
     given = [x for x in args if isinstance(x, Variable)]
     for result in results:
         if not isinstance(result, Variable) or any(result is x for x in given):
             continue
         if any(result._array is x._array for x in given):
-            # Tangents belong to arrays: a result that is an argument's values needs one of its own.
+            # Tangents are kept by array: a result that shares an argument's array needs a view.
             result._array = result._array.view()
     modes = current()
     for level in modes.dual_level.chain():
@@ -106,7 +106,7 @@ def _push(
 
 
 def _check_changed(tangent: Any, held: Any, version: int | None) -> None:
-    """Raise unless the tangent of a changed argument was changed in place and returned."""
+    """Raise unless `jvp` changed the tangent of a dirty argument in place and returned it."""
     if version_of(bottom(held)) == version:
         raise AutogradError(
             "An inplace custom Function is not modifying the forward mode gradients inplace. If "
@@ -122,7 +122,7 @@ def _check_changed(tangent: Any, held: Any, version: int | None) -> None:
 
 
 def _check_view(output: Any, args: Any, held: list[Any], tangent: Any) -> None:
-    """Raise unless the tangent of a view of an argument is a view of the argument's."""
+    """Raise unless the tangent of a view of an argument is a view of the argument's tangent."""
     base = _base(output)
     source = next(
         (i for i, x in enumerate(args) if isinstance(x, Variable) and _base(x) is base), None

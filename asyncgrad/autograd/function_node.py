@@ -1,4 +1,4 @@
-"""The node of a Function, which is the `ctx` that its `forward` and `backward` are given."""
+"""The node of a Function; it is also the `ctx` argument of `forward` and `backward`."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from asyncgrad.core.graph_task import GraphTask
     from asyncgrad.tensor import Tensor
 
-#: What a Function keeps that gives its saved tensors away, when it has.
+#: Stands for saved tensors released by their first access (`clear_saved_tensors_on_access`).
 ACCESSED: Final = Freed().remember()
 
 
 class FunctionCtx:
-    """What `forward`, `setup_context` and `backward` are given to tell one another things."""
+    """The context through which `forward` and `setup_context` pass data to `backward`."""
 
-    #: Whether each argument of `forward` is a tensor that requires grad; fixed by the forward.
+    #: Whether each argument of `forward` is a tensor that requires grad; set before `forward`.
     needs_input_grad: tuple[bool, ...]
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep inputs, outputs or intermediate results for `backward`.
 
-        They come back as `ctx.saved_tensors`, checked for changes in place; inputs and outputs
-        lead into the graph, so that they can be differentiated in a pass that records itself.
+        They come back as `ctx.saved_tensors`, which checks them for in-place changes. Inputs and
+        outputs are connected to the graph, so that `create_graph=True` can differentiate by them.
 
         Args:
-            tensors: what to keep; None stays None.
+            tensors: the tensors to keep; None stays None.
         """
         self.to_save = tensors
 
@@ -53,11 +53,7 @@ class FunctionCtx:
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say which inputs `forward` has changed in place; they have to be returned.
-
-        Raises:
-            RuntimeError: if one is no tensor.
-        """
+        """Declare which inputs `forward` has changed in place; it has to return them."""
         for number, tensor in enumerate(tensors):
             if not isinstance(tensor, Variable):
                 raise AutogradError(
@@ -67,11 +63,7 @@ class FunctionCtx:
         self.dirty_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say which outputs have no gradient; `backward` receives zeros for them.
-
-        Raises:
-            RuntimeError: if one is no tensor.
-        """
+        """Declare outputs without a gradient; `backward` receives zeros for them."""
         for tensor in tensors:
             if not isinstance(tensor, Variable):
                 raise AutogradError(
@@ -81,14 +73,14 @@ class FunctionCtx:
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Say whether `backward` receives zeros for undefined gradients (the default) or None."""
+        """Choose whether `backward` receives zeros (the default) or None for missing gradients."""
         self.materialize_grads = value
 
 
 class FunctionNode(FunctionCtx, Node):
-    """The node of a `Function`, and its `ctx`."""
+    """The node of a `Function`, and its `ctx`; each Function has a subclass of it."""
 
-    #: The `Function`; each has a subclass of its own.
+    #: The `Function` of this node class.
     _forward_cls: ClassVar[Any]
 
     to_save: tuple[Any, ...] = ()
@@ -96,33 +88,33 @@ class FunctionNode(FunctionCtx, Node):
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
     materialize_grads = True
-    #: Whether `backward` receives zeros for what is not differentiable, too.
+    #: Whether `backward` receives zeros for non-differentiable outputs, too.
     _materialize_non_diff_grads = True
-    #: The numbers of the outputs that are not differentiable.
+    #: The numbers of the non-differentiable outputs.
     _flat: frozenset[int] = frozenset()
-    #: What was saved, each with the number of the output it is, or -1; then what is `Freed`.
+    #: Saved tensors, each with its output number or -1; a `Freed` once they are released.
     _kept: Any = ()
-    #: Saved tensors that had to be awaited, while the node runs.
+    #: While the node runs: the saved tensors, if unpacking had to be awaited.
     _at_hand: tuple[Any, ...] | None = None
     #: Whether each argument of `forward` was a tensor.
     _tensors: tuple[bool, ...] = ()
-    #: Results of `forward` kept on ctx, with the number of the output they are, or None.
+    #: Results of `forward` kept on ctx, each with its output number or None.
     _hidden: tuple[tuple[Variable, int | None], ...] = ()
 
     def __init__(self) -> None:
-        """Know nothing yet: `forward` comes first."""
+        """Make an unconnected node; `connected` completes it after `forward`."""
         self.rule = None
         self.extras = None
         self.following = ()
 
-    # -- what backward asks for -------------------------------------------------------------------
+    # -- what backward uses -----------------------------------------------------------------------
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept; in `jvp`, what `save_for_forward` kept.
+        """The tensors kept by `save_for_backward`; in `jvp`, those kept by `save_for_forward`.
 
         Raises:
-            RuntimeError: if it has been released, or changed in place.
+            RuntimeError: if they have been released or changed in place.
         """
         if self._at_hand is not None:
             return self._at_hand
@@ -145,7 +137,7 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def saved_variables(self) -> tuple[Any, ...]:
-        """`saved_tensors`, by an old name."""
+        """Deprecated name of `saved_tensors`."""
         warnings.warn(
             "'saved_variables' is deprecated; use 'saved_tensors'",
             DeprecationWarning,
@@ -161,7 +153,7 @@ class FunctionNode(FunctionCtx, Node):
 
     @property
     def wants_grad(self) -> tuple[bool, ...]:
-        """Which gradients the present pass makes use of: `needs_input_grad`, narrowed to it."""
+        """`needs_input_grad`, restricted to the gradients that the current pass needs."""
         task = current().graph_task
         if task is None:
             return self.needs_input_grad
@@ -169,20 +161,20 @@ class FunctionNode(FunctionCtx, Node):
         return tuple(tensor and is_wanted(task, next(edges)) for tensor in self._tensors)
 
     def _edge_of(self, number: int) -> Any:
-        """Where an output of the node leads; nothing for what is no output."""
+        """The gradient edge of an output; None for a negative number."""
         if number < 0:
             return None
         return self if number == 0 else Edge(self, number)
 
-    # -- what a pass asks for ---------------------------------------------------------------------
+    # -- what a pass uses -------------------------------------------------------------------------
 
     @property
     def fresh(self) -> bool:
-        """Whether the gradients are nobody else's, so that a leaf may take them as they are."""
+        """Whether the gradients are new arrays, so that a leaf may take them without a copy."""
         return bool(self._forward_cls.fresh_gradients)
 
     def prefetch(self) -> Generator[Any, Any, None]:
-        """Have ready what only coroutine hooks can unpack."""
+        """Unpack saved tensors whose hooks are coroutine functions, before `apply`."""
         kept = self._kept
         if kept.__class__ is Freed or not any(one is not None and one.waits for one, _ in kept):
             return
@@ -195,7 +187,7 @@ class FunctionNode(FunctionCtx, Node):
         self._at_hand = tuple(values)
 
     def apply(self, gradients: tuple[Any, ...], task: GraphTask | None) -> Any:
-        """Call the user's function."""
+        """Call the user's `backward`."""
         metadata = self._input_metadata
         without = frozenset() if self._materialize_non_diff_grads else self._flat
         given = [
@@ -209,7 +201,7 @@ class FunctionNode(FunctionCtx, Node):
         return function(self, *arguments)
 
     def _given(self, gradient: Any, metadata: Any) -> Any:
-        """A gradient as the user's function sees it."""
+        """A gradient as the user's `backward` receives it."""
         if isinstance(gradient, Variable):
             return gradient
         if gradient is None:
@@ -221,21 +213,17 @@ class FunctionNode(FunctionCtx, Node):
         return wrap(array, metadata if array.dtype == metadata.dtype else F.metadata_of(array))
 
     def _reveal(self) -> None:
-        """Let results on ctx lead into the graph, as long as `backward` is recorded."""
+        """Connect the results kept on ctx to the graph, while a recorded `backward` runs."""
         for variable, number in self._hidden:
             variable._edge = HiddenResult(self) if number is None else self._edge_of(number)
 
     def _conceal(self) -> None:
-        """The opposite, when it has run."""
+        """Undo `_reveal` when `backward` has run."""
         for variable, _ in self._hidden:
             variable._edge = None
 
     def conclude(self, received: Any, task: GraphTask | None) -> tuple[Any, ...]:
-        """Check what the user's function has returned.
-
-        Returns:
-            One gradient for each next edge.
-        """
+        """Check what the user's function returned, and give one gradient for each next edge."""
         self._at_hand = None
         if self._hidden:
             self._conceal()
@@ -269,7 +257,7 @@ class FunctionNode(FunctionCtx, Node):
         return tuple(gradients)
 
     def _checked(self, value: Any, edge: Any, place: int, task: GraphTask | None) -> Any:
-        """A gradient in the shape and dtype of its input, as the pass carries gradients."""
+        """A gradient in the shape and dtype of its input, as a tensor or array for the pass."""
         recorded = task is None or task.recorded is not None
         if edge is None:
             return value if recorded else value._array
@@ -303,22 +291,22 @@ class FunctionNode(FunctionCtx, Node):
         return value if recorded else value._array
 
     def release_saved(self, freed: Freed) -> None:
-        """Give up what was saved for backward; a node that has saved nothing can run again."""
+        """Release the tensors saved for backward; a node that saved none can run again."""
         self._kept = freed
 
 
 class HiddenResult(Node):
-    """Stands behind what `forward` computed and kept on ctx: its gradient can't be known."""
+    """Node of a tensor that `forward` computed and kept on ctx; its gradient is unknown."""
 
     __slots__ = ("_owner",)
 
     def __init__(self, node: FunctionNode) -> None:
-        """Lead where the Function's node leads, so that no pass takes this for a constant."""
+        """Take the edges of the Function's node, so that no pass prunes this as a constant."""
         init_node(self, node.following, node._input_metadata[0])
         self._owner = node.name()
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Refuse."""
+        """Raise, for a gradient would be silently wrong."""
         raise AutogradError(
             f"{self._owner}: backward() has used a tensor that forward() computed from its inputs "
             f"and kept on ctx. It would count as a constant, and the second derivative be "

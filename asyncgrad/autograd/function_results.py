@@ -1,4 +1,4 @@
-"""What `forward` of a Function has returned, as its caller sees it: leading to the node."""
+"""Connect the results of a Function's `forward` to its node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def connected(
     recording: bool,
     separate: bool,
 ) -> Any:
-    """The results of a forward as the caller sees them, leading to the node."""
+    """The results of `forward` as the caller receives them, connected to the node."""
     single = not isinstance(output, tuple)
     outputs = (output,) if single else output
     _check_dirty(ctx, outputs)
@@ -93,7 +93,7 @@ def connected(
 def _united(
     results: tuple[Any, ...], outputs: tuple[Any, ...], tensors: list[Any]
 ) -> tuple[Any, ...]:
-    """What `forward` has returned in several places is one result: the last of them."""
+    """Give a tensor that `forward` returned several times one result: the last."""
     last = {id(value): result for value, result in zip(outputs, results, strict=True)}
     return tuple(
         last[id(value)] if isinstance(value, Variable) and not _among(value, tensors) else result
@@ -106,7 +106,7 @@ def _tensors_of(values: Sequence[Any]) -> list[Any]:
 
 
 def _among(value: Any, values: Sequence[Any]) -> bool:
-    """Whether it is one of the values itself: tensors compare elementwise."""
+    """Whether a value is in a sequence, by identity: `in` would compare tensors elementwise."""
     return any(value is other for other in values)
 
 
@@ -119,7 +119,7 @@ def _check_dirty(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
 
 
 def _check_saved(ctx: FunctionNode, outputs: tuple[Any, ...], tensors: list[Any]) -> None:
-    """Raise if `setup_context` saves an input that is an output, too: which of them is unclear."""
+    """Raise if `setup_context` saves an input that is also an output: which is meant is unclear."""
     saved = (*ctx.to_save, *ctx.saved_for_forward)
     for value in outputs:
         if _among(value, tensors) and _among(value, saved) and not _among(value, ctx.dirty_tensors):
@@ -134,7 +134,7 @@ def _check_saved(ctx: FunctionNode, outputs: tuple[Any, ...], tensors: list[Any]
 def _result(
     ctx: FunctionNode, number: int, outputs: tuple[Any, ...], tensors: list[Any], recording: bool
 ) -> Any:
-    """One result as the caller sees it."""
+    """One result as the caller receives it."""
     value = outputs[number]
     given = _among(value, tensors)
     dirty = _among(value, ctx.dirty_tensors)
@@ -176,7 +176,7 @@ def _result(
 
 
 def _looking_at(value: Any, edge: Any) -> Any:
-    """A view of an input, or of what an input is a view of."""
+    """A result that is a view of an input or of its base."""
     view = view_of(value)
     counter = counter_of(value)
     result = wrap(value._array, value._metadata, edge)
@@ -193,7 +193,7 @@ def _looking_at(value: Any, edge: Any) -> Any:
 
 
 def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
-    """Make the node the history of an input that was changed in place."""
+    """Make the node the grad_fn of an input that was changed in place."""
     meta = value._autograd
     view = view_of(value)
     if view is not None and view.creation is not None:
@@ -215,7 +215,6 @@ def _rebase_dirty(value: Any, edge: Any, outputs: tuple[Any, ...]) -> None:
 
 
 def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
-    """Save what `save_for_backward` was given."""
     kept: list[tuple[SavedTensor | None, int]] = []
     for value in ctx.to_save:
         if value is None:
@@ -234,7 +233,7 @@ def _keep(ctx: FunctionNode, outputs: tuple[Any, ...]) -> None:
 def _note_hidden(
     ctx: FunctionNode, args: tuple[Any, ...], outputs: tuple[Any, ...], computed: Any
 ) -> None:
-    """Find the results of `forward` that are kept on ctx."""
+    """Find results of `forward` that are kept as attributes on ctx."""
     hidden = []
     for name, held in vars(ctx).items():
         if name.startswith("_") or name in _OWN:

@@ -1,4 +1,4 @@
-"""What `vmap` does with a custom Function."""
+"""Custom Functions inside of `vmap`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class VmapInfo(NamedTuple):
-    """What a Function's `vmap` is told first."""
+    """The first argument of a Function's `vmap`."""
 
     #: How many examples there are.
     batch_size: int
-    #: What random numbers are: "error", "different" or "same".
+    #: How random numbers behave: "error", "different" or "same".
     randomness: str
 
 
@@ -37,13 +37,13 @@ def apply_to_examples(
 
     Args:
         function: the Function.
-        rule: its `vmap`, None if it has none of its own.
+        rule: its `vmap`, or None.
         level: the level of the batch.
-        args: the arguments, of which one has it.
+        args: the arguments, at least one of which has the level's batch.
         separate: the Function has a `setup_context`.
 
     Raises:
-        RuntimeError: if the Function does not say how, or says it twice.
+        RuntimeError: if the Function has neither `vmap` nor `generate_vmap_rule`, or both.
     """
     name = function.__name__
     if level.loops and rule is None:

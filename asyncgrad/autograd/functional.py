@@ -1,6 +1,6 @@
 """Jacobians, Hessians and their products with vectors: `torch.autograd.functional`.
 
-Each function may be awaited on a running loop and gives its result at once elsewhere. The user's
+Each function returns an awaitable on a running loop and the result itself elsewhere. The user's
 function may be a coroutine function.
 """
 
@@ -43,7 +43,7 @@ def vjp(
 
     Args:
         func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
-        inputs: where the Jacobian is taken.
+        inputs: the point at which the Jacobian is taken.
         v: the vector, shaped like the outputs; may be left out for one output of one element.
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
@@ -52,8 +52,7 @@ def vjp(
         The function's outputs, and the product, shaped like the inputs.
 
     Raises:
-        TypeError: if inputs or outputs are no tensors.
-        RuntimeError: if `v` does not fit, or `strict` finds an independence.
+        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
 
     Example:
         >>> x = ag.tensor([1.0, 2.0])
@@ -76,7 +75,7 @@ def jvp(
 
     Args:
         func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
-        inputs: where the Jacobian is taken.
+        inputs: the point at which the Jacobian is taken.
         v: the vector, shaped like the inputs; may be left out for one input of one element.
         create_graph: make the results differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
@@ -85,8 +84,7 @@ def jvp(
         The function's outputs, and the product, shaped like the outputs.
 
     Raises:
-        TypeError: if inputs or outputs are no tensors.
-        RuntimeError: if `v` does not fit, or `strict` finds an independence.
+        RuntimeError: if `v` does not fit, or if `strict` and an output is independent of an input.
     """
     tuple_of(inputs, "inputs", "jvp")
     return run_multi_pass(jvp_program(func, inputs, v, create_graph, strict), waits=waits(func))
@@ -104,21 +102,20 @@ def jacobian(
 
     Args:
         func: a function or coroutine function of tensors that returns a tensor or a tuple of them.
-        inputs: where it is taken.
+        inputs: the point at which it is taken.
         create_graph: make the result differentiable.
         strict: raise where an output does not depend on an input, instead of giving zeros.
         vectorize: compute all rows in one pass.
         strategy: "reverse-mode", or "forward-mode", which takes `vectorize=True`.
 
     Returns:
-        A tensor of the output's shape followed by the input's; a tuple of them for several inputs
-        or outputs, a tuple for each output of a tuple for each input for several of both.
+        A tensor of the output's shape followed by the input's. For several inputs or several
+        outputs a tuple of these; for several of both, a tuple by output of tuples by input.
 
     Raises:
         AssertionError: if there is no such strategy.
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        TypeError: if inputs or outputs are no tensors.
-        RuntimeError: if `strict` finds an independence, or comes with `vectorize`.
+        RuntimeError: if `strict` and an output is independent of an input, or with `vectorize`.
     """
     check_strategy(strategy)
     if strategy == "forward-mode":
@@ -145,27 +142,26 @@ def hessian(
 
     Args:
         func: a function or coroutine function of tensors that returns one element.
-        inputs: where it is taken.
+        inputs: the point at which it is taken.
         create_graph: make the result differentiable.
         strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
         vectorize: compute all rows in one pass.
         outer_jacobian_strategy: "reverse-mode", or "forward-mode", which takes `vectorize=True`.
 
     Returns:
-        A tensor of the input's shape twice; for several inputs a tuple of tuples.
+        A tensor of the input's shape twice over; for several inputs a tuple of tuples.
 
     Raises:
         AssertionError: if there is no such strategy.
         NotImplementedError: for forward mode with `create_graph` or without `vectorize`.
-        TypeError: if inputs or output are no tensors.
-        RuntimeError: if the output has more than one element or `strict` finds an independence.
+        RuntimeError: if the output has more than one element, or `strict` raises.
     """
     single, _ = tuple_of(inputs, "inputs", "hessian")
     check_strategy(outer_jacobian_strategy)
 
     async def gradient(*tensors: Any) -> Any:
         if outer_jacobian_strategy == "forward-mode":
-            # A new leaf would not have the tangent.
+            # `prepared` would make a new leaf, and a new leaf would not have the tangent.
             tensors = tuple(tensor.requires_grad_() for tensor in tensors)
         out = await jacobian_program(scalar_function(func, strict), tensors, True, False, False)
         check_dependent(out, "jacobian", strict)
@@ -175,7 +171,7 @@ def hessian(
         rows = await jacobian_program(
             gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy
         )
-        # The gradient is a tuple, whether or not the inputs are.
+        # The inner Jacobian always comes in a tuple; one input alone has no tuple.
         return rows[0] if single else rows
 
     if outer_jacobian_strategy == "forward-mode":
@@ -199,7 +195,7 @@ def vhp(
 
     Args:
         func: a function or coroutine function of tensors that returns one element.
-        inputs: where the Hessian is taken.
+        inputs: the point at which the Hessian is taken.
         v: the vector, shaped like the inputs; may be left out for one input of one element.
         create_graph: make the results differentiable.
         strict: raise where the Jacobian does not depend on an input, instead of giving zeros.
@@ -208,9 +204,7 @@ def vhp(
         The function's output, and the product, shaped like the inputs.
 
     Raises:
-        TypeError: if inputs or output are no tensors.
-        RuntimeError: if the output has more than one element, `v` does not fit, or `strict` finds
-            an independence.
+        RuntimeError: if the output has more than one element, `v` does not fit, or `strict` raises.
     """
     tuple_of(inputs, "inputs", "vhp")
     return run_multi_pass(vhp_program(func, inputs, v, create_graph, strict), waits=waits(func))
@@ -225,8 +219,8 @@ def hvp(
 ) -> Any:
     """The product of the Hessian of a function of one element with a vector.
 
-    The arguments and results are `vhp`'s, which takes one pass less: the two differ only where the
-    Hessian is not symmetric.
+    Arguments and results are the same as for `vhp`, which needs one pass less. The two differ only
+    where the Hessian is not symmetric.
     """
     tuple_of(inputs, "inputs", "hvp")
     return run_multi_pass(hvp_program(func, inputs, v, create_graph, strict), waits=waits(func))

@@ -1,4 +1,4 @@
-"""The Jacobian in forward mode: the function is called once, for all unit vectors at a time."""
+"""Jacobians in forward mode: one call of the function for a batch of all unit vectors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ async def blocks_forward(func: Any, inputs: tuple[Any, ...]) -> tuple[bool, Any]
     """The derivatives of all outputs of a function by all inputs.
 
     Returns:
-        Whether there is one output alone, and for each output a tuple of a tensor for each input,
-        of the output's shape followed by the input's.
+        Whether there is a single output; and for each output, a tuple with one tensor by input, of
+        the output's shape followed by the input's.
     """
     count = sum(x.numel() for x in inputs)
     level = Level(count, "error", current().batch, loops=True, tangents=True)
@@ -39,7 +39,7 @@ def _tangent(out: Any) -> Any:
 
 
 def _blocks(columns: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The derivatives of one output, from those in the direction of each element."""
+    """Split one output's derivatives by all input elements into one tensor for each input."""
     shape = columns.shape[1:]
     blocks = []
     first = 0

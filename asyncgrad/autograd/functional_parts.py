@@ -1,4 +1,4 @@
-"""What `functional` asks of its arguments, and how its results are put together."""
+"""Argument checks of `functional`, and functions that put its results together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncgrad.errors import AutogradError
 
 _STRATEGIES = ("forward-mode", "reverse-mode")
 
-#: What `strict` says of a missing gradient and of one that is no function of the inputs.
+#: Strict mode's messages for a missing gradient, and for one that is independent of the inputs.
 _JACOBIAN = "The jacobian of the user-provided function is independent of input {}."
 _HESSIAN = "The hessian of the user-provided function is independent of input {}."
 BACK = ("The output of the user-provided function is independent of input {}.", _JACOBIAN)
@@ -39,11 +39,7 @@ _CONSTANT = {
 
 
 def tuple_of(value: Any, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
-    """Whether a value is one tensor, and it as a tuple.
-
-    Raises:
-        TypeError: if it is neither a tensor nor a tuple of tensors.
-    """
+    """Whether a value is a single tensor, and the value as a tuple of tensors."""
     alone = not isinstance(value, tuple)
     values = (value,) if alone else tuple(value)
     for place, element in enumerate(values):
@@ -57,7 +53,7 @@ def tuple_of(value: Any, what: str, name: str) -> tuple[bool, tuple[Any, ...]]:
 
 
 def prepared(tensors: Any, create_graph: bool, requires_grad: bool = True) -> tuple[Any, ...]:
-    """New tensors for the arguments: the function may hold the same ones as constants."""
+    """New tensors for the arguments: the function may hold the same tensors as constants."""
     return tuple(
         tensor.reshape(tensor.shape)
         if create_graph and tensor.requires_grad
@@ -67,7 +63,7 @@ def prepared(tensors: Any, create_graph: bool, requires_grad: bool = True) -> tu
 
 
 def vector(v: Any, like: Any, alone: bool, create_graph: bool, name: str) -> tuple[Any, ...]:
-    """The vector of a product, shaped like some tensors."""
+    """The vector of a product, checked to have the shapes of some tensors."""
     _, vectors = tuple_of(v, "v", name)
     if len(vectors) != len(like):
         raise AutogradError(
@@ -85,7 +81,7 @@ def vector(v: Any, like: Any, alone: bool, create_graph: bool, name: str) -> tup
 
 
 def hessian_vector(v: Any, tensors: Any, alone: bool, create_graph: bool, name: str) -> Any:
-    """The vector of a product with the Hessian, which one element may go without."""
+    """The vector of a product with the Hessian; None is allowed if there is one element."""
     if v is None:
         check_one_element(tensors, "input to the user-provided function is")
         return None
@@ -93,14 +89,14 @@ def hessian_vector(v: Any, tensors: Any, alone: bool, create_graph: bool, name: 
 
 
 def unpacked(rows: Any, alone: bool, single: bool) -> Any:
-    """Blocks by output and input, without the tuples that were not there."""
+    """Drop the tuple by output or by input where there is only a single tensor."""
     if single:
         rows = tuple(row[0] for row in rows)
     return rows[0] if alone else rows
 
 
 def finished(tensors: Any, alone: bool, create_graph: bool) -> Any:
-    """Results as the user gets them."""
+    """Detach results unless `create_graph`, and unpack a single result."""
     if not create_graph:
         tensors = tuple(tensor.detach() for tensor in tensors)
     return tensors[0] if alone else tuple(tensors)
@@ -109,7 +105,7 @@ def finished(tensors: Any, alone: bool, create_graph: bool) -> Any:
 def filled(
     found: Any, like: Any, strict: bool, create_graph: bool, messages: tuple[str, str]
 ) -> tuple[Any, ...]:
-    """Zeros for missing gradients, or what `strict` says of them."""
+    """Replace missing gradients by zeros, or raise in strict mode."""
     for place, gradient in enumerate(found):
         if strict and gradient is None:
             raise AutogradError(f"{messages[0].format(place)} This is not allowed in strict mode.")
@@ -125,16 +121,13 @@ def filled(
 
 
 def row_messages(place: int) -> tuple[str, str]:
-    """What `strict` says of the gradients of one output's elements.
-
-    The second names the output where it speaks of an input, as PyTorch does.
-    """
+    """Strict mode's messages; as in PyTorch, the second puts the output's number for an input's."""
     missing = f"Output {place} of the user-provided function is independent of input {{}}."
     return missing, _JACOBIAN.format(place)
 
 
 def check_dependent(tensors: Any, what: str, strict: bool) -> None:
-    """Raise in strict mode for what does not depend on the inputs."""
+    """In strict mode, raise for tensors that do not depend on the inputs."""
     for place, tensor in enumerate(tensors if strict else ()):
         if tensor is None:
             raise AutogradError(
@@ -146,7 +139,7 @@ def check_dependent(tensors: Any, what: str, strict: bool) -> None:
 
 
 def check_one_element(tensors: Any, what: str) -> None:
-    """Raise unless there is one tensor of one element."""
+    """Raise unless there is a single tensor with one element."""
     if len(tensors) != 1 or tensors[0].numel() != 1:
         raise AutogradError(
             f"The vector v can only be None if the {what} a single Tensor with a single element."
@@ -154,7 +147,7 @@ def check_one_element(tensors: Any, what: str) -> None:
 
 
 def check_scalar(alone: bool, outputs: Any, name: str) -> None:
-    """Raise unless the user's function has returned one tensor of one element."""
+    """Raise unless the user's function returned a single tensor with one element."""
     if not alone:
         raise AutogradError(f"The function given to {name} should return a single Tensor")
     if outputs[0].numel() != 1:
@@ -164,7 +157,7 @@ def check_scalar(alone: bool, outputs: Any, name: str) -> None:
 
 
 def check_strategy(strategy: str) -> None:
-    """Raise if there is no such strategy."""
+    """Raise for an unknown strategy."""
     if strategy not in _STRATEGIES:
         raise AssertionError(
             'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
@@ -174,7 +167,7 @@ def check_strategy(strategy: str) -> None:
 
 
 def check_forward(strict: bool, vectorize: bool) -> None:
-    """Raise for what forward mode does not do."""
+    """Raise for options that forward mode does not support."""
     if strict:
         raise AutogradError(
             'strict=True and strategy="forward-mode" are not supported together. Set '
@@ -188,7 +181,7 @@ def check_forward(strict: bool, vectorize: bool) -> None:
 
 
 def basis(tensors: Any) -> list[Any]:
-    """For each tensor a batch: the unit vectors of all tensors, as far as they lie in this one."""
+    """For each tensor, the part of the unit vectors of all tensors that lies in it, as a batch."""
     total = sum(tensor.numel() for tensor in tensors)
     batches = []
     first = 0

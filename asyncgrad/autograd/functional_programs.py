@@ -1,7 +1,7 @@
-"""The programs of `autograd.functional`: coroutines made of passes and the user's function.
+"""The coroutines behind `autograd.functional`: they call the user's function and run passes.
 
-Products of Jacobians with vectors are made of two passes: the first gives a function of its own
-gradients that is linear, the second transposes it.
+`jvp` takes two passes: the gradients that the first pass computes are a linear function of the
+gradients that it starts from, and the second pass transposes that function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 async def vjp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    """The outputs, and a vector times the Jacobian."""
+    """The outputs, and the product of a vector with the Jacobian."""
     single, given = tuple_of(inputs, "inputs", "vjp")
     with enable_grad():
         tensors = prepared(given, create_graph)
@@ -54,7 +54,7 @@ async def vjp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
 
 
 async def jvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    """The outputs, and the Jacobian times a vector."""
+    """The outputs, and the product of the Jacobian with a vector."""
     single, given = tuple_of(inputs, "inputs", "jvp")
     with enable_grad():
         tensors = prepared(given, create_graph)
@@ -63,7 +63,7 @@ async def jvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
         else:
             v = vector(v, tensors, single, create_graph, "jvp")
         alone, outputs = await _outputs(func, tensors, "jvp", strict)
-        # The first pass is linear in these: their values do not matter.
+        # The first pass's gradients are linear in the dummies, so their values do not matter.
         dummies = tuple(zeros_like(out).requires_grad_() for out in outputs)
         gradients = await _grad(outputs, tensors, dummies, True)
         check_dependent(gradients, "grad_inputs", strict)
@@ -80,7 +80,7 @@ async def jacobian_program(
     vectorize: bool,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The Jacobian."""
+    """The Jacobian, by the chosen strategy."""
     single, given = tuple_of(inputs, "inputs", "jacobian")
     if strategy == "forward-mode":
         alone, blocks = await blocks_forward(func, given)
@@ -108,7 +108,7 @@ async def jacobian_program(
 
 
 async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: bool) -> Any:
-    """The derivatives of one output, a row at a time."""
+    """The derivatives of one output, computed one row at a time."""
     flat = out.reshape(-1)
     rows = []
     for row in range(out.numel()):
@@ -123,7 +123,7 @@ async def _rows(place: int, out: Any, tensors: Any, create_graph: bool, strict: 
 
 
 async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
-    """The derivatives of all outputs by all inputs, from one pass over a batch of gradients."""
+    """The derivatives of all outputs by all inputs, from one pass with batched gradients."""
     sizes = [out.numel() for out in outputs]
     pairs = [(out, b) for out, b in zip(outputs, basis(outputs), strict=True) if out.requires_grad]
     found: Any = (None,) * len(tensors)
@@ -147,12 +147,12 @@ async def _rows_at_once(outputs: Any, tensors: Any, create_graph: bool) -> Any:
 
 
 def _blank(tensor: Any, *lead: int) -> Any:
-    """Zeros of a tensor's kind with further axes before its own."""
+    """Zeros with the dtype and device of a tensor, and extra axes before its own."""
     return zeros((*lead, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
 
 
 async def vhp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    """The output, and a vector times the Hessian."""
+    """The output, and the product of a vector with the Hessian."""
     single, given = tuple_of(inputs, "inputs", "vhp")
     with enable_grad():
         tensors = prepared(given, create_graph)
@@ -164,7 +164,7 @@ async def vhp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
 
 
 async def hvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool) -> Any:
-    """The output, and the Hessian times a vector."""
+    """The output, and the product of the Hessian with a vector."""
     single, given = tuple_of(inputs, "inputs", "hvp")
     with enable_grad():
         tensors = prepared(given, create_graph)
@@ -182,7 +182,7 @@ async def hvp_program(func: Any, inputs: Any, v: Any, create_graph: bool, strict
 
 
 async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bool, Any]:
-    """What the user's function returns: whether it is one tensor, and a tuple."""
+    """Call the user's function: whether it returned a single tensor, and the outputs as a tuple."""
     found = await call(func, *tensors)
     alone, outputs = tuple_of(found, "outputs of the user-provided function", name)
     check_dependent(outputs, "outputs", strict)
@@ -190,7 +190,7 @@ async def _outputs(func: Any, tensors: Any, name: str, strict: bool) -> tuple[bo
 
 
 async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[Any, Any]:
-    """The one element that the user's function returns, and its differentiable gradient."""
+    """The user's function's output of one element, and its gradient, recorded."""
     alone, outputs = await _outputs(func, tensors, name, strict)
     check_scalar(alone, outputs, name)
     gradients = await _grad(outputs, tensors, None, True)
@@ -199,7 +199,7 @@ async def _gradient(func: Any, tensors: Any, name: str, strict: bool) -> tuple[A
 
 
 def scalar_function(func: Any, strict: bool) -> Any:
-    """The user's function, which has to return one element."""
+    """The user's function, checked to return one element."""
 
     async def scalar(*tensors: Any) -> Any:
         alone, outputs = await _outputs(func, tensors, "hessian", strict)
@@ -216,7 +216,7 @@ async def _grad(
     create_graph: bool,
     retain_graph: bool | None = None,
 ) -> Sequence[Any]:
-    """`grad` that passes over the outputs without a gradient, and gives None without any."""
+    """`grad` of the outputs that require grad; None for all inputs if none does."""
     vectors = (None,) * len(outputs) if vectors is None else vectors
     pairs = [
         (out, vector)

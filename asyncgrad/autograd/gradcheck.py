@@ -1,9 +1,9 @@
 """Gradients checked against finite differences: `torch.autograd.gradcheck`.
 
-A function with complex outputs is checked twice, through their real and their imaginary parts, and
-a complex input is perturbed along both axes: what is compared is PyTorch's convention, the
-gradient of a real number by the conjugate. In fast mode one random direction on each side stands
-for the whole Jacobian.
+A function with complex outputs is checked twice, for their real and their imaginary parts. A
+complex input is perturbed along both axes, and gradients follow PyTorch's convention: the
+derivative of a real number by the conjugate. Fast mode compares one random direction of inputs and
+outputs instead of the whole Jacobian.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = ["GradcheckError", "gradcheck", "gradcheck_async", "gradgradcheck", "g
 
 
 def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
-    """Compare the gradients of a function with finite differences; block until it is done.
+    """Compare the gradients of a function with finite differences, blocking the thread.
 
     Args:
         func: a function or coroutine function of the inputs that returns a tensor or a tuple.
-        inputs: a tensor or a tuple; those that require grad should be of double precision.
+        inputs: a tensor or a tuple; tensors that require grad should be of double precision.
         options: as in PyTorch, by name: `eps=1e-6` is the perturbation; `atol=1e-5`, `rtol=1e-3`
             the tolerances; `raise_exception=True` raises where a check fails instead of giving
             False; `nondet_tol=0.0` is how much two passes may differ;
@@ -62,7 +62,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
             `check_grad_dtypes=False` compares dtypes; `check_batched_grad=False` compares with
             `is_grads_batched`; `check_forward_ad=False`, `check_batched_forward_grad=False` and
             `check_backward_ad=True` say which derivatives to check; `fast_mode=False` checks one
-            random direction; `masked=None` forgives rounding where gradients have to vanish.
+            random direction; `masked=None` tolerates rounding where gradients should be zero.
 
     Returns:
         True; False where a check failed and `raise_exception` is False.
@@ -82,7 +82,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
 
 
 async def gradcheck_async(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
-    """`gradcheck`, awaited: the loop goes on between its passes."""
+    """`gradcheck` as a coroutine: the loop runs between its passes."""
     return await _gradcheck(func, inputs, **options)
 
 
@@ -93,11 +93,11 @@ def gradgradcheck(
 
     Args:
         func: a function or coroutine function of the inputs that returns a tensor or a tuple.
-        inputs: a tensor or a tuple; those that require grad should be of double precision.
+        inputs: a tensor or a tuple; tensors that require grad should be of double precision.
         grad_outputs: the gradients of the outputs; random ones if None.
-        options: those of `gradcheck`, but `check_fwd_over_rev=False` and
-            `check_rev_over_rev=True` in the place of `check_forward_ad` and `check_backward_ad`,
-            and `gen_non_contig_grad_outputs=False`, whether random ones skip memory.
+        options: those of `gradcheck`, with `check_fwd_over_rev=False` and
+            `check_rev_over_rev=True` instead of `check_forward_ad` and `check_backward_ad`, and
+            `gen_non_contig_grad_outputs=False`: whether random gradients are non-contiguous.
 
     Returns:
         True; False where a check failed and `raise_exception` is False.
@@ -113,7 +113,7 @@ def gradgradcheck(
 async def gradgradcheck_async(
     func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, **options: Any
 ) -> bool:
-    """`gradgradcheck`, awaited: the loop goes on between its passes."""
+    """`gradgradcheck` as a coroutine: the loop runs between its passes."""
     return await _gradgradcheck(func, inputs, grad_outputs, **options)
 
 
@@ -230,7 +230,6 @@ async def _gradgradcheck(
 async def _check(
     func: Any, inputs: tuple[Any, ...], options: Options, batched_forward: bool
 ) -> None:
-    """Every check that is asked for."""
     check_inputs(inputs)
     found = as_tuple(await call(func, *inputs))
     outputs = differentiable(found)
@@ -262,7 +261,7 @@ async def _check(
 async def _compare(
     func: Any, inputs: tuple[Any, ...], options: Options, part: str, whole: Any
 ) -> None:
-    """Reverse mode beside finite differences; `part` is what is seen of complex outputs."""
+    """Compare reverse mode with finite differences, for one `part` of complex outputs."""
     found = as_tuple(await call(func, *inputs))
     outputs = differentiable(found)
     wanted = [inputs[place] for place in differentiable_places(inputs)]
@@ -288,7 +287,7 @@ async def _compare(
 async def _compare_fast(
     func: Any, inputs: tuple[Any, ...], options: Options, part: str, whole: Any
 ) -> None:
-    """One random direction at each end."""
+    """Compare along one random direction of the inputs and one of the outputs."""
     found = as_tuple(await call(func, *inputs))
     outputs = differentiable(found)
     wanted = [inputs[place] for place in differentiable_places(inputs)]
@@ -323,7 +322,7 @@ async def _compare_fast(
 
 
 async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: Options) -> None:
-    """Forward mode beside finite differences."""
+    """Compare forward mode with finite differences."""
     wanted = differentiable_places(inputs)
     random = np.random.default_rng(0)
     for column, place in enumerate(wanted):
@@ -343,7 +342,7 @@ async def _compare_forward(func: Any, inputs: tuple[Any, ...], options: Options)
 
 
 async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list[Any]) -> Any:
-    """What passes from some gradients of an output give for each input, side by side."""
+    """The gradients of each input for some gradients of an output, as columns."""
     twice: list[list[Any]] = []
     for _ in range(2):
         found: list[list[Any]] = [[] for _ in wanted]
@@ -380,7 +379,7 @@ async def _columns(out: Any, wanted: Sequence[Any], options: Options, rows: list
 
 
 def _matrix(slopes_: list[Any], x: Any, out: Any) -> Any:
-    """Slopes by input element and output element."""
+    """Slopes as a matrix, by input element and output element."""
     if not slopes_:
         return np.zeros((x.numel(), out.numel()))
     return np.stack([slope.reshape(-1) for slope in slopes_])
@@ -399,5 +398,5 @@ def _mismatch(
     )
 
 
-# As in PyTorch, where the module is hidden behind its function.
+# In PyTorch the function `gradcheck` hides its module, so programs find the class here.
 gradcheck.GradcheckError = GradcheckError  # type: ignore[attr-defined]

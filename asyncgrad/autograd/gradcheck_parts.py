@@ -1,4 +1,4 @@
-"""What `gradcheck` checks beside Jacobians, and the parts that its checks share."""
+"""The checks of `gradcheck` other than Jacobians, and helper functions that all checks share."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _DOUBLE = frozenset({np.dtype("float64"), np.dtype("complex128")})
 
 
 class GradcheckError(RuntimeError):
-    """A gradient is not what finite differences say it is."""
+    """Gradients differ from finite differences, or another check of `gradcheck` failed."""
 
 
 class Options(NamedTuple):
-    """How to check."""
+    """The options of `gradcheck` that its checks use."""
 
     eps: float
     atol: float
@@ -47,7 +47,7 @@ class Options(NamedTuple):
 
 
 class _Undefined(Function):
-    """The identity, with no gradient."""
+    """The identity; its backward returns no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -59,7 +59,7 @@ class _Undefined(Function):
 
 
 def part_of(func: Any, part: str) -> Any:
-    """The function with the real or the imaginary parts of its complex outputs."""
+    """A function whose complex outputs are replaced by their real or imaginary parts."""
     factor = 1 if part == "real" else -1j
 
     async def seen(*inputs: Any) -> tuple[Any, ...]:
@@ -72,7 +72,7 @@ def part_of(func: Any, part: str) -> Any:
 async def tangents_of(
     func: Any, inputs: tuple[Any, ...], directions: dict[int, Any]
 ) -> list[UnpackedDualTensor]:
-    """The outputs and their tangents, for tangents of some inputs; none of these requires grad."""
+    """The outputs and their tangents, from tangents of some inputs, none of which requires grad."""
     wanted = differentiable_places(inputs)
     with nested_level():
         given = [x.detach() if at in wanted else x for at, x in enumerate(inputs)]
@@ -82,7 +82,7 @@ async def tangents_of(
 
 
 async def pushed(func: Any, inputs: tuple[Any, ...], place: int, direction: Any) -> list[Any]:
-    """The outputs' tangents for a tangent of one input; those of the others are zero."""
+    """The outputs' tangents, from a tangent of one input and zero tangents of the others."""
     directions = {at: np.zeros(inputs[at].shape) for at in differentiable_places(inputs)}
     directions[place] = direction
     return [_values_or_zeros(*found) for found in await tangents_of(func, inputs, directions)]
@@ -93,7 +93,7 @@ def _values_or_zeros(primal: Any, tangent: Any) -> Any:
 
 
 async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
-    """A batch of gradients gives what they give one by one."""
+    """Check that a batch of gradients gives the same as its gradients one by one."""
     wanted = [inputs[i] for i in differentiable_places(inputs)]
     vectors = [random_like(out, False).detach() for _ in range(2)]
     one_by_one = [
@@ -118,7 +118,7 @@ async def check_batched(place: int, out: Any, inputs: tuple[Any, ...]) -> None:
 
 
 async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
-    """A batch of tangents gives what they give one by one."""
+    """Check that a batch of tangents gives the same as its tangents one by one."""
     wanted = differentiable_places(inputs)
     for number, place in enumerate(wanted):
         x = inputs[place]
@@ -148,7 +148,7 @@ async def check_batched_forward(func: Any, inputs: tuple[Any, ...]) -> None:
 
 
 async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) -> None:
-    """Gradients of zero give zeros, like the inputs."""
+    """Check that zero gradients of the outputs give zeros, with dtype and shape of the inputs."""
     wanted = [inputs[place] for place in differentiable_places(inputs)]
     if not outputs:
         return
@@ -164,7 +164,7 @@ async def check_linear(outputs: Any, inputs: tuple[Any, ...], options: Options) 
 
 
 async def check_undefined_tangents(func: Any, inputs: tuple[Any, ...]) -> None:
-    """An input without a tangent does what one with a tangent of zeros does."""
+    """Check that an input without a tangent gives the same as one with a tangent of zeros."""
     wanted = differentiable_places(inputs)
     directions = {place: values_of(random_like(inputs[place], False)) for place in wanted}
     for place in wanted:
@@ -185,7 +185,7 @@ async def check_undefined_tangents(func: Any, inputs: tuple[Any, ...]) -> None:
 
 
 async def check_undefined(func: Any, inputs: tuple[Any, ...]) -> None:
-    """Backward takes missing gradients, all of them or one at a time."""
+    """Check that backward accepts missing gradients, all at once and one at a time."""
     wanted = [inputs[place] for place in differentiable_places(inputs)]
     count = len(differentiable(await call(func, *inputs)))
     for missing in [None, *range(count if count > 1 else 0)]:
@@ -216,7 +216,7 @@ async def _from_zeros(outputs: Sequence[Any], wanted: Sequence[Any]) -> Any:
 
 
 def check_inputs(inputs: tuple[Any, ...]) -> None:
-    """Raise if nothing requires grad, or an input's elements share memory."""
+    """Raise if no input requires grad, or elements of an input share memory."""
     wanted = differentiable_places(inputs)
     for place in wanted:
         x = inputs[place]
@@ -242,7 +242,7 @@ def check_inputs(inputs: tuple[Any, ...]) -> None:
 
 
 def differentiable_places(inputs: tuple[Any, ...]) -> list[int]:
-    """Where the inputs are that require grad."""
+    """The indices of the inputs that require grad."""
     return [i for i, x in enumerate(inputs) if isinstance(x, Variable) and requires_grad(x)]
 
 
@@ -252,7 +252,7 @@ def differentiable(outputs: Any) -> tuple[Any, ...]:
 
 
 def random_like(out: Any, gaps: bool) -> Any:
-    """A random gradient for an output, with gaps in its memory if asked for."""
+    """A random gradient for an output, non-contiguous if `gaps`."""
     random = np.random.default_rng()
     values = random.uniform(-1, 1, (2, *out.shape))
     array = (values[0] + 1j * values[1] if out.is_complex() else values[0]).astype(out.dtype)

@@ -1,4 +1,4 @@
-"""The graph from outside: its nodes and edges, and hooks on what it saves and computes."""
+"""The graph as users see it: nodes and edges, hooks on gradients, and version counters."""
 
 from __future__ import annotations
 
@@ -40,11 +40,7 @@ __all__ = [
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Note that tensors have been changed in place by other means than functions of tensors.
-
-    Raises:
-        RuntimeError: for what is no tensor.
-    """
+    """Count an in-place change that was made to tensors by means unknown to asyncgrad."""
     several = isinstance(tensor, Iterable) and not isinstance(tensor, Variable)
     tensors: Any = tuple(tensor) if several else (tensor,)
     for one in tensors:
@@ -58,10 +54,10 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 
 
 def queue_callback(callback: Callable[[], Any]) -> None:
-    """Have a function called when the present pass has run all its nodes.
+    """Call a function after the current pass has run all its nodes.
 
-    Callbacks run in the order they were queued, and may queue others. They find the gradients of
-    the pass in `.grad`; if one fails, so does the pass, and these are taken back.
+    Callbacks run in the order in which they were queued, and may queue more. They see the pass's
+    gradients in `.grad`; if a callback fails, the pass fails and the gradients are taken back.
 
     Raises:
         RuntimeError: outside of a pass.
@@ -72,13 +68,13 @@ def queue_callback(callback: Callable[[], Any]) -> None:
     task.callbacks.append(callback)
 
 
-#: The numbers that passes have been given when somebody asked.
+#: The ids of passes; a pass gets one when `_current_graph_task_id` is first called in it.
 _numbers: weakref.WeakKeyDictionary[GraphTask, int] = weakref.WeakKeyDictionary()
 _next_number = count().__next__
 
 
 def _current_graph_task_id() -> int:
-    """A number for the pass that runs here, -1 outside of one."""
+    """The id of the current pass, -1 outside of one."""
     task = current().graph_task
     if task is None:
         return -1
@@ -89,11 +85,7 @@ def _current_graph_task_id() -> int:
 
 
 def _current_graph_task_execution_order() -> list[Node]:
-    """The nodes of the pass that runs here, in the order in which it runs them.
-
-    Raises:
-        RuntimeError: outside of a pass.
-    """
+    """The nodes of the current pass in the order of execution; raises outside of a pass."""
     task = current().graph_task
     if task is None:
         raise AutogradError(
@@ -106,16 +98,14 @@ def _current_graph_task_execution_order() -> list[Node]:
 
 
 class _Handles(RemovableHandle):
-    """Removes several hooks."""
+    """A handle for several hooks."""
 
     __slots__ = ("_handles",)
 
     def __init__(self, handles: Iterable[RemovableHandle]) -> None:
-        """Stand for handles."""
         self._handles = tuple(handles)
 
     def remove(self) -> None:
-        """Take all of them out."""
         for handle in self._handles:
             handle.remove()
 
@@ -123,20 +113,19 @@ class _Handles(RemovableHandle):
 def register_multi_grad_hook(
     tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all"
 ) -> RemovableHandle:
-    """Call a function once in a pass, with the gradients of several tensors.
+    """Call a function once in each pass, with the gradients of several tensors.
 
     Args:
         tensors: the tensors.
-        fn: a function or coroutine function. With `mode="all"` it is called when the last of the
-            gradients that this pass computes has come, with a list that has None for the others;
-            with `mode="any"` with the first gradient that comes.
+        fn: a function or coroutine function. With `mode="all"` it is called when the last gradient
+            that this pass computes has come, with a list (None for tensors without one); with
+            `mode="any"` it is called with the first gradient.
         mode: "all" or "any".
 
     Returns:
         A handle with `remove()`.
 
-    Raises:
-        ValueError: for another mode.
+    ValueError: for another mode.
     """
     if mode not in {"all", "any"}:
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
@@ -181,7 +170,7 @@ class _Gathered:
     __slots__ = ("gradients", "left")
 
     def __init__(self, task: GraphTask, nodes: Sequence[Node | None]) -> None:
-        """Find out how many will come from nodes, of which some may be no more."""
+        """Count the nodes that will get a gradient; None stands for a node that was freed."""
         self.gradients: list[Any] = [None] * len(nodes)
         info = task.exec_info
         reached = reachable(task.root, [node for node in nodes if node is not None])
@@ -191,13 +180,16 @@ class _Gathered:
 
 
 def _node_finder(tensor: Tensor) -> Callable[[], Node | None]:
-    """What gives the node where a tensor's hooks are; it holds neither, for they hold it."""
+    """A function that finds the node with a tensor's hooks.
+
+    It holds tensor and node weakly, because the hooks hold the function.
+    """
     if not tensor.is_leaf:
         return weakref.ref(as_edge(gradient_edge(tensor)).node)
     leaf = weakref.ref(tensor)
 
     def accumulator() -> Node | None:
-        # It lives no longer than the graphs that lead to it.
+        # A leaf holds its accumulator weakly: the node lives as long as a graph leads to it.
         found = leaf()
         return None if found is None else as_edge(gradient_edge(found)).node
 
@@ -205,7 +197,7 @@ def _node_finder(tensor: Tensor) -> Callable[[], Node | None]:
 
 
 def _call(node: Node, gradients: tuple[Any, ...]) -> Any:
-    """A node on gradients, outside of a pass: recorded like any other function."""
+    """Call a node outside of a pass, recorded like any other function."""
     received = call_node(node, gradients, RECORDED)
     return received[0] if len(received) == 1 else received
 

@@ -27,10 +27,10 @@ _OFF, _ON = {"grad": False}, {"grad": True}
 
 
 class no_grad(Mode):
-    """Operations are not recorded.
+    """Do not record operations.
 
-    A context manager, and a decorator of functions, coroutine functions, generators and async
-    generators. It holds for the asyncio task or thread that enters it and for no other.
+    Works as a context manager and as a decorator of functions, coroutine functions, generators and
+    async generators. It holds only for the asyncio task or thread that enters it.
 
     Example:
         >>> import asyncgrad as ag
@@ -42,32 +42,29 @@ class no_grad(Mode):
     """
 
     def __new__(cls, function: Any = None) -> Any:
-        """Also a decorator without parentheses."""
+        """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(grad=False)(function)
 
     def __init__(self) -> None:
-        """Switch recording off."""
-        # Not through `Mode`: a tenth of what entering and leaving costs.
+        # `Mode.__init__` is not called: it would add a tenth to the cost of entering and leaving.
         self._changes = _OFF
 
 
 class enable_grad(Mode):
-    """Operations are recorded, also within `no_grad`."""
+    """Record operations, also within `no_grad`."""
 
     def __new__(cls, function: Any = None) -> Any:
-        """Also a decorator without parentheses."""
+        """Let the class be used as a decorator without parentheses."""
         return super().__new__(cls) if function is None else Mode(grad=True)(function)
 
     def __init__(self) -> None:
-        """Switch recording on."""
         self._changes = _ON
 
 
 class AtOnce(Mode):
-    """A mode that holds from the call on; as a context manager, until the end of its block."""
+    """A mode in force from its call on; as a context manager, until the end of its block."""
 
     def __init__(self, **changes: Any) -> None:
-        """Set the mode at once."""
         super().__init__(**changes)
         before = current()
         changed = before.replace(**changes)
@@ -75,7 +72,7 @@ class AtOnce(Mode):
         _calls.set({**_calls.get(), type(self): (self, before, changed)})
 
     def _call(self) -> tuple[Modes, Modes] | None:
-        """What was in force before the call and what it has set, once, if it is the last here."""
+        """The records before and after the call, once, if this is the context's last call."""
         calls = _calls.get()
         mode, *records = calls.get(type(self), (None,))
         if mode is not self:
@@ -85,7 +82,7 @@ class AtOnce(Mode):
         return before, changed
 
     def __enter__(self) -> Any:
-        """Set the mode again; if this context's last call made it, its end undoes the call, too."""
+        """Set the mode again; `__exit__` also undoes the call if it was this context's last."""
         call = self._call()
         if call is None:
             return super().__enter__()
@@ -96,7 +93,7 @@ class AtOnce(Mode):
         return self
 
     def __call__(self, function: _F) -> _F:
-        """As a decorator the mode holds in the function alone."""
+        """Undo the call: as a decorator, the mode holds in the function only."""
         call = self._call()
         if call is not None:
             before, _ = call
@@ -104,8 +101,8 @@ class AtOnce(Mode):
         return super().__call__(function)
 
 
-#: By kind, the last such mode that was called in this context and has not been entered since, what
-#: was in force before, and what it has set.
+#: For each kind, the last mode that was called in this context and not entered since, with the
+#: records before and after the call.
 _calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes, Modes]]] = ContextVar(
     "asyncgrad_calls",
     default={},  # noqa: B039  it is replaced and never changed
@@ -113,92 +110,82 @@ _calls: ContextVar[dict[type[AtOnce], tuple[AtOnce, Modes, Modes]]] = ContextVar
 
 
 class set_grad_enabled(AtOnce):
-    """Operations are recorded or not, from the call on; as a context manager, until its end."""
+    """Switch recording on or off at once; as a context manager, until the end of its block."""
 
     def __init__(self, mode: bool) -> None:
-        """Set the mode at once.
-
-        Raises:
-            TypeError: if it is no bool.
-        """
         check_bool("set_grad_enabled", "enabled", mode)
         super().__init__(grad=mode)
 
 
 class inference_mode(Mode):
-    """Nothing is recorded, and what is made here can never take part in a graph.
+    """Record nothing; tensors made here can never take part in a graph.
 
-    Views of tensors from outside are no such tensors, but can't be changed in place while
+    Views of tensors from outside can take part, but can't be changed in place while
     recording.
 
     Args:
-        mode: False switches the mode off, within another.
+        mode: False switches an outer inference mode off.
     """
 
     def __new__(cls, mode: Any = True) -> Any:
-        """Also a decorator without parentheses."""
+        """Let the class be used as a decorator without parentheses."""
         if isinstance(mode, bool):
             return super().__new__(cls)
         return Mode(grad=False, inference=True)(mode)
 
     def __init__(self, mode: bool = True) -> None:
-        """Switch the mode on or off."""
+        """Prepare the mode, which is in force from `__enter__` on."""
         super().__init__(grad=not mode, inference=bool(mode))
 
 
 class set_multithreading_enabled(AtOnce):
-    """Kept for PyTorch's programs: a pass needs no threads, and its order is the same with them."""
+    """Accepted for PyTorch's programs and only stored: a pass needs no threads."""
 
     def __init__(self, mode: bool) -> None:
-        """Note the mode at once."""
         super().__init__(multithreading=bool(mode))
 
 
 class set_nesting_limit(AtOnce):
-    """How many passes may be nested in one another, by nodes and hooks that start passes.
+    """Limit how deep passes may be nested: nodes and hooks can start passes of their own.
 
-    It holds from the call on; as a context manager, until the end of its block. One more raises a
-    `NestingError`. Awaited passes cost no stack; blocking ones go on in fresh threads.
+    It holds from the call on; as a context manager, until the end of its block. A deeper pass
+    raises a `NestingError`. Awaited passes cost no stack; blocking ones run in new threads.
 
     Args:
-        limit: the greatest depth; 20,000 if nobody has set it.
+        limit: the greatest depth; 20,000 by default.
 
     Raises:
         ValueError: if it is less than 1.
     """
 
     def __init__(self, limit: int) -> None:
-        """Set the limit at once."""
         if limit < 1:
             raise ValueError(f"set_nesting_limit: the limit has to be at least 1, but got {limit}")
         super().__init__(nesting_limit=limit)
 
 
 class _unsafe_preserve_version_counter:
-    """Changes of some tensors in place, within this context, are not counted."""
+    """Do not count in-place changes of some tensors in this block."""
 
     def __init__(self, tensors: Tensor | tuple[Tensor, ...]) -> None:
-        """Keep the tensors."""
         self._tensors = tensors if isinstance(tensors, tuple) else (tensors,)
 
     def __enter__(self) -> None:
-        """Remember their versions."""
         self._versions = [tensor._version for tensor in self._tensors]
 
     def __exit__(self, *error: object) -> None:
-        """Restore their versions."""
         for tensor, version in zip(self._tensors, self._versions, strict=True):
             if tensor._counter is not None:
                 tensor._counter.value += version - tensor._version
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded here."""
+    """Whether operations are recorded."""
     return current().grad
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether what is made here can never take part in a graph."""
+    """Whether inference mode is on."""
     return current().inference
 
 
@@ -208,5 +195,5 @@ def is_inference(input: Tensor) -> bool:
 
 
 def is_multithreading_enabled() -> bool:
-    """What `set_multithreading_enabled` has noted; True unless it was called."""
+    """The value set by `set_multithreading_enabled`; True by default."""
     return current().multithreading

@@ -1,4 +1,4 @@
-"""Saved tensors that may be changed in place: they are cloned before."""
+"""Allow in-place changes of saved tensors, by cloning the tensors before the change."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 
 
 class _Handle:
-    """Stands for a tensor that was saved, at one version."""
+    """Stands in the graph for a saved tensor at one version."""
 
     __slots__ = ("__weakref__",)
 
 
 class MutationContext:
-    """The tensors saved within `allow_mutation_on_saved_tensors`, and clones of those changed."""
+    """The tensors saved within `allow_mutation_on_saved_tensors`, and clones of changed ones."""
 
     def __init__(self) -> None:
-        """Start with none."""
-        #: By handle, which the graph holds: they go with it.
+        #: Keyed by handle. The graph holds the handles, so entries go with the graph.
         self.original: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
         self.cloned: weakref.WeakKeyDictionary[_Handle, Any] = weakref.WeakKeyDictionary()
-        #: The handles of what lies in some memory and has not been changed since, by its owner.
+        #: By id of the array that owns the memory: the handles of tensors not changed since.
         self._handles: dict[int, weakref.WeakSet[_Handle]] = {}
 
     def pack(self, tensor: Any) -> _Handle:
-        """Keep a tensor as it is, until it is changed."""
+        """Save a tensor without a copy; `before_change` clones it if it is changed."""
         handles = self._handles.setdefault(id(_owner(tensor._array)), weakref.WeakSet())
         for handle in handles:
             if self.original[handle]._array is tensor._array:
@@ -56,7 +55,7 @@ class MutationContext:
         return tensor
 
     def before_change(self, tensor: Any) -> None:
-        """Clone what has been saved of a tensor that is about to be changed."""
+        """Clone the saved tensors that share memory with a tensor about to be changed."""
         for handle in self._handles.pop(id(_owner(tensor._array)), ()):
             saved = self.original.pop(handle, None)
             if saved is not None:
@@ -64,14 +63,14 @@ class MutationContext:
                 self.cloned[handle] = wrap(metadata.F.clone(saved._array), metadata)
 
     def clear(self) -> None:
-        """Let go of everything: the graph can't be used any more."""
+        """Drop everything; the graph can't be used any more."""
         self.original.clear()
         self.cloned.clear()
         self._handles.clear()
 
 
 def _owner(array: Any) -> Any:
-    """The array whose memory an array looks into."""
+    """The array that owns the memory of an array."""
     while isinstance(base := getattr(array, "base", None), type(array)):
         array = base
     return array
@@ -85,15 +84,15 @@ _OUTSIDE = (
 
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[MutationContext]:
-    """Let saved tensors be changed in place: they are cloned before.
+    """Let saved tensors be changed in place, by cloning them before the change.
 
-    Passes over what is recorded here have to run here, too.
+    Passes over a graph recorded here have to run here, too.
 
     Yields:
-        What was saved and cloned so far.
+        The context, with the tensors saved and cloned so far.
 
     Raises:
-        RuntimeError: inside of another such context.
+        RuntimeError: if such contexts are nested.
     """
     if current().before_change is not None:
         raise AutogradError("allow_mutation_on_saved_tensors contexts cannot be nested")

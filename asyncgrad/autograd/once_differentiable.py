@@ -1,4 +1,4 @@
-"""Functions whose `backward` can't be differentiated again."""
+"""`once_differentiable`: a decorator for backwards that can't be differentiated again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Error(Node):
-    """Raises when a gradient reaches it."""
+    """A node that raises an error when a gradient reaches it."""
 
     __slots__ = ("_message",)
 
     def __init__(self, message: str, results: Sequence[Any]) -> None:
-        """Stand behind results that can't be differentiated, and before leaves in their place."""
+        """Make a node for results that can't be differentiated, with new leaves as its inputs."""
         leaves = [wrap(x._array, x._metadata) if isinstance(x, Variable) else None for x in results]
         for one in leaves:
             if one is not None and category(one._metadata.dtype) >= 2:
@@ -35,14 +35,14 @@ class Error(Node):
         self._message = message
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """Refuse."""
+        """Raise the error."""
         raise AutogradError(self._message)
 
 
 def once_differentiable(fn: _F) -> _F:
     """Decorate a `backward` whose result can't be differentiated again.
 
-    It runs unrecorded. A pass that meets its result raises.
+    The decorated function runs unrecorded. A pass that reaches its result raises an error.
     """
     if inspect.iscoroutinefunction(fn):
 
@@ -75,7 +75,7 @@ def once_differentiable(fn: _F) -> _F:
 
 
 def _refusing(outputs: Any, args: tuple[Any, ...]) -> Any:
-    """The gradients, leading to an error if their own gradients required any."""
+    """The gradients; connected to an `Error` node if an argument requires grad."""
     if not any(isinstance(a, Variable) and requires_grad(a) for a in args):
         return outputs
     values = outputs if isinstance(outputs, tuple) else (outputs,)

@@ -1,4 +1,4 @@
-"""`backward` and `grad`: check everything, make a graph task, start it."""
+"""`backward` and `grad`: check the arguments, make a graph task and start it."""
 
 from __future__ import annotations
 
@@ -57,30 +57,29 @@ def backward(
     deadline: float | None = None,
     wait: str = "done",
 ) -> Any:
-    """Accumulate the gradients of some tensors into the leaves they were computed from.
+    """Accumulate the gradients of some tensors into the leaves from which they were computed.
 
     Args:
-        tensors: the roots, tensors or gradient edges.
+        tensors: the roots: tensors or gradient edges.
         grad_tensors: the gradient of each root, of its shape; None for roots of one element.
         retain_graph: keep saved values for another pass; the default is `create_graph`.
         create_graph: record the pass, so that its gradients can be differentiated.
         grad_variables: an old name of `grad_tensors`.
-        inputs: accumulate into these tensors only, computed ones among them, too: a tensor, a
-            gradient edge, several, or a dictionary of tensors.
+        inputs: accumulate only into these tensors, which need not be leaves: a tensor, a gradient
+            edge, several, or a dictionary of tensors.
         priority: larger is more urgent; the default is `request()`'s, or 0.
-        deadline: the loop's time at which the pass gives up; the default is `request()`'s. That of
-            a pass which a hook or node starts is at latest its parent's.
-        wait: when the pass ends that works on devices with streams: "done" when they have done its
-            work, "enqueued" when it is in the order of the caller's streams. What fails on a
-            device then shows at the next synchronisation, and `.grad` may have changed.
+        deadline: the loop time at which the pass is given up; the default is `request()`'s. For a
+            pass that a hook or node starts, the parent's deadline is the latest.
+        wait: for devices with streams. With "done" the pass ends when the devices have done its
+            work; with "enqueued", once the caller's streams wait for that work. Errors on a
+            device then show at the next synchronisation, and `.grad` may have changed.
 
     Returns:
-        A `BackwardFuture` on a running loop; elsewhere the pass has ended.
+        A `BackwardFuture` on a running loop. Without a loop, the pass has ended when this returns.
 
     Raises:
-        RuntimeError: if a root needs no gradient or its gradient does not fit; from the future,
-            what has gone wrong on a device.
-        TypeError: if the priority is no int, or the deadline no number.
+        RuntimeError: if a root requires no grad or its gradient does not fit; from the future,
+            for errors on a device.
         ValueError: if the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
@@ -102,7 +101,7 @@ def backward_from(
     deadline: float | None,
     wait: str,
 ) -> Any:
-    """`backward` from one root or several."""
+    """`backward`, with the roots as a tuple."""
     enqueued = wait != "done" and _is_enqueued(wait)
     if inputs is None:
         task = _graph_task(roots, grad_tensors, retain_graph, create_graph, None, False)
@@ -119,18 +118,14 @@ def backward_from(
 
 
 def _is_enqueued(wait: str) -> bool:
-    """Whether a pass ends when its work is in the streams.
-
-    Raises:
-        ValueError: if `wait` says nothing of the kind.
-    """
+    """Whether a pass ends when its work is enqueued; raises for an unknown `wait`."""
     if wait not in {"done", "enqueued"}:
         raise ValueError(f"backward(): wait must be 'done' or 'enqueued', not {wait!r}")
     return wait == "enqueued"
 
 
 def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any:
-    """Start a pass with its own urgency, its surroundings', or its parent's."""
+    """Start a pass, with priority and deadline of the call, the context or the parent pass."""
     modes = current()
     if modes is DEFAULT and priority is None and deadline is None:
         return start(task)
@@ -145,7 +140,7 @@ def _start(task: GraphTask, priority: int | None, deadline: float | None) -> Any
         task.priority = max(parent.priority, modes.priority)
     deadline = modes.deadline if deadline is None else checked_deadline(deadline)
     if parent is not None and parent.deadline is not None:
-        # Whatever it asks for: the parent waits for it.
+        # The parent waits for this pass, so its deadline holds for both.
         deadline = parent.deadline if deadline is None else min(deadline, parent.deadline)
     if deadline is not None:
         task.deadline = deadline
@@ -167,31 +162,30 @@ def grad(
     priority: int | None = None,
     deadline: float | None = None,
 ) -> Any:
-    """The gradients of some tensors by others, without touching any `.grad`.
+    """Compute the gradients of some tensors by others, without touching any `.grad`.
 
     Args:
-        outputs: what is differentiated: tensors or gradient edges.
-        inputs: by what: a tensor, a gradient edge, several, or a dictionary of tensors.
+        outputs: the tensors to differentiate, or their gradient edges.
+        inputs: differentiate by these: a tensor, an edge, several, or a dictionary of tensors.
         grad_outputs: the gradient of each output, of its shape; None for outputs of one element.
         retain_graph: keep saved values for another pass; the default is `create_graph`.
         create_graph: record the pass, so that its gradients can be differentiated.
-        only_inputs: kept for PyTorch's programs; `backward()` accumulates into leaves.
+        only_inputs: ignored, for PyTorch's programs; `backward()` accumulates into leaves.
         allow_unused: give None for inputs that the outputs do not depend on, instead of raising.
-        is_grads_batched: the first axis of each of `grad_outputs` is a batch, and so is that of
-            each result: one pass gives what one for each of the batch would.
-        materialize_grads: give zeros for them.
+        is_grads_batched: the first axis of each gradient in `grad_outputs` is a batch, and so is
+            that of each result. One pass does the work of one pass for each gradient of the batch.
+        materialize_grads: like `allow_unused`, with zeros instead of None.
         priority: larger is more urgent; the default is `request()`'s, or 0.
-        deadline: the loop's time at which the pass gives up; the default is `request()`'s. That of
-            a pass which a hook or node starts is at latest its parent's.
+        deadline: the loop time at which the pass is given up; the default is `request()`'s. For a
+            pass that a hook or node starts, the parent's deadline is the latest.
 
     Returns:
-        A `BackwardFuture` of a tuple with one gradient for each input, or of a dictionary of them
-        by the keys of `inputs`; where no loop runs, the tuple or dictionary itself.
+        A `BackwardFuture` of a tuple with one gradient for each input, or of a dictionary with the
+        keys of `inputs`; without a running loop, the tuple or dictionary itself.
 
     Raises:
-        RuntimeError: if an output or input needs no gradient, or a gradient does not fit; from the
-            future, if an input is not part of the graph, or a device has failed.
-        TypeError: if the priority is no int, or the deadline no number.
+        RuntimeError: if an output or input requires no grad, or a gradient does not fit; from the
+            future, if an input is not part of the graph, or for errors on a device.
         ValueError: if `materialize_grads` comes with `allow_unused=False`, or the deadline is NaN.
         TimeoutError: from the future, if the deadline has passed.
     """
@@ -218,7 +212,7 @@ def grad(
         program = _grad_of_examples(roots, tensors, keys, grad_outputs, flags)
         return run_multi_pass(program, waits=False)
     edges, metadata = [], []
-    # Not two comprehensions: they are calls.
+    # A loop instead of two comprehensions, each of which would be a function call.
     for tensor in tensors:
         if isinstance(tensor, Variable):
             edges.append(gradient_edge(tensor) or differentiable_edge(tensor))
@@ -242,7 +236,7 @@ def grad(
                 else:
                     captured = wrap(captured, facts)
                 if not leads_to_leaf or edge.variable._autograd.grad_dtype is None:
-                    # Mostly that is all.
+                    # The usual case: no cast to another dtype is needed.
                     results.append(captured)
                     continue
             used = captured is not None
@@ -275,7 +269,7 @@ def grad(
 
 
 def _zeros(requested: Any, metadata: Any, create_graph: bool, within: Callable[..., Any]) -> Any:
-    """The gradient by a tensor that the outputs do not depend on."""
+    """Zeros, for an input on which the outputs do not depend."""
     if isinstance(requested, GradientEdge):
         raise AutogradError(
             "materialize_grads cannot be used when the given input is a GradientEdge. Pass the "
@@ -295,7 +289,7 @@ def _not_used(place: int) -> AutogradError:
 
 
 def _given(given: tuple[Any, ...], captured: Any, facts: Any) -> Any:
-    """The one of the given gradients that has been captured, or a new tensor."""
+    """The tensor in `grad_outputs` whose array was captured, or a new tensor."""
     for gradient in given:
         if isinstance(gradient, Variable) and gradient._array is captured:
             return gradient
@@ -305,7 +299,7 @@ def _given(given: tuple[Any, ...], captured: Any, facts: Any) -> Any:
 async def _grad_of_examples(
     roots: tuple[Any, ...], tensors: tuple[Any, ...], keys: Any, given: Any, flags: Any
 ) -> Any:
-    """`grad` inside of a `vmap`: of the tensors that hold the batches."""
+    """`grad` inside of a `vmap`: it runs on the tensors that hold the batches."""
     level = current().batch
     vectors = [None] * len(roots) if given is None else sequence_of(given)
     bottoms = [unwrap_batch(root, level) for root in roots]
@@ -331,7 +325,7 @@ async def _grad_of_examples(
 
 
 def _in_dtype(captured: Any, dtype: Any, within: Callable[..., Any]) -> Any:
-    """A leaf's gradient in the dtype that it asks for, None for any."""
+    """A leaf's gradient, cast to the dtype that the leaf asks for; None means any."""
     if dtype is None or captured._metadata.dtype == dtype:
         return captured
     return within(cast, captured, dtype)
@@ -346,9 +340,9 @@ def _graph_task(
     grad: bool,
     recorded: Any = None,
 ) -> GraphTask:
-    """The pass from some roots, whose gradients are checked.
+    """Check the roots and their gradients, and make the pass.
 
-    Every argument goes by its place here and below: keywords would be a tenth of a small pass.
+    Arguments are passed by position here and below: keywords would cost a tenth of a small pass.
     """
     if given is not None:
         given = sequence_of(given)
@@ -362,12 +356,12 @@ def _graph_task(
         if not grad and (modes.transform is not None or modes.batch is not None):
             refuse_in_transform("backward()")
         if modes.dual_level is not None:
-            # Gradients have tangents, which only recorded functions push.
+            # Here gradients have tangents, and only recorded functions compute tangents.
             recorded = RECORDED
     if create_graph and _is_set(create_graph):
         recorded = RECORDED
     for root in roots:
-        # Quicker than `enumerate` for the one root that there mostly is.
+        # Quicker than `enumerate` for a single root, the usual case.
         place = len(edges)
         if isinstance(root, Variable):
             edge = root._edge or gradient_edge(root)
@@ -397,7 +391,7 @@ def _graph_task(
         else:
             if recorded is None:
                 if gradient._batched:
-                    # Only recorded functions know of batches.
+                    # Only recorded functions support batched gradients.
                     flags = (retain_graph, create_graph, inputs, grad)
                     return _graph_task(roots, given, *flags, RECORDED)
                 gradient = gradient._array
@@ -409,7 +403,7 @@ def _graph_task(
     keep_graph = create_graph if retain_graph is None else _is_set(retain_graph)
     parent = modes.graph_task
     if parent is not None:
-        # A hook's asyncio tasks may outlive the pass that they were started in.
+        # An asyncio task that a hook started may outlive the hook's pass.
         parent = parent.running_parent()
     task = GraphTask(
         edges, gradients, keep_graph, create_graph, inputs, not grad, recorded, copy_context(),
@@ -424,20 +418,16 @@ def _graph_task(
 
 
 def _is_set(flag: Any) -> bool:
-    """A flag, which PyTorch reads as a whole number.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """A flag as a bool; PyTorch also accepts integers."""
     return flag if flag.__class__ is bool else index(flag) != 0
 
 
-#: Whether somebody has been told what `backward(create_graph=True)` makes.
+#: Not empty once the warning about `backward(create_graph=True)` has been shown.
 _warned: list[bool] = []
 
 
 def _warn_of_cycle() -> None:
-    """Say once that a leaf and its differentiable gradient hold one another."""
+    """Warn once that `create_graph=True` makes a reference cycle of a leaf and its gradient."""
     if not _warned:
         _warned.append(True)
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Priorities and deadlines: what they may be, and those of all passes started in a block."""
+"""`request`: priority and deadline for all passes started in a block."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from asyncgrad.core.modes import Mode
 
 
 def checked_priority(priority: Any) -> int:
-    """A priority as an int.
-
-    Raises:
-        TypeError: if it is something else.
-    """
+    """Check a priority and make it an int."""
     try:
         return index(priority)
     except TypeError:
@@ -26,12 +22,7 @@ def checked_priority(priority: Any) -> int:
 
 
 def checked_deadline(deadline: Any) -> float | None:
-    """A deadline as a time of the loop's clock; None where there is none.
-
-    Raises:
-        TypeError: if it is not a number.
-        ValueError: if it is NaN.
-    """
+    """Check a deadline: a time of the loop's clock; None stands for infinity."""
     if not isinstance(deadline, Real):
         raise TypeError(
             f"deadline must be a number, not {type(deadline).__name__}: a time of the loop's "
@@ -43,18 +34,17 @@ def checked_deadline(deadline: Any) -> float | None:
 
 
 class request(Mode):
-    """Urgency for all passes started within, in child tasks, too.
+    """Set the priority and deadline of all passes started in a block, also by child tasks.
 
-    Works as a decorator, too. Of requests within one another the innermost counts for each of the
-    two that it sets.
+    Works as a decorator, too. When requests are nested, the innermost that sets a priority or a
+    deadline counts for it.
 
     Args:
         priority: larger is more urgent; the default is that of the surroundings, or 0.
-        deadline: the loop's time at which they give up; the default is that of the surroundings,
-            and infinity takes that back.
+        deadline: the loop time at which passes are given up; the default is the outer request's,
+            and infinity removes that.
 
     Raises:
-        TypeError: if the priority is no int, or the deadline no number.
         ValueError: if the deadline is NaN.
 
     Example:
@@ -69,7 +59,6 @@ class request(Mode):
     """
 
     def __init__(self, *, priority: int | None = None, deadline: float | None = None) -> None:
-        """Note the urgency; it holds from `__enter__` on."""
         given: dict[str, Any] = {}
         if priority is not None:
             given["priority"] = checked_priority(priority)

@@ -1,8 +1,8 @@
-"""Saved tensors in pinned memory, copied while the device computes.
+"""Keep saved tensors in pinned memory, and copy them while the device computes.
 
-Each device has one stream for all copies, there and back: a copy back follows the copy there by
-itself, and neither holds the stream that computes. Graphs are walked back in the order they were
-made, so when a tensor is asked for, the one saved before it is sent for, too.
+Each device has one stream for copies in both directions: a copy back is ordered after the copy to
+the host, and neither blocks the computing stream. Backward uses tensors in the opposite order in
+which they were saved. So `unpack` of one tensor also starts the copy of the one saved before it.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from asyncgrad.ops.tensors.transfer import moved
 
 
 class _OnHost:
-    """A tensor in pinned memory, and maybe on its way back."""
+    """A tensor in pinned memory, which may be on its way back to the device."""
 
     __slots__ = ("__weakref__", "before", "copy", "metadata", "returning")
 
     def __init__(self, copy: Any, metadata: Any, before: _OnHost | None) -> None:
-        """Not on its way back yet.
+        """Keep a tensor that was copied to the host.
 
         Args:
             copy: the array on the host.
-            metadata: the tensor's.
-            before: what was saved before it.
+            metadata: the metadata of the tensor.
+            before: the tensor saved before it.
         """
         self.copy = copy
         self.metadata = metadata
         self.before = None if before is None else weakref.ref(before)
-        #: The array on the device that is being copied to.
+        #: The array on the device that the copy back writes to.
         self.returning: Any = None
 
 
 class Offload:
-    """The hooks of one `save_on_cpu(pin_memory=True)`."""
+    """The saved-tensor hooks of one `save_on_cpu(pin_memory=True)`."""
 
     def __init__(self) -> None:
-        """No stream has been opened yet."""
+        """Start without streams; each device's is opened at its first copy."""
         self._streams: dict[Device, Stream] = {}
         self._last: weakref.ref[_OnHost] | None = None
 
@@ -51,7 +51,7 @@ class Offload:
         stream = self._stream(device)
         stream.wait_stream(current_stream(device))
         with stream:
-            # The stream keeps both arrays until the copy is made.
+            # The stream keeps both arrays alive until the copy is done.
             copy = moved(tensor._array, device, CPU, non_blocking=True)
         stream.mark()
         packed = _OnHost(copy, tensor._metadata, None if self._last is None else self._last())
@@ -59,7 +59,7 @@ class Offload:
         return packed
 
     def unpack(self, packed: Any) -> Any:
-        """The tensor, whose values come with the current stream; the one before is sent for."""
+        """The tensor, ready in the current stream; also starts the copy of the one before."""
         if isinstance(packed, Variable):
             return packed
         device = packed.metadata.device
@@ -67,7 +67,7 @@ class Offload:
         packed.returning = None
         here = current_stream(device)
         here.wait_stream(self._stream(device))
-        # Its memory is the copying stream's.
+        # The copying stream owns the memory; the current stream has to keep it while it is used.
         here.keep(array)
         before = None if packed.before is None else packed.before()
         if before is not None:
@@ -75,7 +75,7 @@ class Offload:
         return wrap(array, packed.metadata)
 
     def _send_for(self, packed: _OnHost) -> Any:
-        """Start the copy back, unless it is on its way."""
+        """Start the copy back, unless it has been started."""
         if packed.returning is None:
             device = packed.metadata.device
             with self._stream(device):

@@ -1,4 +1,4 @@
-"""What operations save for backward: packed and unpacked by functions of the user's."""
+"""Saved-tensor hooks: users' functions that pack and unpack what operations save for backward."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class saved_tensors_hooks(Mode):
-    """Pack what operations save for backward, and unpack it when it is used.
+    """Pack what operations save for backward, and unpack it when backward uses it.
 
-    As a context manager or decorator. Either hook may be a coroutine function: what packs runs
-    beside the forward pass, and a node waits for what unpacks while everything else that is ready
-    goes on. Only the innermost pair is used.
+    Works as a context manager and as a decorator. Either hook may be a coroutine function. A
+    packing coroutine runs beside the forward pass; a node waits for unpacking while everything else
+    that is ready runs. Only the innermost pair of hooks is used.
 
     Args:
-        pack_hook: takes a tensor that is saved and returns what to keep in its place. It must not
-            change the tensor.
+        pack_hook: takes a tensor and returns what to keep in its place. It must not change the
+            tensor.
         unpack_hook: takes what was kept and returns the tensor, each time it is used.
-        prefetch: while one tensor is awaited, so many of those that were packed before it are
-            unpacked ahead of time: backward comes by in this order. Coroutine functions only.
+        prefetch: for coroutine functions: while a node waits for one tensor, this many of the
+            tensors packed before it are unpacked, too, because backward needs them next.
 
     Example:
         >>> import asyncgrad as ag
@@ -57,22 +57,14 @@ class saved_tensors_hooks(Mode):
         *,
         prefetch: int = 1,
     ) -> None:
-        """Keep the pair; it is used from `__enter__` on.
-
-        Raises:
-            TypeError: if one of them can't be called.
-        """
+        """Check the pair; it is used from `__enter__` on."""
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
         self.prefetch = prefetch
         super().__init__(saved_hooks=_hooks(pack_hook, unpack_hook, prefetch))
 
     def __enter__(self) -> Any:
-        """Use the pair.
-
-        Raises:
-            RuntimeError: where `disable_saved_tensors_hooks` is in force.
-        """
+        """Use the pair, unless `disable_saved_tensors_hooks` is in force."""
         check_enabled()
         return super().__enter__()
 
@@ -81,14 +73,14 @@ class saved_tensors_hooks(Mode):
 
 
 def check_enabled() -> None:
-    """Raise where hooks are refused."""
+    """Raise where `disable_saved_tensors_hooks` is in force."""
     message = current().saved_hooks_disabled
     if message is not None:
         raise AutogradError(message)
 
 
 def _hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any], prefetch: int) -> Any:
-    """The pair as the graph knows it."""
+    """The pair of hooks in the form that the modes record holds."""
     for name, hook in (("pack_hook", pack), ("unpack_hook", unpack)):
         if not callable(hook):
             raise TypeError(
@@ -100,16 +92,15 @@ def _hooks(pack: Callable[[Any], Any], unpack: Callable[[Any], Any], prefetch: i
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keep what operations save for backward in the memory of the host.
+    """Keep what operations save for backward in host memory.
 
     Args:
-        pin_memory: keep it where devices copy it to and from while they compute: copies are made in
-            a stream of their own, and what is needed next comes back ahead of time.
-        device_type: for PyTorch's programs; it is the same for all devices.
+        pin_memory: use pinned memory: devices copy to it and from it while they compute, in a
+            separate stream, and the tensors needed next are copied back ahead of time.
+        device_type: ignored, for PyTorch's programs.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        """Choose the kind of memory."""
         if pin_memory:
             offload = Offload()
             super().__init__(offload.pack, offload.unpack)
@@ -126,30 +117,30 @@ class save_on_cpu(saved_tensors_hooks):
 
 
 class save_to_disk(saved_tensors_hooks):
-    """Keep what operations save for backward in files, written and read by threads.
+    """Keep what operations save for backward in files, which threads write and read.
 
     Args:
-        directory: where the files are made; each is removed when what it holds is given up.
+        directory: where the files are made; a file is removed when its tensor is released.
         prefetch: how many files are read ahead of time.
     """
 
     def __init__(
         self, directory: str | os.PathLike[str] | None = None, *, prefetch: int = 1
     ) -> None:
-        """Choose the directory, the system's for temporary files if None."""
+        """Choose the directory; None is the system's directory for temporary files."""
 
         async def unpack(file: _File) -> Any:
-            # The thread may hold what it was given for longer than the file is to be there.
+            # Pass the path: the thread might keep a `_File`, and so the file on disk, alive.
             tensor = wrap(await asyncio.to_thread(_read, file.path, file.metadata), file.metadata)
             return tensor if file.device == tensor.device else tensor.to(file.device)
 
         def pack(tensor: Any) -> Any:
-            # Copied at once: the tensor may change before the coroutine gets its turn.
+            # Copy now: the tensor may change before the coroutine runs.
             host = tensor.clone() if str(tensor.device) == "cpu" else tensor.cpu()
             return write(host, tensor.device)
 
         async def write(host: Any, device: Any) -> _File:
-            # A thread that returned the file might hold it for longer than it is to be there.
+            # Return through a list: a thread might keep its return value, and so the file, alive.
             written: list[_File] = []
             await asyncio.to_thread(lambda: written.append(_File(host, device, directory)))
             return written.pop()
@@ -158,12 +149,12 @@ class save_to_disk(saved_tensors_hooks):
 
 
 class _File:
-    """A tensor's values in a file, which goes with it."""
+    """A tensor's values in a file, which is removed with this object."""
 
     __slots__ = ("__weakref__", "device", "metadata", "path")
 
     def __init__(self, host: Any, device: Any, directory: Any) -> None:
-        """Write the values of a tensor on the host, which were on a device."""
+        """Write the values of a tensor on the host; `device` is where it came from."""
         handle, name = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "wb") as file:
             file.write(_bytes_of(np.ascontiguousarray(host._array)))
@@ -174,7 +165,6 @@ class _File:
 
 
 def _read(path: Path, metadata: Any) -> Any:
-    """The values in a file."""
     array = np.empty(metadata.shape, metadata.dtype)
     with path.open("rb") as file:
         file.readinto(_bytes_of(array))
@@ -182,16 +172,16 @@ def _read(path: Path, metadata: Any) -> Any:
 
 
 def _bytes_of(array: Any) -> Any:
-    """The memory of an array in rows; NumPy's own files know not every dtype."""
+    """The memory of an array as bytes; NumPy's own file format lacks some dtypes."""
     return array.reshape(-1).view(np.uint8)
 
 
 def _remove(path: Path) -> None:
-    """Remove a file; in a thread where this one runs a loop."""
+    """Remove a file; in a thread if this thread runs a loop."""
     remove = partial(path.unlink, missing_ok=True)
     loop = _get_running_loop()
     if loop is not None:
-        # A loop that shuts down takes nothing on any more.
+        # A loop that shuts down accepts no more work; then remove the file here.
         with suppress(RuntimeError):
             loop.run_in_executor(None, remove)
             return
@@ -199,23 +189,19 @@ def _remove(path: Path) -> None:
 
 
 class disable_saved_tensors_hooks(Mode):
-    """Make it an error to use saved-tensor hooks in this context.
+    """Make the use of saved-tensor hooks an error in this context.
 
     Args:
-        error_message: what the error says.
+        error_message: the message of the error.
     """
 
     def __init__(self, error_message: str) -> None:
-        """Keep the message."""
+        """Keep the message; the mode is in force from `__enter__` on."""
         self._message = error_message
         super().__init__(saved_hooks_disabled=error_message)
 
     def __enter__(self) -> Any:
-        """Refuse hooks from here on.
-
-        Raises:
-            RuntimeError: if hooks are in force already.
-        """
+        """Disable hooks; raises RuntimeError if hooks are already in force."""
         if current().saved_hooks is not None:
             raise AutogradError(self._message)
         return super().__enter__()

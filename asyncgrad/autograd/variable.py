@@ -12,21 +12,20 @@ __all__ = ["Variable"]
 
 
 class _Engine:
-    """What PyTorch's programs ask of `Variable._execution_engine`."""
+    """The attributes of `Variable._execution_engine` that PyTorch's programs use."""
 
     queue_callback = staticmethod(queue_callback)
 
 
 class _VariableMeta(type):
-    """Every tensor is a `Variable`."""
+    """Makes every tensor an instance of `Variable`."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        """Whether it is a tensor."""
         return isinstance(instance, core.Variable)
 
 
 class Variable(metaclass=_VariableMeta):
-    """The name that tensors had: `Variable(x)` is `x` as a leaf."""
+    """Tensors' old name in PyTorch: `Variable(x)` makes a leaf of `x`."""
 
     _execution_engine = _Engine()
 

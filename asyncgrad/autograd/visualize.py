@@ -1,4 +1,4 @@
-"""A graph to look at: drawn, and as a list of what it keeps alive."""
+"""Look at a graph: draw it, or list the arrays that it keeps alive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Dot", "Kept", "Memory", "memory", "to_dot"]
 
 
 def _nodes(roots: Iterable[Any]) -> list[Node]:
-    """All nodes of a graph: the roots', and the others with the one made last first."""
+    """All nodes of a graph: first the roots' nodes, then the others, the newest first."""
     found: dict[Node, int] = {}
     stack = []
     for root in roots:
@@ -42,7 +42,7 @@ def _nodes(roots: Iterable[Any]) -> list[Node]:
                 found[child] = len(found)
                 stack.append(child)
     nodes = list(found)
-    # Accumulators all have the same number: they stay as they were found.
+    # All accumulators have the same sequence number, so they stay in the order found.
     leaves = [node for node in nodes[first:] if isinstance(node, AccumulateGrad)]
     inner = [node for node in nodes[first:] if not isinstance(node, AccumulateGrad)]
     inner.sort(key=lambda node: -node.sequence_nr)
@@ -67,7 +67,7 @@ def _node(root: Any) -> Node:
 
 
 def _kept(node: Node) -> list[tuple[str, Any, Any]]:
-    """What a node keeps: names, arrays (None if hooks have them), and what those are like."""
+    """What a node keeps: name, array (None if hooks packed it) and metadata of each tensor."""
     found: list[tuple[str, Any, Any]] = []
     if isinstance(node, AccumulateGrad):
         variable = node.variable
@@ -87,7 +87,6 @@ def _kept(node: Node) -> list[tuple[str, Any, Any]]:
 
 
 def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The arrays in a value."""
     if isinstance(value, SavedTensor):
         yield name, value.array, value.metadata
     elif isinstance(value, Variable):
@@ -103,7 +102,7 @@ def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _memory_of(array: Any) -> Any:
-    """The array that owns the memory."""
+    """The array that owns the memory of an array."""
     while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
         array = array.base
     return array
@@ -115,22 +114,22 @@ def _memory_of(array: Any) -> Any:
 class Kept(NamedTuple):
     """One array that a graph keeps alive, and the operation that saved it."""
 
-    #: The node's name and number.
+    #: The node's name and sequence number.
     node: str
     sequence_nr: int
-    #: What it is to the node: `self`, `result`, `saved_tensors[0]`, `variable` of a leaf.
+    #: Its name in the node: `self`, `result`, `saved_tensors[0]`; `variable` for a leaf.
     name: str
     shape: tuple[int, ...]
     dtype: Any
-    #: Bytes of its memory: 0 where an entry before has it, too, or where hooks keep it elsewhere.
+    #: Bytes of its memory; 0 if an earlier entry counts the memory, or hooks packed the tensor.
     nbytes: int
-    #: Hooks have packed it.
+    #: Whether hooks have packed it.
     packed: bool
-    #: The innermost line of the user's forward call, if it was recorded in anomaly mode.
+    #: The innermost user line of the forward call, if anomaly mode recorded it.
     made_at: str | None
 
     def __str__(self) -> str:
-        """One line."""
+        """One line of the table."""
         where = "packed" if self.packed else f"{self.nbytes} B" if self.nbytes else "shared"
         made = f"  {self.made_at}" if self.made_at else ""
         return f"{where:>12}  {self.dtype}{list(self.shape)}  {self.node}.{self.name}{made}"
@@ -143,30 +142,30 @@ class Memory(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all of them, each memory counted once."""
+        """The bytes of all arrays, with shared memory counted once."""
         return sum(one.nbytes for one in self.kept)
 
     @property
     def saved_nbytes(self) -> int:
-        """The same without leaves, which mostly live anyway."""
+        """The bytes without leaves, which usually live anyway."""
         return sum(one.nbytes for one in self.kept if one.name != "variable")
 
     def __str__(self) -> str:
-        """A table, the largest first."""
+        """A table, largest array first."""
         lines = sorted(self.kept, key=lambda one: -one.nbytes)
         return "\n".join([f"{self.nbytes:>10} B  in all", *map(str, lines)])
 
 
 def memory(*roots: Any) -> Memory:
-    """What a graph keeps alive, and which operation saved it.
+    """List the arrays that a graph keeps alive, with the operations that saved them.
 
-    An array that several nodes have saved is counted once, with the leaf if it is one.
+    An array that several nodes save is counted once; if it is a leaf, for the leaf.
 
     Args:
-        roots: tensors, nodes or gradient edges; everything that they lead to is looked at.
+        roots: tensors, nodes or gradient edges; the whole graph behind them is searched.
 
     Returns:
-        A list of arrays, with sums and a table to print.
+        The arrays, with sums; printed, it is a table.
 
     Raises:
         RuntimeError: for a tensor without a graph.
@@ -187,7 +186,7 @@ def memory(*roots: Any) -> Memory:
     nodes = _nodes(roots)
     seen: dict[int, Any] = {}
     entries: dict[Node, list[Kept]] = {}
-    # Leaves come first in the count, and last in the list.
+    # Count leaves first, so that shared memory is theirs; they still come last in the list.
     for node in sorted(nodes, key=lambda node: not isinstance(node, AccumulateGrad)):
         entries[node] = [_entry(node, *facts, seen) for facts in _kept(node)]
     return Memory(tuple([entry for node in nodes for entry in entries[node]]))
@@ -217,15 +216,15 @@ def _entry(node: Node, name: str, array: Any, facts: Any, seen: dict[int, Any]) 
 
 
 class Dot(str):
-    """A graph in Graphviz' language, which notebooks show as a picture where Graphviz is there."""
+    """A graph in Graphviz' language; notebooks show it as a picture if Graphviz is installed."""
 
     __slots__ = ()
 
     def svg(self) -> str:
-        """The picture, drawn by Graphviz' `dot`; blocks until that has ended.
+        """The picture as SVG, drawn by Graphviz' `dot`; blocks until `dot` has ended.
 
         Raises:
-            RuntimeError: if there is no `dot`, or it fails.
+            RuntimeError: if `dot` is not installed, or it fails.
         """
         program = shutil.which("dot")
         if program is None:
@@ -245,14 +244,14 @@ class Dot(str):
 
 
 def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
-    """A graph as a drawing: its nodes with shapes, sequence numbers and the bytes that they save.
+    """Draw a graph: nodes with their shapes, sequence numbers and the bytes that they save.
 
     Args:
-        roots: tensors, nodes or gradient edges; everything that they lead to is drawn.
-        names: what to call tensors: `dict(model.named_parameters())`, for example.
+        roots: tensors, nodes or gradient edges; the whole graph behind them is drawn.
+        names: tensors by the names to show: `dict(model.named_parameters())`, for example.
 
     Returns:
-        The text, in Graphviz' language; `svg()` draws it.
+        The text in Graphviz' language; `svg()` draws it.
 
     Raises:
         RuntimeError: for a tensor without a graph.
@@ -290,7 +289,6 @@ def to_dot(*roots: Any, names: Mapping[str, Any] | None = None) -> Dot:
 
 
 def _label(node: Node, names: Iterable[str]) -> Iterator[str]:
-    """The lines in a node's box."""
     leaf = isinstance(node, AccumulateGrad)
     yield from names
     yield node.name() if leaf else f"{node.name()} #{node.sequence_nr}"

@@ -1,4 +1,4 @@
-"""PyTorch's `torch.func`: functions that take functions and give their derivatives."""
+"""PyTorch's `torch.func`: transforms of functions into their derivatives, and `vmap`."""
 
 from asyncgrad.func import batched as _batched  # noqa: F401  binds the class of examples
 from asyncgrad.func.gradients import grad, grad_and_value, vjp

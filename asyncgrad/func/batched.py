@@ -1,4 +1,4 @@
-"""What the function inside of `vmap` sees: one example of a batch."""
+"""The tensor type that functions inside of `vmap` see: one example of a batch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["BatchedTensor"]
 
 
 class BatchedTensor(Tensor):
-    """One example of a batch, with the shape of the example."""
+    """One example of a batch; its shape is the example's."""
 
     __slots__ = ("_level", "_value")
 
     _batched: ClassVar[bool] = True
-    #: The tensor whose first axis is the batch.
+    #: The tensor that holds the batch in its first axis.
     _value: Variable
     _level: Level
 
@@ -41,7 +41,7 @@ class BatchedTensor(Tensor):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into or through the tensor."""
+        """Whether the tensor is part of a graph, or a leaf that asks for gradients."""
         return requires_grad(self._value)
 
     @requires_grad.setter
@@ -49,28 +49,28 @@ class BatchedTensor(Tensor):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for gradients of all examples: `asyncgrad.autograd.functional` does."""
+        """Ask for gradients of all examples; `asyncgrad.autograd.functional` needs this."""
         refuse_in_transform("Tensor.requires_grad_()")
         self._value.requires_grad_(requires_grad)  # type: ignore[attr-defined]
         return self
 
     @property
     def grad_fn(self) -> Any:
-        """The function that made the tensor that holds the batch."""
+        """The `grad_fn` of the tensor that holds the batch."""
         return self._value.grad_fn  # type: ignore[attr-defined]
 
     @property
     def is_leaf(self) -> bool:
-        """Made by the user, or by nothing that needs a gradient."""
+        """Whether the tensor has no `grad_fn`."""
         return self.grad_fn is None
 
     def detach(self) -> Tensor:
-        """The same values, cut off from the graph; the memory is shared."""
+        """A tensor without graph that shares the memory."""
         return batching.lift_batch(self._value.detach(), self._level)  # type: ignore[attr-defined, no-any-return]
 
     @property
     def data(self) -> Tensor:
-        """The same memory, without graph and without shared version counter."""
+        """A tensor that shares the memory, without graph and with its own version counter."""
         return batching.lift_batch(self._value.data, self._level)  # type: ignore[attr-defined, no-any-return]
 
     @data.setter
@@ -78,23 +78,19 @@ class BatchedTensor(Tensor):
         self._array = value._array
 
     def stride(self, dim: int | None = None) -> Any:
-        """How many elements lie between neighbours along each axis, or along one."""
+        """The distance in elements between neighbours along each axis, or along one."""
         strides = self._value.stride()[1:]  # type: ignore[attr-defined]
         return strides if dim is None else strides[dim]
 
     def is_contiguous(self, memory_format: Any = contiguous_format) -> bool:
-        """Whether the elements of an example lie in memory one after the other."""
+        """Whether the elements of an example are contiguous in memory."""
         if not self._level.size:
             return True
         first = self._value.detach()[0]  # type: ignore[attr-defined]
         return first.is_contiguous(memory_format)  # type: ignore[no-any-return]
 
     def item(self) -> NoReturn:
-        """Refuse: there is one number for each example.
-
-        Raises:
-            RuntimeError: always.
-        """
+        """Refuse: each example has its own value."""
         raise AutogradError(
             "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
             "calling .item() on a Tensor, please try to rewrite what you're doing with other "
@@ -102,14 +98,14 @@ class BatchedTensor(Tensor):
         )
 
     def __bool__(self) -> bool:
-        """Refuse: some examples would take one way and some the other."""
+        """Refuse: the examples could take different branches."""
         raise AutogradError(
             "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
             "flow. We don't support that yet: use asyncgrad.where."
         )
 
     def __repr__(self) -> str:
-        """The batch that it is an example of."""
+        """The example's level, and the tensor that holds the batch."""
         return f"BatchedTensor(lvl={self._level.depth}, bdim=0, value={self._value!r})"
 
 

@@ -1,4 +1,4 @@
-"""`grad`, `grad_and_value` and `vjp`: functions that give derivatives backwards."""
+"""`grad`, `grad_and_value` and `vjp`: transforms that use reverse mode."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["grad", "grad_and_value", "vjp"]
 
-#: Derivatives are taken in inference mode, too: its tensors could not take part in a graph.
+#: Derivatives are taken with inference mode off: its tensors could not be part of a graph.
 outside_inference = Mode(inference=False)
 
 
 def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose calls are a program: on a running loop a future, else a result."""
+    """A function whose calls run a program; on a running loop it returns a future."""
     waiting = waits(func)
 
     @functools.wraps(func, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
@@ -43,16 +43,16 @@ def transform(program: Callable[..., Any], func: Callable[..., Any]) -> Callable
 def grad(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """The function that gives the gradient of a function of one element.
+    """Make a function that computes the gradient of a function with one output element.
 
     Args:
         func: a function or coroutine function that returns a tensor without axes.
-        argnums: by which positional arguments; each is a tensor or a tree of tensors.
-        has_aux: `func` returns a pair, of which only the first part is differentiated.
+        argnums: the positional arguments to differentiate by, tensors or trees of tensors.
+        has_aux: `func` returns a pair, and only its first part is differentiated.
 
     Returns:
         A function of the same arguments. It gives the gradients by the argument, or a tuple of
-        them for a tuple of `argnums`; a pair of that and the second part with `has_aux`. On a
+        them for a tuple of `argnums`; with `has_aux`, a pair of these and the second part. On a
         running loop it returns a future.
 
     Raises:
@@ -74,7 +74,7 @@ def grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """`grad`, with the function's value: pairs of gradients and value, or (value, aux)."""
+    """`grad`, with the value: pairs `(gradients, value)`, or `(gradients, (value, aux))`."""
 
     async def program(*args: Any, **kwargs: Any) -> Any:
         gradients, value, aux = await _grad(func, argnums, has_aux, args, kwargs)
@@ -84,17 +84,17 @@ def grad_and_value(
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of a function, and the function that multiplies its Jacobian from the left.
+    """Compute the value of a function, and the function that multiplies its Jacobian from the left.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
         primals: its arguments, tensors or trees of them.
-        has_aux: `func` returns a pair, of which only the first part is differentiated.
+        has_aux: `func` returns a pair, and only its first part is differentiated.
 
     Returns:
-        `(output, vjp_fn)`, with `has_aux` `(output, vjp_fn, aux)`; a future of that on a running
-        loop. `vjp_fn` takes cotangents like the output and gives a tuple with a gradient for each
-        argument; it may be called several times.
+        `(output, vjp_fn)`, with `has_aux` `(output, vjp_fn, aux)`; on a running loop, a future of
+        it. `vjp_fn` takes cotangents shaped like the output and gives a tuple with a gradient for
+        each argument; it may be called several times.
 
     Raises:
         RuntimeError: if the output holds anything but tensors, or cotangents do not fit.
@@ -153,7 +153,7 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
                 f"outputs to the function. cotangents: {given_structure}, primal output: "
                 f"{out_structure}"
             )
-        # The cotangents may be of a `vmap` that the function was not called in.
+        # The cotangents may belong to a `vmap` around this call but not around the function's.
         inner = current().batch
         vectors = [unwrap_batch(vector, level) if inner is level else vector for vector in given]
         beyond, recording = create_graph, current().grad
@@ -176,14 +176,14 @@ async def _vjp(func: Any, primals: Any, has_aux: bool) -> Any:
 
 
 def renewed(args: Any, places: Any, level: Any) -> Any:
-    """New tensors for some arguments.
+    """Replace the differentiated arguments by new tensors.
 
     Returns:
-        The structure of the tuple of these arguments, the new tensors that hold the batches of all
-        levels, and all arguments.
+        The structure of the tuple of differentiated arguments, the new tensors (which hold the
+        batches of all levels), and all arguments.
 
     Raises:
-        ValueError: if something among these arguments is no tensor.
+        ValueError: if a differentiated argument holds anything but tensors.
     """
     leaves, structure = flatten(tuple(args[place] for place in places))
     for leaf in leaves:
@@ -206,7 +206,7 @@ async def pulled(
     retain_graph: bool | None = None,
     batched: bool = False,
 ) -> Any:
-    """The gradients of some tensors by others, zeros where they do not depend on them."""
+    """The gradients of some tensors by others; zeros where there is no dependence."""
     pairs = [
         (root, vector) for root, vector in zip(roots, vectors, strict=True) if root.requires_grad
     ]
@@ -235,7 +235,7 @@ def _zeros(x: Any, size: int | None) -> Any:
 
 
 def outward(tree: Any, arguments: Any, level: Any, wanted: bool) -> Any:
-    """What the function returned, without the graph of its arguments' derivatives."""
+    """The function's output, detached where it depends on nothing but the arguments."""
 
     def leaf(x: Any) -> Any:
         if not is_tensor(x) or not x.requires_grad:
@@ -246,11 +246,7 @@ def outward(tree: Any, arguments: Any, level: Any, wanted: bool) -> Any:
 
 
 def split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
-    """The output and what comes with it.
-
-    Raises:
-        RuntimeError: if there should be a pair and there is none.
-    """
+    """Split a function's return value into output and aux; raises if it is no pair."""
     if not has_aux:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
@@ -267,11 +263,7 @@ def split_aux(out: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 
 def wrapped_argnums(argnums: Any, count: int) -> tuple[int, ...]:
-    """The places of the arguments, counted from the front.
-
-    Raises:
-        RuntimeError: if there are no such arguments, or one is named twice.
-    """
+    """The argument indices, counted from the front; raises for a wrong or repeated index."""
     if not isinstance(argnums, (int, tuple)):
         raise AutogradError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     several = argnums if isinstance(argnums, tuple) else (argnums,)
@@ -289,7 +281,7 @@ def wrapped_argnums(argnums: Any, count: int) -> tuple[int, ...]:
 
 
 def check_tensors(outputs: Any, name: str) -> None:
-    """Raise unless there are outputs, all of them tensors."""
+    """Raise unless the outputs are tensors, at least one."""
     if not outputs or (len(outputs) == 1 and outputs[0] is None):
         raise AutogradError(
             f"{name}: Expected f to be a function that has non-empty output (got output = "

@@ -47,22 +47,22 @@ def jvp(
     strict: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """The value of a function and its derivative in a direction, in forward mode.
+    """Compute the value of a function and its directional derivative, in forward mode.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
-        primals: a tuple with its arguments, tensors or trees of them.
-        tangents: the direction, like the arguments.
+        primals: a tuple of its arguments, tensors or trees of tensors.
+        tangents: the direction, structured like the arguments.
         strict: raise where an output does not depend on the arguments, instead of giving zeros.
-        has_aux: `func` returns a pair, of which only the first part is differentiated.
+        has_aux: `func` returns a pair, and only its first part is differentiated.
 
     Returns:
-        `(output, jvp_out)`, with `has_aux` `(output, jvp_out, aux)`; a future of that on a running
-        loop.
+        `(output, jvp_out)`, with `has_aux` `(output, jvp_out, aux)`; on a running loop, a future
+        of it.
 
     Raises:
         RuntimeError: if the tangents do not fit the primals, the output holds anything but
-            tensors, or `strict` finds an independence.
+            tensors, or `strict` and an output is independent of the arguments.
 
     Example:
         >>> x = ag.tensor(2.0)
@@ -73,15 +73,15 @@ def jvp(
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> Any:
-    """The value of a function, and the linear function that it is near its arguments.
+    """Compute the value of a function, and its linear approximation at the arguments.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
         primals: its arguments, tensors or trees of them.
 
     Returns:
-        `(output, jvp_fn)`; a future of that on a running loop. `jvp_fn` takes a tangent for each
-        argument and gives the output's; `func` is not called again for it.
+        `(output, jvp_fn)`; on a running loop, a future of it. `jvp_fn` takes a tangent for each
+        argument and gives the output's tangent, without calling `func` again.
     """
     return run_multi_pass(_linearize(func, primals), waits=waits(func))
 
@@ -94,19 +94,19 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
-    """The function that gives the Jacobian of a function, all rows in one pass backwards.
+    """Make a function that computes a Jacobian, all rows in one reverse pass.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
-        argnums: by which positional arguments; each is a tensor or a tree of tensors.
-        has_aux: `func` returns a pair, of which only the first part is differentiated.
-        chunk_size: how many rows to compute at once; None for all.
+        argnums: the positional arguments to differentiate by, tensors or trees of tensors.
+        has_aux: `func` returns a pair, and only its first part is differentiated.
+        chunk_size: the number of rows to compute at once; None for all.
 
     Returns:
-        A function of the same arguments. It gives, in the place of each output, the tree of the
-        arguments (a tuple of trees for a tuple of `argnums`) with tensors of the output's shape
-        followed by the argument's; a pair of that and the second part with `has_aux`. On a running
-        loop it returns a future.
+        A function of the same arguments. In place of each output it gives the tree of the
+        arguments (a tuple of trees for a tuple of `argnums`). Its tensors have the output's shape
+        followed by the argument's. With `has_aux` it gives a pair of this and the second part. On
+        a running loop it returns a future.
 
     Raises:
         ValueError: if `chunk_size` is not positive.
@@ -132,21 +132,21 @@ def jacfwd(
     chunk_size: int | None = None,
     randomness: str = "error",
 ) -> Callable[..., Any]:
-    """The function that gives the Jacobian of a function, all columns at once, forwards.
+    """Make a function that computes a Jacobian, all columns at once in forward mode.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
-        argnums: by which positional arguments; each is a tensor or a tree of tensors.
-        has_aux: `func` returns a pair, of which only the first part is differentiated.
-        chunk_size: how many columns to compute at once; None for all.
-        randomness: what random numbers in `func` are, as in `vmap`.
+        argnums: the positional arguments to differentiate by, tensors or trees of tensors.
+        has_aux: `func` returns a pair, and only its first part is differentiated.
+        chunk_size: the number of columns to compute at once; None for all.
+        randomness: how random numbers in `func` behave, as in `vmap`.
 
     Returns:
-        What `jacrev` returns.
+        A function with the same results as `jacrev`'s.
 
     Raises:
         ValueError: if `chunk_size` is not positive.
-        RuntimeError: if `randomness` is none of the three.
+        RuntimeError: if `randomness` is not "error", "different" or "same".
     """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacfwd: `chunk_size` should be greater than 0.")
@@ -159,7 +159,7 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
-    """The function that gives the Hessian of a function: `jacfwd` of its `jacrev`.
+    """Make a function that computes a Hessian: `jacfwd` of `jacrev`.
 
     Example:
         >>> ag.func.hessian(lambda x: (x**3).sum())(ag.tensor([1.0, 2.0])).tolist()
@@ -213,16 +213,16 @@ async def _pushed(
     has_aux: bool,
     recorded: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
-    """The outputs of a function, their tangents, which hold all batches, and what comes with them.
+    """A function's outputs, their tangents (which hold all batches), and aux.
 
     Args:
         func: the function.
-        structure: of the tuple of its arguments.
-        given: the tensors in it.
+        structure: the structure of the tuple of its arguments.
+        given: the tensors in the arguments.
         vectors: their tangents, which hold all batches.
         strict: see `jvp`.
         has_aux: see `jvp`.
-        recorded: how tangents are computed is recorded in any grad mode.
+        recorded: record how tangents are computed, whatever the grad mode.
     """
     batch = current().batch
     with nested_level(recorded=recorded):
@@ -240,7 +240,7 @@ async def _pushed(
 
 
 def _parted(x: Any, batch: Level | None, strict: bool) -> tuple[Any, Any]:
-    """The values of an output, and its tangent, which holds all batches."""
+    """The value of an output, and its tangent, which holds all batches."""
     value, tangent = unpack_dual(unwrap_batch(x, batch))
     if tangent is None:
         if strict:
@@ -262,17 +262,17 @@ async def _linearize(func: Any, primals: Any) -> Any:
     arguments = [unwrap_batch(x, batch) for x in given]
     leaves = [as_leaf(zeros_like(x)) for x in arguments]
     with enable_grad():
-        # The function may change its arguments in place, and so their tangents.
+        # The function may change its arguments in place; their tangents change with them.
         vectors = [leaf.clone() for leaf in leaves]
     with differentiated(func, tuple(given)):
         out_structure, values, slopes, _ = await _pushed(
             func, structure, given, vectors, strict=False, has_aux=False, recorded=True
         )
     with enable_grad():
-        # A pass is linear in what it starts with: its own derivative by that is the function.
+        # A pass is linear in its starting gradients: its derivative by these is `jvp_fn`.
         dummies = [as_leaf(zeros_like(slope)) for slope in slopes]
         transposed = await pulled(slopes, leaves, dummies, create_graph=True)
-    # Transforms within the function have left leaves of their own, which nobody asks for.
+    # Transforms inside the function may have left leaves of their own; ignore these.
     differentiable = any(x.requires_grad for x in (*given, *values))
 
     @outside_inference
@@ -331,7 +331,7 @@ async def _jacrev(
         count = min(step, total - start)
         vectors = _unit_vectors(outputs, roots, start, count)
         if chunk_size == 1:
-            # Row by row: there is nothing that a backward could not do.
+            # A single row needs no batch, and so works with any backward.
             vectors = [vector[0] for vector in vectors]
         rows = await pulled(
             roots,
@@ -365,7 +365,7 @@ async def _jacrev(
 
 
 def _check_real(tensors: Any, name: str, what: str) -> None:
-    """Raise if a tensor is complex: a Jacobian of real numbers would be half of the truth."""
+    """Raise if a tensor is complex: the Jacobian would lack half of the derivatives."""
     for x in tensors:
         if x._metadata.is_complex:
             raise AutogradError(
@@ -375,7 +375,7 @@ def _check_real(tensors: Any, name: str, what: str) -> None:
 
 
 def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]:
-    """For each output some unit vectors of all outputs, as far as they lie in it."""
+    """For each output, its part of some unit vectors of all outputs together."""
     vectors = []
     first = 0
     for x, root in zip(outputs, roots, strict=True):
@@ -392,7 +392,7 @@ def _unit_vectors(outputs: Any, roots: Any, start: int, count: int) -> list[Any]
 
 
 def _block(rows: Any, depth: int, out_shape: Any, in_shape: Any) -> Any:
-    """Rows, batches and the argument's axes, as batches, the output's axes and the argument's."""
+    """Reorder (row, batches, input axes) to (batches, output axes, input axes)."""
     batches = rows.shape[1 : 1 + depth]
     turned = rows.movedim(0, depth) if depth else rows
     return turned.reshape((*batches, *out_shape, *in_shape))
@@ -430,7 +430,7 @@ async def _jacfwd(
     roots = [unwrap_batch(x, outer) for x in leaves]
     depth = roots[0].ndim - leaves[0].ndim
     own = tuple(flatten(args)[0])
-    # The values are the same for all columns, unless each has random numbers of its own.
+    # The value is the same in all columns, unless each column draws its own random numbers.
     alike = randomness != "different"
     parts: list[Any] = []
     out_structure: Any = None
@@ -448,7 +448,7 @@ async def _jacfwd(
         level = Level(count, randomness, outer, tangents=alike)
         if alike:
             units = _unit_vectors(leaves, roots, start, count)
-            # The function may change its arguments in place, and these with them.
+            # The function may change its arguments in place, and then changes these vectors, too.
             units = [lift_batch(v.clone() if depth else v, level) for v in units]
         else:
             units = [unwrap_batch(v, outer) for v in _unit_vectors(leaves, leaves, start, count)]
@@ -469,7 +469,7 @@ async def _jacfwd(
         row = []
         first = 0
         for x, size in zip(leaves, sizes, strict=True):
-            # From (columns, output) to (output, argument).
+            # Reorder (columns, output) to (output, argument).
             part = column.narrow(0, first, size)
             row.append(part.movedim(0, len(shape)).reshape((*shape, *x.shape)))
             first += size
@@ -479,5 +479,5 @@ async def _jacfwd(
 
 
 def _first(x: Any, level: Level) -> Any:
-    """What is the same for all examples."""
+    """The first example of a value that is the same for all examples."""
     return x._value[0] if is_tensor(x) and x._batched and x._level is level else x

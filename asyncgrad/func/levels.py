@@ -1,7 +1,7 @@
 """From tensors inside of `vmap` to the tensors that hold their batches, and back.
 
-Derivatives are taken of the latter: the examples do not depend on one another, so that a pass
-gives each of them its own gradient. What is the same for all examples is repeated first.
+Derivatives are taken of the tensors that hold the batches. Examples do not depend on one another,
+so one pass gives each example its own gradient. Values shared by all examples are repeated first.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 
 class Transform:
-    """A function while its derivative is taken, and what it may not change in place meanwhile."""
+    """A function under differentiation, and the tensors that it must not change in place."""
 
     __slots__ = ("_captured", "_outer")
 
     def __init__(self, func: Any, args: tuple[Any, ...], outer: Transform | None) -> None:
-        """Find the tensors that the function is seen to hold without having been given them."""
+        """Find the tensors that the function refers to and that are not its arguments."""
         given = {id(x) for x in args}
         captured = [x for x in _captured(func) if id(x) not in given]
         captured += [view.base for x in captured if (view := view_of(x)) is not None]
-        #: By identity. The tensors are held, so that nothing else can have it.
+        #: Keyed by id; the tensors are kept alive so that no id is reused.
         self._captured = {id(x): x for x in captured}
         self._outer = outer
 
     def check_change(self, tensor: Any, name: str) -> None:
-        """Raise if a tensor from outside would be changed: its gradient has no place to go."""
+        """Raise before an in-place change of a captured tensor: its gradient would be lost."""
         view = view_of(tensor)
         if id(tensor) in self._captured or (view is not None and id(view.base) in self._captured):
             raise AutogradError(
@@ -61,7 +61,7 @@ class Transform:
 
 
 def _captured(func: Any) -> Iterator[Variable]:
-    """The tensors among what a function refers to by closure, default, or global name."""
+    """The tensors that a function refers to by closure, default or global name."""
     while isinstance(func, functools.partial):
         yield from filter(is_tensor, (*func.args, *func.keywords.values()))
         func = func.func
@@ -75,39 +75,35 @@ def _captured(func: Any) -> Iterator[Variable]:
         try:
             value = cell.cell_contents
         except ValueError:
-            # A name that nothing is bound to yet.
+            # The closure's variable is not bound yet.
             continue
         if is_tensor(value):
             yield value
 
 
 def differentiated(func: Callable[..., Any], args: tuple[Any, ...], **changes: Any) -> Mode:
-    """The mode that a function runs in while its derivative is taken."""
+    """The mode in which a function under differentiation runs."""
     return Mode(transform=Transform(func, args, current().transform), **changes)
 
 
 def argument(x: Any, level: Level | None) -> Any:
-    """A new tensor for an argument, of which derivatives are taken.
+    """A new tensor for an argument, to differentiate by.
 
-    The function may hold the same tensor as a constant. Where the tensor itself is part of a
-    graph, or has a tangent, the new one leads to it.
+    A new one, because the function may also hold the argument as a constant. If the argument is
+    part of a graph, or has a tangent, the new tensor is connected to it.
     """
     bottom = unwrap_batch(x, level)
     if bottom.requires_grad or current().dual_level is not None:
         alias = RECORDED.reshape(bottom, bottom.shape)
         return alias if alias.requires_grad else as_leaf(alias)
     if is_inference(bottom):
-        # An ordinary tensor of the same memory: that one may have a graph.
+        # The inference tensor can't have a graph; make an ordinary tensor that shares its memory.
         return as_leaf(wrap(bottom._array, bottom._metadata))
     return as_leaf(bottom.detach())
 
 
 def as_leaf(x: Any) -> Any:
-    """Make a tensor a leaf that requires grad: `requires_grad_()` is refused to users here.
-
-    Raises:
-        RuntimeError: if its dtype has no gradient.
-    """
+    """Make a tensor a leaf that requires grad; `requires_grad_()` is refused in transforms."""
     if category(x._metadata.dtype) < 2:
         raise AutogradError(
             f"only Tensors of floating point dtype can require gradients, got "
@@ -118,7 +114,7 @@ def as_leaf(x: Any) -> Any:
 
 
 def cut_off(x: Any) -> Any:
-    """The same values without a graph; tangents stay."""
+    """A tensor that shares the values without the graph; tangents are kept."""
     if current().dual_level is None:
         return x.detach()
     with no_grad():
@@ -126,7 +122,7 @@ def cut_off(x: Any) -> Any:
 
 
 def leads_beyond(outputs: Any, arguments: Any) -> bool:
-    """Whether a graph leads to leaves other than the arguments themselves."""
+    """Whether outputs depend on leaves other than the arguments."""
     own = {gradient_edge(x) for x in arguments if x._edge is None}
     pending = [gradient_edge(out) for out in outputs]
     seen: set[Any] = set()

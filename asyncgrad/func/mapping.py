@@ -1,4 +1,4 @@
-"""`vmap`: a function of one example, called once for a batch."""
+"""`vmap`: run a function of one example once for a whole batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["debug_unwrap", "vmap"]
 
 
 def check_randomness(randomness: str) -> None:
-    """Raise if it is not said in one of the three ways what random numbers are."""
+    """Raise unless `randomness` is "error", "different" or "same"."""
     if randomness not in {"error", "different", "same"}:
         raise RuntimeError(
             f"Only allowed values for randomness are 'error', 'different', or 'same'. Got "
@@ -35,20 +35,20 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """The function that maps a function over an axis of its arguments, in one call.
+    """Make a function that maps a function over an axis of its arguments, in one call.
 
-    The function sees one example; what it computes is computed for all of them at once. It can't
-    read values (`item()`, `if`): they differ from example to example.
+    The function sees one example, and its operations compute all examples at once. It can't read
+    values (`item()`, `if`), because they differ between examples.
 
     Args:
         func: a function or coroutine function that returns a tensor or a tree of tensors.
-        in_dims: the axis of each positional argument that is mapped over, None for none: one for
-            all, or a tree like the arguments that may end earlier. Arguments by name are not
-            mapped over.
-        out_dims: where the axis is put in each output.
-        randomness: what random numbers are: "error" refuses them, "different" draws for each
-            example, "same" once for all.
-        chunk_size: how many examples to compute at once; None for all.
+        in_dims: the axis to map over in each positional argument, None for none: a single value
+            for all, or a tree like the arguments, whose leaves may stand for subtrees. Keyword
+            arguments are not mapped over.
+        out_dims: the position of the batch axis in each output.
+        randomness: "error" refuses random numbers, "different" draws them for each example,
+            "same" draws once for all examples.
+        chunk_size: the number of examples to compute at once; None for all.
 
     Returns:
         A function of the same arguments. On a running loop it returns a future if `func` is a
@@ -56,7 +56,7 @@ def vmap(
 
     Raises:
         ValueError: if the axes do not fit the arguments or outputs.
-        RuntimeError: if `randomness` is none of the three, or the function reads values.
+        RuntimeError: for another `randomness`, or if the function reads values.
 
     Example:
         >>> dot = ag.func.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))
@@ -94,7 +94,7 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if passing:
             return run_multi_pass(program(*args, **kwargs), waits=waiting)
-        # Nothing to wait for: an operation like others.
+        # The function awaits nothing, so the call behaves like any other operation.
         with Mode(blocking=True):
             return awaitable(run_multi_pass(program(*args, **kwargs), waits=False))
 
@@ -104,15 +104,15 @@ def vmap(
 
 
 def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
-    """The tensor that an example inside of `vmap` is a part of, to be looked at while debugging.
+    """The tensor that holds the batch of an example, for debugging inside of `vmap`.
 
     Args:
-        tensor: the example; any other tensor is given back.
-        recurse: look through all levels of `vmap`, not through one alone.
+        tensor: the example; any other tensor is returned unchanged.
+        recurse: go through all levels of `vmap` instead of one.
 
     Returns:
-        The tensor with the batch of the level as its first axis. Nothing keeps the function from
-        treating one example unlike another with it: it is meant for debugging only.
+        The tensor with the level's batch as its first axis. Use it for debugging only: with it, a
+        function can treat examples differently.
     """
     while getattr(tensor, "_batched", False):
         tensor = tensor._value
@@ -122,7 +122,7 @@ def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
 
 
 def _in_front(x: Any, dim: int) -> Any:
-    """A tensor with an axis as its first: itself where it is that already."""
+    """Move an axis to the front; the tensor itself if it is there already."""
     return movedim(x, dim, 0) if dim else x
 
 
@@ -131,7 +131,7 @@ def _part(x: Any, dim: int, start: int, count: int, size: int) -> Any:
 
 
 def _mapped(name: str, in_dims: Any, args: Any) -> tuple[list[Any], Structure, list[Any], int]:
-    """The leaves of the arguments, the axis of each, and the number of examples."""
+    """The leaves of the arguments, their structure and batch axes, and the number of examples."""
     where = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
@@ -184,7 +184,7 @@ def _mapped(name: str, in_dims: Any, args: Any) -> tuple[list[Any], Structure, l
 
 
 def _unmapped(name: str, out: Any, out_dims: Any, level: Level) -> Any:
-    """The outputs with the batch at its place: leaves, their axes and the structure."""
+    """The outputs with the batch axis moved to its place: leaves, axes and structure."""
     leaves, structure = flatten(out)
     if is_tensor(out) and isinstance(out_dims, tuple) and len(out_dims) == 1:
         out_dims = out_dims[0]
@@ -216,7 +216,6 @@ def _unmapped(name: str, out: Any, out_dims: Any, level: Level) -> Any:
 
 
 def _joined(chunks: list[Any]) -> Any:
-    """The outputs of all chunks."""
     first, dims, structure = chunks[0]
     if len(chunks) == 1:
         return unflatten(structure, first)

@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters."""
+"""Modules as functions of their parameters: `functional_call` and `stack_module_state`."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Call a module with other tensors in the place of its parameters and buffers.
+    """Call a module with other tensors in place of its parameters and buffers.
 
     Args:
-        module: the module; it keeps its own.
+        module: the module; its own tensors stay unchanged.
         parameter_and_buffer_dicts: tensors by the names of `named_parameters()` and
             `named_buffers()`, or several dictionaries of them.
-        args: the positional arguments; one that is no tuple stands for itself.
-        kwargs: the arguments by name.
-        tie_weights: replace a parameter wherever the module holds it.
-        strict: raise unless every parameter and buffer is replaced, and nothing else.
+        args: the positional arguments; a value that is no tuple is the only argument.
+        kwargs: the keyword arguments.
+        tie_weights: replace a shared parameter in every place where the module holds it.
+        strict: raise unless exactly the module's parameters and buffers are given.
 
     Returns:
         What the module returns; a coroutine if its `forward` is a coroutine function.
 
     Raises:
-        ValueError: if something is no dictionary, or a name occurs in two of them.
+        ValueError: if a name occurs in two dictionaries, or a shared parameter gets two values.
         RuntimeError: if `strict` finds names missing or unknown.
-        AttributeError: if the module has no such parameter or buffer.
 
     Example:
         >>> layer = ag.nn.Linear(2, 1, bias=False)
@@ -57,24 +56,24 @@ def functional_call(
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
     chosen = _chosen(module, given, tie_weights, strict)
     if waits(module):
-        # Others may call the module while this call waits: it works on a copy of the tree.
+        # Other tasks may call the module while this call waits, so it works on a copy of the tree.
         return _call_copy(module, chosen, arguments, kwargs or {})
     with _replaced(module, chosen):
         return module(*arguments, **(kwargs or {}))
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and buffers of several modules of one class, stacked: an ensemble for `vmap`.
+    """Stack the parameters and buffers of modules of one class, to run the ensemble with `vmap`.
 
     Args:
         models: the modules.
 
     Returns:
         Stacked parameters and stacked buffers, by name. The parameters are leaves that require
-        grad where the modules' do.
+        grad if those of the modules do.
 
     Raises:
-        RuntimeError: if there are none, or they differ in class, mode or `requires_grad`.
+        RuntimeError: for no modules, or if they differ in class, mode or `requires_grad`.
     """
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
@@ -120,7 +119,7 @@ def _merged(given: Any) -> dict[str, Any]:
 
 
 def _places(module: Any) -> dict[str, tuple[str, str, str]]:
-    """Where each parameter and buffer is: the path of its module, the table and its name there."""
+    """For each parameter and buffer: its module's path, the table, and its name in the table."""
     return {
         f"{path}.{name}" if path else name: (path, table, name)
         for path, part in module.named_modules(remove_duplicate=False)
@@ -133,11 +132,7 @@ def _places(module: Any) -> dict[str, tuple[str, str, str]]:
 def _chosen(
     module: Any, given: dict[str, Any], tie_weights: bool, strict: bool
 ) -> list[tuple[tuple[str, str, str], Any]]:
-    """What goes where.
-
-    Raises:
-        RuntimeError: if names are missing or unknown, or one tensor is replaced by several.
-    """
+    """The place and new value of each tensor to replace."""
     places = _places(module)
     held = {name: _tensor_at(module, place) for name, place in places.items()}
     tied: dict[int, set[str]] = {}
@@ -173,7 +168,7 @@ def _tensor_at(module: Any, place: tuple[str, str, str]) -> Any:
 
 @contextmanager
 def _replaced(module: Any, chosen: list[Any]) -> Iterator[None]:
-    """Other tensors in a module's tables, which get theirs back."""
+    """Replace tensors in a module's tables within a block, then restore them."""
     before = []
     try:
         for (path, table, name), value in chosen:
@@ -193,7 +188,7 @@ async def _call_copy(module: Any, chosen: list[Any], args: Any, kwargs: Any) -> 
 
 
 def _copied(module: Any, known: dict[int, Any]) -> Any:
-    """The tree of modules with tables of its own, which hold the same tensors."""
+    """Copy a tree of modules; the copies have their own tables with the same tensors."""
     if id(module) not in known:
         twin = known[id(module)] = copy.copy(module)
         for table in ("_parameters", "_buffers", "_modules"):

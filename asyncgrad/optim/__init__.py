@@ -1,4 +1,4 @@
-"""PyTorch's `torch.optim`: updates of parameters, awaited where they are large."""
+"""PyTorch's `torch.optim`; large updates can run in threads and be awaited (`step_async`)."""
 
 from asyncgrad.optim import lr_scheduler, swa_utils
 from asyncgrad.optim.adadelta import Adadelta

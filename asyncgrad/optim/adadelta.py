@@ -1,4 +1,4 @@
-"""Adadelta."""
+"""The Adadelta optimiser."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class Adadelta(Optimizer):
-    """Steps in proportion to the root mean square of the steps so far, over that of the gradients.
+    """Scales gradients by the ratio of two root mean squares: of past steps and of gradients.
 
     Args:
         params: parameters or groups of them.
-        lr: multiplies each step.
-        rho: how much of the mean squares is kept.
-        eps: added to them before their roots are taken.
-        weight_decay: adds as much of the parameter to the gradient.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        lr: the factor of each step.
+        rho: the decay rate of the mean squares.
+        eps: added to the mean squares before their roots are taken.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Adafactor."""
+"""The Adafactor optimiser."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Adafactor(Optimizer):
-    """Adapts to each element's gradients, and keeps of a matrix's squares only rows' and columns'.
+    """Adapts steps to each element, with only row and column means of a matrix's squared gradients.
 
     Args:
         params: parameters or groups of them.
-        lr: the greatest length of a step in parts of the parameter, roughly, and of weight decay.
-        beta2_decay: the mean squares forget by the number of steps to this power.
-        eps: the least root of a mean square, that of the parameter's dtype if None; and the least
-            size that a parameter is taken to have.
-        d: steps whose root mean square is greater are made shorter.
-        weight_decay: shrinks the parameter by as much, times `lr`.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
+        lr: roughly the greatest step relative to the parameter's size; also scales weight decay.
+        beta2_decay: new squares get the number of steps to this power as weight in the means.
+        eps: a lower bound of the roots of mean squares (None: the dtype's machine epsilon), and a
+            lower bound of the parameter's size.
+        d: updates with a greater root mean square are scaled down to it.
+        weight_decay: the parameter shrinks by this fraction times `lr`.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -103,5 +103,4 @@ class Adafactor(Optimizer):
 
 
 def _size(array: Any) -> float:
-    """The root of the mean square."""
     return math.sqrt(float((array * array).sum()) / max(1, array.size))

@@ -1,4 +1,4 @@
-"""Adagrad."""
+"""The Adagrad optimiser."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class Adagrad(Optimizer):
-    """Divides each element's gradient by the root of the sum of its squares so far.
+    """Divides each element's gradient by the root of the sum of its past squares.
 
     Args:
         params: parameters or groups of them.
-        lr: the first step's length.
-        lr_decay: how fast it falls with the number of steps.
-        weight_decay: adds as much of the parameter to the gradient.
-        initial_accumulator_value: what the sums start from.
-        eps: added to the root.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
+        lr: the learning rate of the first step.
+        lr_decay: how fast the learning rate falls with the number of steps.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        initial_accumulator_value: the initial value of the sums.
+        eps: added to the root, against division by zero.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
         differentiable: not supported.
-        fused: accepted for PyTorch's sake: updates are always fused.
+        fused: accepted for PyTorch's programs; updates are always fused.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -74,13 +74,13 @@ class Adagrad(Optimizer):
             "fused": fused,
         }
         super().__init__(params, defaults)
-        # The state is there from the start, as PyTorch's loaders expect.
+        # Make the state at once, as programs that load PyTorch's state dicts expect.
         for group in self.param_groups:
             for parameter in group["params"]:
                 self._start(group, parameter)
 
     def _start(self, group: dict[str, Any], parameter: Any) -> dict[str, Any]:
-        """The state before the first step."""
+        """Make a parameter's initial state."""
         value = group["initial_accumulator_value"]
         metadata = parameter._metadata
         if metadata.is_complex:

@@ -1,4 +1,4 @@
-"""Adam, and Adam with decoupled weight decay."""
+"""The optimisers Adam, and AdamW, which decouples weight decay from the gradient."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class Adam(Optimizer):
-    """Steps of a length that adapts to each element's gradients.
+    """Adapts the step to the mean and the mean square of each element's gradients.
 
     Args:
         params: parameters or groups of them.
-        lr: the greatest length of a step, roughly.
-        betas: how much of the means of the gradient and of its square is kept.
-        eps: added to the root of the mean square.
-        weight_decay: adds as much of the parameter to the gradient.
-        amsgrad: divide by the greatest mean square so far.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        lr: the learning rate; roughly the greatest change of an element in a step.
+        betas: decay rates of the means of the gradient and of its square.
+        eps: added to the root of the mean square, against division by zero.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        amsgrad: divide by the root of the greatest mean square so far.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
-        fused: accepted for PyTorch's sake: updates are always fused.
-        decoupled_weight_decay: shrink the parameter instead of adding to the gradient (AdamW).
+        fused: accepted for PyTorch's programs; updates are always fused.
+        decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -153,7 +153,7 @@ def _adapt(
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameters and leaves the means alone.
+    """Adam whose weight decay shrinks the parameters directly, without going through the means.
 
     The arguments are Adam's.
     """

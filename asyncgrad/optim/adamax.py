@@ -1,4 +1,4 @@
-"""Adamax."""
+"""The Adamax optimiser."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class Adamax(Optimizer):
-    """Adam that divides by the greatest gradient, slowly forgotten, instead of a mean square.
+    """Adam that divides by a decaying maximum of gradient magnitudes instead of a mean square.
 
     Args:
         params: parameters or groups of them.
-        lr: the greatest length of a step, roughly.
-        betas: how much of the mean gradient and of the greatest one is kept.
-        eps: added to the gradient's magnitude.
-        weight_decay: adds as much of the parameter to the gradient.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        lr: the learning rate; roughly the greatest change of an element in a step.
+        betas: decay rates of the mean gradient and of the maximum.
+        eps: added to the gradient's magnitude, against division by zero.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Averaged stochastic gradient descent."""
+"""The ASGD optimiser: averaged stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class ASGD(Optimizer):
-    """Gradient descent that keeps the average of the parameters, as `ax` of its state.
+    """Gradient descent that also averages the parameters; the average is `ax` in the state.
 
     Args:
         params: parameters or groups of them.
-        lr: the first steps' length.
-        lambd: the decay of the parameters, and of the steps' length.
-        alpha: the power of that length's decay.
-        t0: the step at which the average begins.
-        weight_decay: adds as much of the parameter to the gradient.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        lr: the learning rate of the first step.
+        lambd: the decay of the parameters, and of the learning rate.
+        alpha: the exponent of the learning rate's decay.
+        t0: the step at which averaging starts.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
 
     Raises:
@@ -89,7 +89,7 @@ class ASGD(Optimizer):
             group["weight_decay"],
             group["maximize"],
         )
-        # Kept in single precision, as PyTorch does.
+        # Kept in single precision, as in PyTorch.
         length[...] = np.float32(lr / (1 + lambd * lr * step) ** group["alpha"])
         weight[...] = np.float32(1 / max(1, step - group["t0"]))
 

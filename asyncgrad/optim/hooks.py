@@ -1,4 +1,4 @@
-"""What is called before and after a step, and before and after state is given or taken."""
+"""Hooks of optimisers: before and after a step, `state_dict` and `load_state_dict`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.core.hooks import Hooks
 
-#: The tables of hooks that every optimiser has.
+#: The attributes of an optimiser that hold hooks.
 HOOKS = (
     "_pre_hooks", "_post_hooks", "_state_pre_hooks", "_state_post_hooks", "_load_pre_hooks",
     "_load_post_hooks",
@@ -22,7 +22,7 @@ HOOKS = (
 
 
 class Hooked:
-    """The hooks of an optimiser. `Optimizer` alone inherits it."""
+    """The hooks of an optimiser; a base class of `Optimizer` only."""
 
     _pre_hooks: Hooks
     _post_hooks: Hooks
@@ -30,11 +30,11 @@ class Hooked:
     _state_post_hooks: Hooks
     _load_pre_hooks: Hooks
     _load_post_hooks: Hooks
-    #: How many steps were taken: schedules want to know.
+    #: The number of steps taken; schedules use it to warn about a wrong order of calls.
     steps_taken = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Steps that a class defines are counted, and are between the hooks."""
+        """Wrap a `step` that a subclass defines, so that it is counted and calls the hooks."""
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _between_hooks(cls.__dict__["step"])  # type: ignore[attr-defined]
@@ -43,8 +43,8 @@ class Hooked:
         """Call a function before each step.
 
         Args:
-            hook: of the optimiser, the arguments of the step (the optimiser first) and those by
-                name; it may return a pair that takes their place.
+            hook: takes the optimiser, the step's positional arguments (the optimiser first) and its
+                keyword arguments; it may return a pair of new arguments.
         """
         return RemovableHandle(self._pre_hooks, hook)
 
@@ -52,39 +52,39 @@ class Hooked:
         """Call a function after each step.
 
         Args:
-            hook: of the optimiser, the arguments of the step (the optimiser first) and those by
-                name.
+            hook: takes the optimiser, the step's positional arguments (the optimiser first) and its
+                keyword arguments.
         """
         return RemovableHandle(self._post_hooks, hook)
 
     def register_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call a function of the optimiser before each `state_dict`."""
+        """Call a function with the optimiser before each `state_dict`."""
         return register(self._state_pre_hooks, hook, prepend=prepend)
 
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call a function of the optimiser and its state dict, which may return another one."""
+        """Call a function with the optimiser and its state dict; it may return another one."""
         return register(self._state_post_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call a function of the optimiser and the state dict to load; it may return another."""
+        """Call a function with the optimiser and the state dict to load; it may return another."""
         return register(self._load_pre_hooks, hook, prepend=prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call a function of the optimiser after each `load_state_dict`."""
+        """Call a function with the optimiser after each `load_state_dict`."""
         return register(self._load_post_hooks, hook, prepend=prepend)
 
     def _before(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a step as the hooks leave them."""
+        """Call the pre-hooks; returns the step's arguments, which hooks may have replaced."""
         for hook in tuple(getattr(self, "_pre_hooks", {}).values()):
             result = hook(self, args, kwargs)
             if result is None:
@@ -98,14 +98,13 @@ class Hooked:
         return args, kwargs
 
     def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count the step and call the hooks."""
         self.steps_taken += 1
         for hook in tuple(getattr(self, "_post_hooks", {}).values()):
             hook(self, args, kwargs)
 
 
 def _between_hooks(step: Any) -> Any:
-    """A step with the hooks of the optimiser, unless a subclass's step has called it."""
+    """Add hooks to a `step`; they run only once if a subclass's `step` calls its parent's."""
 
     @functools.wraps(step)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""L-BFGS: the curvature is learnt from the last gradients."""
+"""The L-BFGS optimiser, a quasi-Newton method."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from asyncgrad.scheduler import offload
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-#: Expected nanoseconds between two losses above which `step_async` takes a thread.
+#: `step_async` uses a thread if it expects more nanoseconds than this between two losses.
 _WORTH_A_THREAD = 250_000
-#: What is given for the loss when the iterations are over.
+#: Marks the end of the iterations.
 _OVER = object()
 
 
 class LBFGS(Optimizer):
-    """Newton's method with a curvature learnt from the last gradients.
+    """A quasi-Newton method that estimates the curvature from the last gradients.
 
-    A step calls its closure several times. Between the calls, and with `step_async` for other
-    tasks to see, the parameters have the values at which the loss is wanted.
+    A step calls its closure several times. Before each call, the parameters are set to the values
+    at which the loss is needed; with `step_async`, other tasks see these values.
 
     Args:
-        params: parameters, of one device; there can be only one group.
-        lr: the length of a step, as a part of Newton's.
-        max_iter: how many iterations a step makes at most.
-        max_eval: how often a step calls its closure at most; 5/4 of `max_iter` if None.
-        tolerance_grad: a step ends where no element of the gradient is greater.
-        tolerance_change: a step ends when neither the loss nor a parameter changes more.
-        history_size: how many gradients are remembered.
+        params: parameters on a single device; there can be only one group.
+        lr: the factor of each quasi-Newton step.
+        max_iter: the greatest number of iterations in a step.
+        max_eval: the greatest number of closure calls in a step; 5/4 of `max_iter` if None.
+        tolerance_grad: a step ends when no element of the gradient is greater.
+        tolerance_change: a step ends when neither the loss nor a parameter changes by more.
+        history_size: the number of gradients kept to estimate the curvature.
         line_search_fn: "strong_wolfe" to search along each direction, or None.
 
     Raises:
         ValueError: if `lr` is negative or there are several groups.
-        RuntimeError: in a step, if there is no such search.
+        RuntimeError: in a step, for another `line_search_fn`.
 
     Example:
         >>> import asyncgrad as ag
@@ -85,16 +85,16 @@ class LBFGS(Optimizer):
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
-        """Iterate until the loss is low, or long enough.
+        """Iterate until the step has converged or reaches its limits.
 
         Args:
-            closure: computes the loss anew, gradients included.
+            closure: computes the loss and its gradients anew.
 
         Returns:
-            What the closure has returned first.
+            The closure's first result.
 
         Raises:
-            PendingBackwardError: if this task has started a pass that it has not awaited.
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
         iterations = self._iterations()
@@ -109,16 +109,16 @@ class LBFGS(Optimizer):
         return first
 
     async def step_async(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
-        """Iterate as `step` does, without holding the event loop.
+        """Iterate as `step` does, without blocking the event loop.
 
         Args:
-            closure: computes the loss anew, gradients included; may be a coroutine function.
+            closure: computes the loss and its gradients anew; may be a coroutine function.
 
         Returns:
-            What the closure has returned first.
+            The closure's first result.
 
         Raises:
-            PendingBackwardError: if this task has started a pass that it has not awaited.
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
         args = (self, closure)
@@ -143,11 +143,11 @@ class LBFGS(Optimizer):
         return first
 
     def _state(self) -> dict[str, Any]:
-        """The state of all parameters, kept as that of the first."""
+        """The state shared by all parameters, kept under the first one."""
         return self.state[self.param_groups[0]["params"][0]]
 
     def _iterations(self) -> Generator[None, float, None]:
-        """Iterate; each `yield` waits for the loss, and the gradients, of the present values."""
+        """The iterations; each `yield` waits for the loss and gradients at the current values."""
         group = self.param_groups[0]
         parameters = group["params"]
         tolerance = group["tolerance_change"]
@@ -212,29 +212,29 @@ class LBFGS(Optimizer):
 
 
 class _Memory:
-    """What is known of the curvature."""
+    """The estimate of the curvature, and the last step."""
 
     def __init__(self, state: dict[str, Any], parameters: list[Any]) -> None:
-        """Go on from a state, or from nothing."""
+        """Continue from a state, which may be empty."""
         self._device = parameters[0]._metadata.device
         self.direction = _raw(state.get("d"))
         self.length = float(state.get("t") or 0.0)
         self.gradient = _raw(state.get("prev_flat_grad"))
         self.loss = float(state.get("prev_loss") or 0.0)
-        #: The changes of the gradient, and the steps that made them, oldest first.
+        #: The changes of the gradient, and the steps that caused them, oldest first.
         self._changes = [_raw(change) for change in state.get("old_dirs") or ()]
         self._steps = [_raw(step) for step in state.get("old_stps") or ()]
         self._factors = [float(factor) for factor in state.get("ro") or ()]
         self._scale = float(state.get("H_diag") or 1.0)
 
     def start(self, gradient: Any) -> None:
-        """Go against the gradient."""
+        """Forget the curvature and choose steepest descent."""
         self.direction = -gradient
         self._changes, self._steps, self._factors = [], [], []
         self._scale = 1.0
 
     def turn(self, gradient: Any, most: int) -> None:
-        """Learn from the last step, and go where the curvature says."""
+        """Update the curvature from the last step, and choose the next direction."""
         change = gradient - self.gradient
         step = self.direction * self.length
         product = float(change @ step)
@@ -259,7 +259,7 @@ class _Memory:
         self.direction = direction
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write into a state, with PyTorch's names."""
+        """Write to a state dict, with PyTorch's names."""
         if self.direction is None:
             return
 
@@ -277,7 +277,7 @@ class _Memory:
 
 
 def _advance(iterations: Generator[None, float, None], loss: float) -> Any:
-    """Give a loss; `_OVER` if no other one is wanted."""
+    """Send a loss to the iterations; returns `_OVER` if they have ended."""
     with np.errstate(all="ignore"):
         try:
             iterations.send(loss)
@@ -295,12 +295,12 @@ def _largest(vector: Any) -> float:
 
 
 def _flat_gradient(parameters: list[Any]) -> Any:
-    """All gradients as one new vector, complex ones as pairs of numbers."""
+    """All gradients as one new vector; complex elements become pairs of numbers."""
     pieces = []
     for parameter in parameters:
         xp = parameter._metadata.F.xp
         meta = parameter._autograd
-        # Another task may drop it meanwhile.
+        # Read it once: another task may drop the gradient meanwhile.
         grad = None if meta is None else meta.grad
         if grad is None:
             array = xp.zeros_like(parameter._array)
@@ -315,7 +315,7 @@ def _flat_gradient(parameters: list[Any]) -> Any:
 def _evaluate(
     parameters: list[Any], start: list[Any], at: float, direction: Any
 ) -> Generator[None, float, Point]:
-    """The point at a distance along a direction; the parameters are left there."""
+    """Move the parameters along a direction, and return the point there."""
     _move(parameters, start, at, direction)
     loss = yield
     gradient = _flat_gradient(parameters)
@@ -323,7 +323,7 @@ def _evaluate(
 
 
 def _move(parameters: list[Any], start: list[Any], length: float, direction: Any) -> None:
-    """Give the parameters their values at a distance; those that are held get new memory."""
+    """Set the parameters to `start + length * direction`; held parameters get new memory."""
     place = 0
     for parameter, origin in zip(parameters, start, strict=True):
         many = origin.size * (2 if origin.dtype.kind == "c" else 1)

@@ -1,4 +1,4 @@
-"""Where to stop along a direction: a search for the strong Wolfe conditions."""
+"""A line search for a point that satisfies the strong Wolfe conditions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from asyncgrad.records import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-#: How much of the fall that the slope promises a step has to bring.
+#: Sufficient decrease: the loss has to fall by this fraction of what the slope predicts.
 _FALL = 1e-4
-#: How steep it may still be there, as a part of the first slope.
+#: Curvature: the slope has to shrink to this fraction of the first slope.
 _SLOPE = 0.9
 
 
 class Point(NamedTuple):
-    """A place on the line."""
+    """A point on the line."""
 
-    #: How many directions away from the start it is.
+    #: The distance from the start, in multiples of the direction.
     at: float
     loss: float
     #: The gradient as one vector.
@@ -36,18 +36,18 @@ def strong_wolfe(
     tolerance: float,
     most: int,
 ) -> Generator[None, float, tuple[Point, int]]:
-    """Search from a point along its direction.
+    """Search along a direction for a point that satisfies the strong Wolfe conditions.
 
     Args:
-        evaluate: gives the point at a distance; a generator that waits for the loss.
-        start: where the search starts.
+        evaluate: a generator function from a distance to a point; it yields to wait for the loss.
+        start: the start of the search.
         first: the distance to try first.
-        largest: the largest element of the direction, without its sign.
-        tolerance: an interval in which no parameter changes more is not divided.
-        most: how many points to try beyond the first.
+        largest: the largest magnitude among the direction's elements.
+        tolerance: the search ends when no parameter changes by more within the interval.
+        most: the greatest number of points to try after the first.
 
     Returns:
-        The best point, and how many were tried.
+        The best point, and the number of points tried.
     """
     point = yield from evaluate(first)
     before, tries = start, 0
@@ -66,7 +66,7 @@ def strong_wolfe(
         tries += 1
     else:
         before = start
-    # Between the two there is a point that satisfies the conditions.
+    # Between these two there is a point that satisfies both conditions.
     ends = [before, point]
     low = int(ends[0].loss > ends[1].loss)
     stuck = False
@@ -98,17 +98,17 @@ def strong_wolfe(
 
 
 def _falls(start: Point, point: Point) -> bool:
-    """Whether the loss is as much lower as it has to be."""
+    """Whether a point satisfies the condition of sufficient decrease."""
     return not point.loss > start.loss + _FALL * point.at * start.slope
 
 
 def _is_flat(start: Point, point: Point) -> bool:
-    """Whether the slope is gone."""
+    """Whether a point satisfies the curvature condition."""
     return abs(point.slope) <= -_SLOPE * start.slope
 
 
 def _lowest(a: Point, b: Point, least: float, most: float) -> float:
-    """Where the cubic through two points with their slopes is lowest, within limits."""
+    """The minimum, within limits, of the cubic through two points with their slopes."""
     if a.at > b.at:
         a, b = b, a
     width = b.at - a.at

@@ -1,4 +1,4 @@
-"""Momentum whose steps are orthogonal matrices, nearly."""
+"""The Muon optimiser: momentum with nearly orthogonal steps."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from asyncgrad.optim.updates import check_bound, refuse_complex, zeros_like
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: What the learning rate is multiplied by for a matrix of that shape.
+#: By `adjust_lr_fn`: the factor of the learning rate for a matrix of a given shape.
 _LENGTHS = {
     "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),
     "match_rms_adamw": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
 }
-#: As in the cost of a product of matrices.
+#: The assumed speed of a matrix product, as in the costs of operations.
 _FLOPS_PER_NS = 60
 
 
 class Muon(Optimizer):
-    """Momentum whose step has all directions of equal length: for the weights of hidden layers.
+    """Momentum whose steps are nearly orthogonal matrices, for the weights of hidden layers.
 
-    A step is computed in the parameter's dtype, and in float32 for half precision; PyTorch computes
-    it in bfloat16, whose steps differ from these by a few hundredths of their length.
+    Steps are computed in the parameter's dtype, in float32 for half precision. PyTorch computes
+    them in bfloat16; the results differ by a few hundredths of a step's length.
 
     Args:
         params: matrices, or groups of them.
         lr: the length of a step in each direction.
-        weight_decay: shrinks the parameter by as much, times `lr`.
-        momentum: how much of the mean gradient is kept.
+        weight_decay: the parameter shrinks by this fraction times `lr`.
+        momentum: the decay rate of the mean gradient.
         nesterov: look ahead along the momentum.
-        ns_coefficients: those of the polynomial x, x**3 and x**5 that drives lengths towards 1.
-        eps: the least norm that a gradient is divided by.
-        ns_steps: how often the polynomial is applied.
-        adjust_lr_fn: "original" makes tall matrices' steps longer; "match_rms_adamw" makes all
+        ns_coefficients: the coefficients of x, x**3 and x**5 in the polynomial that brings singular
+            values close to 1.
+        eps: a lower bound of the gradient's norm, against division by zero.
+        ns_steps: how often to apply the polynomial.
+        adjust_lr_fn: "original" lengthens the steps of tall matrices; "match_rms_adamw" makes all
             steps about as long as those of AdamW.
 
     Raises:
@@ -75,11 +76,7 @@ class Muon(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As `Optimizer.add_param_group`.
-
-        Raises:
-            ValueError: also if a parameter is no matrix.
-        """
+        """Add parameters as `Optimizer.add_param_group` does; they have to be matrices."""
         super().add_param_group(param_group)
         for parameter in self.param_groups[-1]["params"]:
             if parameter.ndim != 2:
@@ -112,7 +109,7 @@ class Muon(Optimizer):
 def _orthogonal(
     matrix: Any, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Any:
-    """About the nearest orthogonal matrix, by steps of a polynomial (Newton and Schulz).
+    """Approximate the nearest orthogonal matrix with a polynomial (Newton-Schulz iteration).
 
     Raises:
         ValueError: if there are too many steps, or not three coefficients.

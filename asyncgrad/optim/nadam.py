@@ -1,4 +1,4 @@
-"""Adam with Nesterov's momentum."""
+"""The NAdam optimiser: Adam with Nesterov's momentum."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class NAdam(Optimizer):
-    """Adam that looks ahead along its momentum.
+    """Adam with Nesterov's momentum, which looks ahead along the momentum.
 
     Args:
         params: parameters or groups of them.
-        lr: the greatest length of a step, roughly.
-        betas: how much of the means of the gradient and of its square is kept.
-        eps: added to the root of the mean square.
-        weight_decay: adds as much of the parameter to the gradient.
-        momentum_decay: how fast the momentum grows to its full weight.
-        decoupled_weight_decay: shrink the parameter instead of adding to the gradient.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        lr: the learning rate; roughly the greatest change of an element in a step.
+        betas: decay rates of the means of the gradient and of its square.
+        eps: added to the root of the mean square, against division by zero.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        momentum_decay: how fast the momentum approaches its final value.
+        decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
 
     Raises:

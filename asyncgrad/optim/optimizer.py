@@ -1,8 +1,8 @@
-"""What all optimisers share: groups of parameters, their state, and the step.
+"""The base class of optimisers: groups of parameters, their state, and the step.
 
-A step works on the parameters' arrays in place, unrecorded, and counts as an in-place change. Where
-a graph that has not been freed, or a snapshot, holds a parameter's values, the parameter gets a new
-array instead, and that graph's gradients are those at the old values.
+A step changes the parameters' arrays in place and unrecorded; it counts as an in-place change. If a
+graph that is not freed, or a snapshot, still needs a parameter's values, the parameter gets a new
+array instead. The gradients of that graph are then those at the old values.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from asyncgrad.scheduler import check_awaited, offload
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Expected nanoseconds of a step above which `step_async` takes a thread.
+#: `step_async` uses a thread if it expects a step to take more nanoseconds than this.
 _WORTH_A_THREAD = 250_000
-#: An update passes over its arrays about as many times.
+#: Roughly how often an update passes over its arrays.
 _PASSES = 4
 
 
 class Optimizer(Hooked):
-    """Changes parameters by their gradients.
+    """Updates parameters from their gradients.
 
-    Subclasses define `_update`, which changes one parameter, or else `step`.
+    Subclasses define `_update`, which updates one parameter, or `step`.
 
     Args:
         params: tensors, pairs of a name and a tensor, or dictionaries with `params` and options.
-        defaults: the options of groups that do not set them.
+        defaults: the options of groups that do not set their own.
 
     Raises:
-        TypeError: if `params` is one tensor, or holds what is none.
-        ValueError: if there is nothing to optimise, or a tensor is no leaf or in two groups.
+        TypeError: if `params` is a single tensor, or holds anything but tensors.
+        ValueError: if `params` is empty, a tensor is no leaf, or a tensor is in two groups.
     """
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Optimizer(Hooked):
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         vars(self).update({table: {} for table in HOOKS})
-        #: The arrays that take the place of parameters' own when the present step is complete.
+        #: During a step, the new arrays of parameters that are not updated in place.
         self._drafts: dict[Any, Any] = {}
         groups = list(params)
         if not groups:
@@ -67,15 +67,15 @@ class Optimizer(Hooked):
             self.add_param_group(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with options of their own.
+        """Add a group of parameters with its own options.
 
         Args:
-            param_group: `params`, and options.
+            param_group: a dictionary with `params` and options.
 
         Raises:
-            TypeError: if it is no dictionary, or its parameters are no tensors or have no order.
-            ValueError: if an option without default is missing, a tensor is no leaf or in
-                another group already, or some parameters have names and others have none.
+            TypeError: if `params` has no order, or holds anything but tensors.
+            ValueError: if an option without default is missing, a tensor is no leaf or already in
+                a group, or only some parameters have names.
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
@@ -132,37 +132,37 @@ class Optimizer(Hooked):
         self.param_groups.append(group)
 
     def _update(self, group: dict[str, Any], parameter: Any, gradient: Any) -> None:
-        """Change one parameter's values, and its state, by the array of its gradient."""
+        """Update one parameter's values and its state from its gradient's array."""
         raise NotImplementedError(
             f"{type(self).__name__} defines neither _update() nor a step() of its own"
         )
 
     def _cost(self, group: dict[str, Any], parameter: Any) -> float:
-        """Expected nanoseconds of the parameter's update."""
+        """The expected nanoseconds of a parameter's update."""
         cost: float = parameter._metadata.cost * _PASSES
         return cost
 
     def _values(self, parameter: Any) -> Any:
-        """The array that the present step changes."""
+        """The array that the current step changes."""
         return self._drafts.get(parameter, parameter._array)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step, here and now.
+        """Take one step in this thread.
 
-        A parameter is changed in place, and with it all that shares its memory. One whose values a
-        graph still needs gets new memory instead.
+        A parameter is changed in place, together with all tensors that share its memory. If a graph
+        still needs its values, it gets new memory instead.
 
-        On an event loop it holds the loop until it is done, which for large models is longer than
-        a slice: `await step_async()` there.
+        On an event loop, a step blocks the loop; for large models, this takes longer than a slice
+        of a pass. Use `await step_async()` there.
 
         Args:
-            closure: computes the loss anew, gradients included, before the step.
+            closure: computes the loss and its gradients anew before the step.
 
         Returns:
-            What the closure returns.
+            The closure's result.
 
         Raises:
-            PendingBackwardError: if this task has started a pass that it has not awaited.
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step")
         loss = None
@@ -174,23 +174,23 @@ class Optimizer(Hooked):
         return loss
 
     async def step_async(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step without holding the event loop: in a thread, where it takes long.
+        """Take one step without blocking the event loop; a long step runs in a thread.
 
-        Hooks before the step are called in that thread, after the closure, and those after it on
-        the loop.
+        Then the hooks before the step run in that thread, after the closure, and those after the
+        step on the loop.
 
-        All parameters get new memory there, which takes the place of the old when the step is
-        complete: other tasks see all of them before or all after the step. A cancellation takes
-        effect when the step is complete.
+        The thread writes to new arrays, which replace the parameters' memory when the step is
+        complete: other tasks see either no parameter updated or all of them. A cancellation takes
+        effect after the step.
 
         Args:
-            closure: computes the loss anew, gradients included; may be a coroutine function.
+            closure: computes the loss and its gradients anew; may be a coroutine function.
 
         Returns:
-            What the closure returns.
+            The closure's result.
 
         Raises:
-            PendingBackwardError: if this task has started a pass that it has not awaited.
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("step_async")
         loss = None
@@ -211,22 +211,21 @@ class Optimizer(Hooked):
         try:
             await offload(self._prepare, args, made)
         finally:
-            # On the loop, where no other task sees a part of it. Cancelled, too, it is complete.
+            # On the loop no other task sees a partial update. A cancelled step is complete, too.
             if made:
                 _rebind(made[0])
                 self._after(args, {})
         return loss
 
     def _check_awaited(self, method: str) -> None:
-        """Raise if this task has forgotten to await a pass."""
+        """Raise if this task has not awaited a pass that it started."""
         check_awaited(f"{type(self).__name__}.{method}")
 
     def _run(self) -> None:
-        """Update every parameter that has a gradient."""
         _rebind(self._updates(False))
 
     def _prepare(self, args: tuple[Any, ...], made: list[dict[Any, Any]]) -> None:
-        """Make what parameters get in a step, after the hooks before it."""
+        """In a thread, call the pre-hooks and compute the parameters' new arrays."""
         self._before(args, {})
         made.append(self._updates(True))
 
@@ -234,10 +233,10 @@ class Optimizer(Hooked):
         """Update every parameter that has a gradient, or make a new array for it.
 
         Args:
-            beside: other tasks run meanwhile, and may not see a part of the step.
+            beside: make new arrays: other tasks run meanwhile and must not see a partial step.
 
         Returns:
-            The new arrays, by their parameters.
+            The new arrays by parameter.
         """
         drafts = self._drafts = {}
         try:
@@ -245,7 +244,7 @@ class Optimizer(Hooked):
                 for group in self.param_groups:
                     for parameter in group["params"]:
                         meta = parameter._autograd
-                        # Another task may drop it meanwhile.
+                        # Read it once: another task may drop the gradient meanwhile.
                         grad = None if meta is None else meta.grad
                         if grad is None:
                             continue
@@ -258,7 +257,7 @@ class Optimizer(Hooked):
         return drafts
 
     def _change(self, group: dict[str, Any], parameter: Any, gradient: Any, beside: bool) -> None:
-        """Update one parameter, or a draft of it where others need its values."""
+        """Update one parameter in place, or in a new array if its old values are still needed."""
         if beside or is_held(parameter):
             self._drafts[parameter] = parameter._array.copy(order="K")
         if gradient.__class__ is Rows:
@@ -267,21 +266,17 @@ class Optimizer(Hooked):
             self._update(group, parameter, gradient)
 
     def _update_rows(self, group: dict[str, Any], parameter: Any, gradient: Rows) -> None:
-        """Update a parameter by a row-sparse gradient, if the optimiser can.
-
-        Raises:
-            RuntimeError: if it can't.
-        """
+        """Update a parameter from a row-sparse gradient; not all optimisers support this."""
         raise RuntimeError(
             f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, "
             f"SGD or Adagrad instead, or sparse=False"
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or fill them with zeros.
+        """Drop the gradients of all parameters, or set them to zero.
 
         Raises:
-            PendingBackwardError: if this task has started a pass that it has not awaited.
+            PendingBackwardError: if this task has not awaited a pass that it started.
         """
         self._check_awaited("zero_grad")
         for group in self.param_groups:
@@ -291,7 +286,7 @@ class Optimizer(Hooked):
     # -- state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """State and options, with numbers in the place of parameters; memory is shared."""
+        """State and options, with parameters replaced by numbers; tensors share memory."""
         for hook in tuple(self._state_pre_hooks.values()):
             hook(self)
         state_dict = self._state_dict()
@@ -317,13 +312,13 @@ class Optimizer(Hooked):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over copies of state and options.
+        """Restore state and options; tensors are copied.
 
         Args:
-            state_dict: what `state_dict()` of an optimiser of the same groups gave.
+            state_dict: what `state_dict()` returned for an optimiser with the same groups.
 
         Raises:
-            ValueError: if there are other numbers of groups or of parameters in them.
+            ValueError: if the number of groups, or of parameters in a group, differs.
         """
         state_dict = state_dict.copy()
         for hook in tuple(self._load_pre_hooks.values()):
@@ -362,7 +357,7 @@ class Optimizer(Hooked):
             hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without hooks, which belong to the program and not to the state."""
+        """Everything but hooks, which belong to the program and not to the state."""
         return {**vars(self), **{table: {} for table in HOOKS}, "_drafts": {}}
 
     def __repr__(self) -> str:
@@ -378,7 +373,7 @@ _REQUIRED: Any = object()
 
 
 def _rebind(drafts: dict[Any, Any]) -> None:
-    """Give parameters the arrays that a step has made for them."""
+    """Give parameters the new arrays that a step has computed."""
     with weights_lock:
         for parameter, array in drafts.items():
             rebind(parameter, array)

@@ -1,4 +1,4 @@
-"""Adam that does not adapt before it knows enough."""
+"""The RAdam optimiser: rectified Adam."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class RAdam(Optimizer):
-    """Adam whose first steps are plain ones: the mean square of few gradients says little.
+    """Adam whose first steps do not adapt, because few gradients give no reliable mean square.
 
     Args:
         params: parameters or groups of them.
-        lr: the greatest length of a step, roughly.
-        betas: how much of the means of the gradient and of its square is kept.
-        eps: added to the root of the mean square.
-        weight_decay: adds as much of the parameter to the gradient.
-        decoupled_weight_decay: shrink the parameter instead of adding to the gradient.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        lr: the learning rate; roughly the greatest change of an element in a step.
+        betas: decay rates of the means of the gradient and of its square.
+        eps: added to the root of the mean square, against division by zero.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        decoupled_weight_decay: shrink the parameter instead of changing the gradient, as AdamW.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
 
     Raises:
@@ -105,7 +105,7 @@ class RAdam(Optimizer):
 
 
 def _rectification(step: int, beta2: float) -> float:
-    """What the adaptive step is multiplied by; 0 while too little is known for one."""
+    """The factor of the adaptive step; 0 while there are too few gradients for one."""
     known = 1 - beta2**step
     most = 2 / (1 - beta2) - 1
     length = most - 2 * step * beta2**step / known

@@ -1,4 +1,4 @@
-"""RMSprop."""
+"""The RMSprop optimiser."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class RMSprop(Optimizer):
-    """Divides each element's gradient by the root of its mean square.
+    """Divides each element's gradient by its root mean square.
 
     Args:
         params: parameters or groups of them.
-        lr: the step's length.
-        alpha: how much of the mean square is kept.
-        eps: added to the root.
-        weight_decay: adds as much of the parameter to the gradient.
-        momentum: how much of the last step is kept.
-        centered: subtract the square of the mean gradient: divide by the standard deviation.
-        capturable: accepted for PyTorch's sake, without effect.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
+        lr: the learning rate.
+        alpha: the decay rate of the mean square.
+        eps: added to the root, against division by zero.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        momentum: the decay rate of the momentum.
+        centered: subtract the squared mean: divide by the standard deviation.
+        capturable: accepted for PyTorch's programs, without effect.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
         differentiable: not supported.
 
     Raises:

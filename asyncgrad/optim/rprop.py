@@ -1,4 +1,4 @@
-"""Resilient backpropagation."""
+"""The Rprop optimiser: resilient backpropagation."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class Rprop(Optimizer):
-    """Steps by the gradient's signs alone, longer where they stay and shorter where they turn.
+    """Uses only the gradients' signs: steps grow while a sign stays and shrink when it changes.
 
     Args:
         params: parameters or groups of them.
-        lr: the first steps' length.
-        etas: what the length is multiplied by where the sign turns, and where it stays.
+        lr: the length of the first steps.
+        etas: the factors of the length when the sign changes and when it stays.
         step_sizes: the smallest and the greatest length.
-        foreach: accepted for PyTorch's sake, without effect.
-        maximize: step along the gradient.
-        capturable: accepted for PyTorch's sake, without effect.
+        foreach: accepted for PyTorch's programs, without effect.
+        maximize: step along the gradient instead of against it.
+        capturable: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
 
     Raises:

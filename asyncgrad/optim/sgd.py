@@ -1,4 +1,4 @@
-"""Stochastic gradient descent."""
+"""The SGD optimiser: stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class SGD(Optimizer):
-    """Steps against the gradient, with momentum if asked for.
+    """Stochastic gradient descent, optionally with momentum.
 
     Args:
         params: parameters or groups of them.
-        lr: the step's length.
-        momentum: how much of the last step is kept.
-        dampening: how much of the gradient does not enter the momentum.
-        weight_decay: adds as much of the parameter to the gradient.
+        lr: the learning rate.
+        momentum: the decay rate of the momentum.
+        dampening: the fraction of the gradient that is kept out of the momentum.
+        weight_decay: this multiple of the parameter is added to the gradient.
         nesterov: look ahead along the momentum.
-        maximize: step along the gradient.
-        foreach: accepted for PyTorch's sake, without effect.
+        maximize: step along the gradient instead of against it.
+        foreach: accepted for PyTorch's programs, without effect.
         differentiable: not supported.
-        fused: accepted for PyTorch's sake: updates are always fused.
+        fused: accepted for PyTorch's programs; updates are always fused.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -97,7 +97,7 @@ class SGD(Optimizer):
                 "Set it to 0 or use sparse=False."
             )
         if group["momentum"]:
-            # The buffer goes on changing rows that are not in the gradient.
+            # The momentum also changes rows that this gradient lacks, so a dense update is needed.
             self._update(group, parameter, gradient.dense())
             return
         rows = gradient.coalesce()

@@ -1,4 +1,4 @@
-"""Adam for tables of which a step uses few rows."""
+"""The SparseAdam optimiser: Adam for tables of which a step uses few rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class SparseAdam(Optimizer):
-    """Adam that touches only the rows of a row-sparse gradient, and the means of those.
+    """Adam that updates only the rows of a row-sparse gradient, and their means.
 
     Args:
         params: parameters or groups of them, whose gradients are row-sparse.
-        lr: the greatest length of a step, roughly.
-        betas: how much of the means of the gradient and of its square is kept.
-        eps: added to the root of the mean square.
-        maximize: step along the gradient.
+        lr: the learning rate; roughly the greatest change of an element in a step.
+        betas: decay rates of the means of the gradient and of its square.
+        eps: added to the root of the mean square, against division by zero.
+        maximize: step along the gradient instead of against it.
 
     Raises:
         ValueError: if an option is out of its range.
@@ -48,11 +48,7 @@ class SparseAdam(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As `Optimizer.add_param_group`.
-
-        Raises:
-            ValueError: also if a parameter is complex.
-        """
+        """Add parameters as `Optimizer.add_param_group` does; they must not be complex."""
         super().add_param_group(param_group)
         members = self.param_groups[-1]["params"]
         places = [k for k, parameter in enumerate(members) if parameter._metadata.is_complex]

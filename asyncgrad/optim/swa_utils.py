@@ -1,4 +1,4 @@
-"""Averages of a model's parameters over training, PyTorch's `torch.optim.swa_utils`."""
+"""Averages of a model's parameters during training: PyTorch's `torch.optim.swa_utils`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
-    """The plain mean: a function of the average, the present value and how many were averaged."""
+    """The plain mean, as a function of the average, the new value and the number averaged."""
 
     def average(averaged: Any, current: Any, num_averaged: Any) -> Any:
         return averaged + (current - averaged) / (num_averaged + 1)
@@ -30,10 +30,10 @@ def get_swa_avg_fn() -> Callable[[Any, Any, Any], Any]:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
-    """A mean that forgets: a function like that of `get_swa_avg_fn`.
+    """An exponential moving average, as a function like that of `get_swa_avg_fn`.
 
     Raises:
-        ValueError: if `decay` is not within 0 and 1.
+        ValueError: if `decay` is not between 0 and 1.
     """
     _check_decay(decay)
 
@@ -44,7 +44,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], Any]:
 
 
 def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
-    """The plain mean of many at once: changes the averages in a list."""
+    """The plain mean, as a function that updates a list of averages in place."""
 
     def average(averaged: Any, current: Any, num_averaged: Any) -> None:
         weight = 1 / (int(num_averaged) + 1)
@@ -56,10 +56,10 @@ def get_swa_multi_avg_fn() -> Callable[[Any, Any, Any], None]:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[Any, Any, Any], None]:
-    """A mean that forgets, of many at once: changes the averages in a list.
+    """An exponential moving average, as a function that updates a list of averages in place.
 
     Raises:
-        ValueError: if `decay` is not within 0 and 1.
+        ValueError: if `decay` is not between 0 and 1.
     """
     _check_decay(decay)
 
@@ -79,21 +79,21 @@ def _check_decay(decay: float) -> None:
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of the model's.
+    """A copy of a model whose parameters are averages of the model's parameters.
 
-    Where a graph or a snapshot holds an average's values, the average gets new memory: other tasks
-    can use the copy while it is updated.
+    If a graph or a snapshot still needs an average's values, an update gives the average new
+    memory. So other tasks can use the copy while it is updated.
 
     Args:
-        model: the model; it is copied.
-        device: where to put the copy; where the model is if None.
-        avg_fn: gives an average of the average so far, the present value and how many were
-            averaged; the plain mean if None.
-        multi_avg_fn: changes a list of averages in place, by a list of present values.
+        model: the model to copy.
+        device: the device of the copy; the model's if None.
+        avg_fn: a function of the average, the new value and the number averaged that returns the
+            new average; the plain mean if None.
+        multi_avg_fn: a function that updates a list of averages in place from a list of new values.
         use_buffers: average buffers, too, instead of copying them.
 
     Raises:
-        AssertionError: if both functions are given.
+        AssertionError: if both `avg_fn` and `multi_avg_fn` are given.
 
     Example:
         >>> import asyncgrad as ag
@@ -126,11 +126,11 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the copy computes."""
+        """Call the copy."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's present values into the averages."""
+        """Update the averages with the model's current values."""
         pairs = [
             (mean, value.detach().to(mean.device))
             for mean, value in zip(self._averaged(self.module), self._averaged(model), strict=False)
@@ -156,24 +156,22 @@ class AveragedModel(Module):
             self.n_averaged += 1
 
     def _averaged(self, model: Module) -> Iterable[Any]:
-        """What is averaged of a model."""
         if self.use_buffers:
             return itertools.chain(model.parameters(), model.buffers())
         return model.parameters()
 
 
 def _put(mean: Any, value: Any) -> None:
-    """Give an average its new value, in memory of its own."""
     put_values(mean, value._array.astype(mean._metadata.dtype).reshape(mean._metadata.shape))
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Measure the statistics of a model's batch norms anew.
+    """Recompute the running statistics of a model's batch norms.
 
     Args:
-        loader: inputs, or lists and tuples whose first is one.
-        model: the model, whose `forward` is no coroutine function.
-        device: where to put the inputs.
+        loader: inputs, or lists and tuples whose first element is an input.
+        model: the model; its `forward` must not be a coroutine function.
+        device: the device to move the inputs to.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
@@ -196,17 +194,17 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """The rate goes to a constant one, at which parameters are averaged.
+    """Moves the rate to a constant rate, at which parameters are averaged.
 
     Args:
-        optimizer: whose rates are changed.
+        optimizer: the optimiser whose learning rates are changed.
         swa_lr: the constant rate, or one for each group.
-        anneal_epochs: how many epochs it takes to get there.
+        anneal_epochs: the number of epochs until the constant rate is reached.
         anneal_strategy: "cos" or "linear".
-        last_epoch: the epoch after which to go on, -1 to start.
+        last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        ValueError: for another strategy, or a negative or broken number of epochs.
+        ValueError: for another strategy, or if `anneal_epochs` is negative or no integer.
     """
 
     def __init__(
@@ -239,12 +237,12 @@ class SWALR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             last = group["swa_lr"]
-            # Where the rate came from: what is left of the way then was that part of it.
+            # The initial rate, from the last one: `lr = before * last + (1 - before) * first`.
             first = last if before == 1 else (group["lr"] - before * last) / (1 - before)
             rates.append(last * now + first * (1 - now))
         return rates
 
     def _way(self, step: int) -> float:
-        """How much of the way is gone at a step."""
+        """The fraction of the way to the constant rate that is done at a step."""
         part = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return part if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * part)) / 2

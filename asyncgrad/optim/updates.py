@@ -1,4 +1,4 @@
-"""What updates are made of: state, checked options, pieces that fit the cache."""
+"""Parts of updates: state tensors, option checks, and elementwise kernels run in tiles."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from asyncgrad.ops.promotion import category
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Elements that are updated at a time: what an update touches stays in the cache.
+#: The number of elements updated at a time, so that the arrays of an update stay in the cache.
 TILE = 65_536
 
 
 def zeros_like(parameter: Any) -> Any:
-    """A tensor of zeros for an optimiser's state, laid out like the parameter."""
+    """A tensor of zeros for an optimiser's state, with the parameter's memory layout."""
     metadata = parameter._metadata
     return wrap(metadata.F.xp.zeros_like(parameter._array), metadata)
 
 
 def copied_beside(key: str, value: Any, parameter: Any) -> Any:
-    """A value of a loaded state, beside the parameter, and with its dtype if that is a real one.
+    """Copy a loaded state value to the parameter's device, and to its dtype if that is real.
 
-    Complex parameters have state of both kinds. The count of steps keeps its dtype, and is on the
-    host: nobody has to wait for it.
+    A complex parameter has both real and complex state, so that dtypes are kept. The step count
+    keeps its dtype and stays on the host, where reading it waits for no device.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(copied_beside(key, part, parameter) for part in value)
@@ -49,7 +49,7 @@ def copied_beside(key: str, value: Any, parameter: Any) -> Any:
 
 
 def put_values(variable: Any, values: Any) -> None:
-    """Give a leaf the values of a new array: in place, or that array itself where it is held."""
+    """Copy new values into a leaf, or give it the new array if its old values are still needed."""
     if is_held(variable):
         with weights_lock:
             rebind(variable, values)
@@ -59,18 +59,18 @@ def put_values(variable: Any, values: Any) -> None:
 
 
 def host_number(value: float) -> Any:
-    """A number of an optimiser's state; a tensor of the host, as in PyTorch's state dicts."""
+    """A number of an optimiser's state as a host tensor, as in PyTorch's state dicts."""
     array = np.array(value, dtype=np.float32)
     return wrap(array, metadata_of(array, CPU))
 
 
 def new_step() -> Any:
-    """A count of steps."""
+    """A new step count."""
     return host_number(0.0)
 
 
 def count_step(state: dict[str, Any]) -> int:
-    """The number of this step."""
+    """Count a step; returns its number, from 1."""
     step = state.get("step")
     if step is None:
         step = state["step"] = new_step()
@@ -82,14 +82,14 @@ def count_step(state: dict[str, Any]) -> int:
 def descending(
     g: Any, p: Any, weight_decay: float, maximize: bool, *, shrink: float | None = None
 ) -> Any:
-    """The gradient to step against, with weight decay; it may be a new array.
+    """The gradient to descend along, with weight decay; it may be a new array.
 
     Args:
         g: the gradient.
         p: the parameter's values.
-        weight_decay: adds as much of the parameter to the gradient.
-        maximize: step along the gradient.
-        shrink: shrink the parameter by so much of `weight_decay` instead.
+        weight_decay: this multiple of the parameter is added to the gradient.
+        maximize: step along the gradient instead of against it.
+        shrink: if given, shrink the parameter by this times `weight_decay` instead.
     """
     if maximize:
         g = -g
@@ -101,7 +101,7 @@ def descending(
 
 
 def follow_mean(g: Any, mean: Any, beta: float) -> Any:
-    """Move the mean of the gradient; returns an array to be written into."""
+    """Update the mean of the gradient; returns a temporary array that may be overwritten."""
     t = g - mean
     t *= 1 - beta
     mean += t
@@ -109,7 +109,7 @@ def follow_mean(g: Any, mean: Any, beta: float) -> Any:
 
 
 def follow_square(g: Any, square: Any, beta: float, out: Any = None) -> Any:
-    """The same for the gradient's square; what is returned is `out` if that is given."""
+    """Update the mean of the squared gradient; returns a temporary array, `out` if given."""
     t = np.multiply(g, g, out=out)
     t *= 1 - beta
     square *= beta
@@ -118,18 +118,18 @@ def follow_square(g: Any, square: Any, beta: float, out: Any = None) -> Any:
 
 
 def follow(g: Any, mean: Any, square: Any, beta1: float, beta2: float) -> Any:
-    """Move the means of the gradient and of its square; returns an array to be written into."""
+    """Update both means; returns a temporary array that may be overwritten."""
     return follow_square(g, square, beta2, follow_mean(g, mean, beta1))
 
 
 def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any) -> None:
-    """Run an elementwise update on arrays, piece by piece where they are large.
+    """Run an elementwise update on arrays, in tiles if they are large.
 
     Complex arrays are updated as their real and imaginary parts.
 
     Args:
-        kernel: a function of as many arrays, which it changes in place, and of the options.
-        arrays: of one shape; None for those that the update goes without.
+        kernel: a function of the arrays, which it changes in place, and of the options.
+        arrays: arrays of one shape; None for arrays that the update does not use.
         options: numbers.
     """
     first = arrays[0]
@@ -140,11 +140,11 @@ def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any
             )
         return
     if not first.shape:
-        # NumPy answers 0-d arrays with scalars, which can't be written into.
+        # NumPy's operations on 0-d arrays return scalars, which can't be written to.
         arrays = tuple(None if a is None else a.reshape(1) for a in arrays)
         first = arrays[0]
     size = first.size
-    # Launching is what costs on other devices, and the host's cache is of no use there.
+    # On other devices each launch is costly, and tiles would not help: the cache is the host's.
     if (
         size <= TILE
         or not isinstance(first, np.ndarray)
@@ -159,11 +159,7 @@ def in_tiles(kernel: Callable[..., None], arrays: tuple[Any, ...], *options: Any
 
 
 def check_option(name: str, value: Any, *, below: float | None = None) -> None:
-    """Raise unless an option is at least 0, and less than `below`.
-
-    Raises:
-        ValueError: with PyTorch's words.
-    """
+    """Raise PyTorch's ValueError unless an option is at least 0, and less than `below`."""
     if isinstance(value, Variable) and value._metadata.size != 1:
         raise ValueError(f"Tensor {'lr' if name == 'learning rate' else name} must be 1-element")
     if not (value >= 0.0 and (below is None or value < below)):
@@ -171,11 +167,7 @@ def check_option(name: str, value: Any, *, below: float | None = None) -> None:
 
 
 def check_bound(name: str, value: Any, *, least: float = 0) -> None:
-    """Raise unless an option is at least so great.
-
-    Raises:
-        ValueError: with PyTorch's words.
-    """
+    """Raise PyTorch's ValueError unless an option is at least `least`."""
     if isinstance(value, Variable) and value._metadata.size != 1:
         raise ValueError("Tensor lr must be 1-element")
     if not value >= least:
@@ -183,11 +175,7 @@ def check_bound(name: str, value: Any, *, least: float = 0) -> None:
 
 
 def refuse_complex(name: str, parameter: Any) -> None:
-    """Raise if a parameter is complex, which the optimiser can't update.
-
-    Raises:
-        RuntimeError: with PyTorch's words.
-    """
+    """Raise PyTorch's RuntimeError if a parameter is complex."""
     if parameter._metadata.is_complex:
         raise RuntimeError(
             f"{name} does not support complex parameters. Give them to another optimizer, as Adam."
@@ -195,11 +183,7 @@ def refuse_complex(name: str, parameter: Any) -> None:
 
 
 def check_betas(betas: Any) -> None:
-    """Raise unless they are two numbers, or two tensors of one element, within [0, 1).
-
-    Raises:
-        ValueError: with PyTorch's words.
-    """
+    """Raise PyTorch's ValueError unless betas are two floats, or two tensors, in [0, 1)."""
     beta1, beta2 = betas
     if not any(all(isinstance(beta, kind) for beta in betas) for kind in (float, Variable)):
         raise ValueError("betas must be either both floats or both Tensors")
@@ -208,7 +192,7 @@ def check_betas(betas: Any) -> None:
 
 
 def check_manner(name: str, differentiable: bool, foreach: Any, fused: Any = None) -> None:
-    """Raise for what in-place updates can't do, and for options that exclude one another."""
+    """Raise for `differentiable`, which in-place updates lack, and for conflicting options."""
     if fused and (foreach or differentiable):
         raise RuntimeError(
             "`fused` and `foreach` cannot be `True` together."

@@ -1,7 +1,7 @@
-"""Tensors in files: PyTorch's `.pt`, and safetensors.
+"""Save and load tensors in PyTorch's `.pt` format and in safetensors files.
 
-No file can make code run here: `.pt` files hold pickles, of which a machine of our own reads the
-few operations that build tensors, numbers, strings and plain containers, and refuses the rest.
+No file can run code here. `.pt` files hold pickles; a reader of our own interprets only the few
+operations that build tensors, numbers, strings and plain containers, and refuses the rest.
 
 Reading and writing block: on an event loop, `await asyncgrad.offload(load, path)`.
 """

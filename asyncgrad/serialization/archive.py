@@ -1,4 +1,4 @@
-"""PyTorch's `.pt` files: a zip archive of one pickle and the memory of its tensors."""
+"""PyTorch's `.pt` files: zip archives with one pickle and the memory of its tensors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from asyncgrad.serialization.storages import dtype_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: What `zipfile` raises for damage. A place before the file's beginning is an OSError or a
-#: ValueError, one beyond 64 bits an OverflowError, a name that is no text a ValueError.
+#: What `zipfile` raises for damaged files: OSError or ValueError for a negative position,
+#: OverflowError for one beyond 64 bits, ValueError for a name that is not text.
 _DAMAGE = (
     zipfile.BadZipFile,
     EOFError,
@@ -36,21 +36,21 @@ _DAMAGE = (
     ValueError,
     struct.error,
 )
-#: Bytes that are read at a time.
+#: The number of bytes to read at a time.
 _PIECE = 1 << 20
 
 
 def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
-    """Write tensors, numbers, strings and plain containers of them into a file of PyTorch's format.
+    """Write tensors, numbers, strings and plain containers of them to a `.pt` file.
 
     Args:
-        obj: a state dict, for example. `torch.load(path)` reads it, too. A view is saved with all
-            of the memory that it looks into, so that what shares memory does so again. Of tensors
-            that lead into a graph the values alone are saved: they are leaves when they are loaded.
+        obj: for example, a state dict. `torch.load(path)` can read the file, too. A view is saved
+            with the whole memory of its base, so that tensors that share memory share it again
+            after loading. Graphs are not saved: loaded tensors are leaves.
         f: a path, or a file open for writing.
 
     Raises:
-        TypeError: if `obj` holds anything else; nothing has been written then.
+        TypeError: if `obj` holds anything else; then nothing is written.
         ValueError: if a container contains itself.
     """
     writer = PickleWriter()
@@ -70,22 +70,22 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
 def load(
     f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True
 ) -> Any:
-    """The tensors, numbers, strings and plain containers in a file of PyTorch's format.
+    """Read tensors, numbers, strings and plain containers from a `.pt` file.
 
     Args:
-        f: a path, or a file open for reading that can seek. Files in the format from before
-            PyTorch 1.6 are read, too.
-        map_location: where to put the tensors: a device, a mapping of the names of devices that
-            they were saved from, or a function from a tensor and such a name to a device or to a
-            tensor that is there. What it leaves out, and all if None, goes to the CPU.
-        weights_only: for PyTorch's sake: nothing else is ever loaded.
+        f: a path, or a seekable file open for reading. The format from before PyTorch 1.6 is
+            supported, too.
+        map_location: the devices of the tensors: a device; a mapping by the names of the devices
+            they were saved from; or a function of a tensor and such a name that returns a device
+            or a tensor on it. Tensors without an entry go to the CPU, as do all if it is None.
+        weights_only: has to be True; nothing else is ever loaded.
 
     Returns:
-        What was saved. Tensors that shared memory do so again.
+        The saved object. Tensors that shared memory share it again.
 
     Raises:
-        UnpicklingError: if the file holds anything else, or sizes do not fit.
-        RuntimeError: if it is no archive of PyTorch's, or damaged, or if there is no such device.
+        UnpicklingError: if the file holds anything else, or sizes do not match.
+        RuntimeError: if the file is damaged or not PyTorch's, or if a device does not exist.
         ValueError: for `weights_only=False`.
     """
     if not weights_only:
@@ -96,7 +96,6 @@ def load(
     placing = _placing(map_location)
 
     def placed(memory: Any, location: str) -> Storage:
-        """The memory of a storage where it is wanted."""
         device = placing(from_numpy(memory), location)
         return Storage(memory if device is CPU else moved(memory, CPU, device), device)
 
@@ -116,7 +115,7 @@ def load(
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """What `zipfile` raises for a damaged archive, whatever it stumbles over, is one error."""
+    """Turn all errors of `zipfile` for a damaged archive into one kind of error."""
     try:
         yield
     except (*_DAMAGE, OSError) as error:
@@ -128,12 +127,7 @@ def _reading() -> Iterator[None]:
 
 
 def _placing(map_location: Any) -> Callable[[Any, str], Any]:
-    """A function from a storage and where it was saved from to the device it is to be on.
-
-    Raises:
-        RuntimeError: if there is no such device.
-        TypeError: if `map_location` says no place.
-    """
+    """A function from a storage and its saved location to its device."""
     if map_location is None:
         return lambda storage, location: CPU
     if isinstance(map_location, Mapping):
@@ -150,7 +144,7 @@ def _placing(map_location: Any) -> Callable[[Any, str], Any]:
 
 
 class _Archive:
-    """An open archive, with every size checked before it is believed."""
+    """An open archive; sizes in it are checked before they are used."""
 
     def __init__(self, archive: zipfile.ZipFile, placed: Callable[[Any, str], Storage]) -> None:
         self._archive = archive
@@ -159,7 +153,7 @@ class _Archive:
         stream = archive.fp
         assert stream is not None
         length = stream.seek(0, os.SEEK_END)
-        # Entries that are packed, or share their bytes, could make a small file a large one.
+        # Compressed or overlapping entries could make a small file expand to a large one.
         if any(info.compress_type != zipfile.ZIP_STORED for info in self._entries.values()):
             raise RuntimeError("load: the archive is compressed, which PyTorch's never are")
         if sum(info.file_size for info in archive.infolist()) > length:
@@ -174,7 +168,6 @@ class _Archive:
         self._storages: dict[str, tuple[str, Storage]] = {}
 
     def load(self) -> Any:
-        """What the pickle describes."""
         return read_pickle(self._contents("data.pkl"), self._storage)[0]
 
     def _contents(self, name: str) -> bytes:
@@ -182,7 +175,6 @@ class _Archive:
             return self._archive.read(self._prefix + name)
 
     def _byte_order(self) -> str:
-        """The order in which numbers were written."""
         known = f"{self._prefix}byteorder" in self._entries
         order = self._contents("byteorder") if known else b"little"
         if order not in {b"little", b"big"}:
@@ -190,7 +182,7 @@ class _Archive:
         return order.decode()
 
     def _storage(self, kind: str, key: str, count: int, location: str) -> Storage:
-        """The memory of a storage, read at the first call."""
+        """The memory of a storage, read at the first call for its key."""
         known = self._storages.get(key)
         if known is None:
             known = self._storages[key] = (kind, self._placed(self._read(kind, key), location))

@@ -1,7 +1,7 @@
-"""PyTorch's files from before version 1.6: some pickles, and after them the memory of the tensors.
+"""PyTorch's file format from before version 1.6: pickles, followed by the memory of the tensors.
 
-The first three pickles say what the file is, the fourth is the object. The fifth lists the keys of
-its storages, which follow in that order, each after the number of its elements.
+The first three pickles identify the format; the fourth is the object. The fifth lists the keys of
+the storages. The storages follow in that order, each preceded by its number of elements.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001
-#: Bytes of the number of elements before each storage.
+#: The size in bytes of the element count before each storage.
 _COUNT = 8
 
 
 def is_legacy(data: bytes) -> bool:
-    """Whether a file is in that format."""
+    """Whether a file has the format from before 1.6."""
     return data[:1] == b"\x80" and _MAGIC.to_bytes(10, "little") in data[:32]
 
 
 class LegacyFile:
-    """A whole file, with every size checked before it is believed."""
+    """A whole file; sizes in it are checked before they are used."""
 
     def __init__(self, data: bytes, placed: Callable[[Any, str], Storage]) -> None:
         self._data = data
         self._placed = placed
-        #: What the pickle says of each storage: kind, number of elements and where it was.
+        #: For each storage, as the pickle describes it: dtype name, number of elements, location.
         self._described: dict[str, tuple[str, int, str]] = {}
-        #: How many bytes these have.
+        #: The size of these storages in bytes.
         self._expected = 0
         self._storages: dict[str, Storage] = {}
 
     def load(self) -> Any:
-        """The object.
+        """Read the object.
 
         Raises:
             UnpicklingError: if the file is damaged, or asks for what is not supported.
@@ -56,7 +56,7 @@ class LegacyFile:
         if head[:2] != [_MAGIC, _VERSION] or not isinstance(head[2], dict):
             raise UnpicklingError(f"load: unknown version {head[1]!r} of the format before 1.6")
         little = head[2].get("little_endian", True)
-        # The memory follows the pickle that describes it, which is therefore read twice.
+        # The memory follows the pickle that describes it, so this pickle is read twice.
         start = place
         _, place = read_pickle(self._data, self._describe, start)
         keys, place = read_pickle(self._data, _none, place)
@@ -68,7 +68,7 @@ class LegacyFile:
         return read_pickle(self._data, self._storage, start)[0]
 
     def _describe(self, kind: str, key: str, count: int, location: str) -> Storage:
-        """Note a storage, for which there are zeros until it is read."""
+        """Register a storage; zeros stand for its memory until that is read."""
         dtype = dtype_of(kind)
         known = self._described.get(key)
         if known is None:
@@ -85,7 +85,7 @@ class LegacyFile:
         return self._storages[key]
 
     def _read(self, key: str, place: int, order: Any) -> int:
-        """Take a storage's memory out of the file; returns where it ends."""
+        """Read the memory of a storage; returns the position of its end."""
         kind, count, location = self._described[key]
         dtype = dtype_of(kind)
         start = place + _COUNT

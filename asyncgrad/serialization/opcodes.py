@@ -1,4 +1,4 @@
-"""The operations in a pickle, taken apart: as many as PyTorch's files need."""
+"""Parses the operations in a pickle, as far as PyTorch's files need them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Each operation's name by its byte, and how its argument is written: a format of `struct`, with
-#: "bytes", "text" or "long" after it if as many bytes follow; or two lines.
+#: For each opcode: the operation's name, and the format of its argument. The format is one of
+#: `struct`; "bytes", "text" or "long" after it mean that many bytes follow. Or it is two lines.
 _OPERATIONS = {
     b"\x80": ("PROTO", "<B"),
     b"\x95": ("FRAME", "<Q"),
@@ -56,14 +56,14 @@ _OPERATIONS = {
 
 
 def operations(data: bytes, start: int = 0) -> Iterator[tuple[str, Any]]:
-    """The names and arguments of a pickle's operations; where the pickle ends, with STOP.
+    """Iterate over the names and arguments of a pickle's operations; STOP gives the pickle's end.
 
     Args:
-        data: the pickle, and what is before and after it.
-        start: where it starts.
+        data: the pickle, with other bytes before and after it.
+        start: the position of the pickle.
 
     Raises:
-        ValueError: at an operation that is not among those above, or an argument that is cut off.
+        ValueError: for an operation that is not listed above, or a truncated argument.
     """
     position = start
 

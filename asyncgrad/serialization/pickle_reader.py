@@ -1,10 +1,10 @@
-"""A machine that reads the pickles in PyTorch's files, and nothing more.
+"""An interpreter for the pickles in PyTorch's files, and for nothing more.
 
-Rule 1: a pickle names functions, and this machine calls only those in `_CALLS`, which build tensors
+Rule 1: a pickle names functions; the interpreter calls only those in `_CALLS`, which build tensors
 and ordered dictionaries.
-Rule 2: nothing that is not new is changed: no attribute is set but `_metadata` of a dictionary.
-Rule 3: work and memory are proportional to the file's size. Keys are strings and numbers, because
-the hash of tuples that share their parts would take exponential time.
+Rule 2: only new objects are changed; the only attribute set is `_metadata` of a dictionary.
+Rule 3: time and memory are proportional to the file's size. Keys are strings and numbers, because
+hashing nested tuples that share parts would take exponential time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEYS = (str, int, float, bool, type(None))
 
 
 class _Name(NamedTuple):
-    """A function or class that a pickle names."""
+    """A function or class named in a pickle."""
 
     module: str
     name: str
@@ -48,7 +48,7 @@ class _Name(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Memory that tensors are made of, and where it is."""
+    """The memory of tensors, and its device."""
 
     array: Any
     device: Device
@@ -57,16 +57,16 @@ class Storage(NamedTuple):
 def read_pickle(
     data: bytes, storage: Callable[[str, str, int, str], Storage], start: int = 0
 ) -> tuple[Any, int]:
-    """The object in a pickle, and where that ends.
+    """The object in a pickle, and the position where the pickle ends.
 
     Args:
-        data: the pickle, and what is before and after it.
-        storage: gives the memory of a dtype's storage name, a key, a number of elements and where
-            they were.
-        start: where it starts.
+        data: the pickle, with other bytes before and after it.
+        storage: a function that gives memory, from a storage's dtype name, key, number of elements
+            and location.
+        start: the position of the pickle.
 
     Raises:
-        UnpicklingError: if it is damaged, or asks for anything but tensors, numbers, strings and
+        UnpicklingError: if the pickle is damaged, or has anything but tensors, numbers, strings and
             plain containers.
     """
     try:
@@ -76,19 +76,19 @@ def read_pickle(
 
 
 class _Machine:
-    """The state while a pickle is read."""
+    """The interpreter's state while it reads a pickle."""
 
     def __init__(self, storage: Callable[[str, str, int, str], Storage]) -> None:
         self._storage = storage
         self._stack: list[Any] = []
-        #: Where lists of operands start.
+        #: The stack positions where lists of operands start.
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
-        #: Tuples whose parts are known to be plain: parts can be shared many times over.
+        #: Tuples already checked by `_plain`, by id; parts may be shared many times.
         self._checked: dict[int, Any] = {}
 
     def run(self, data: bytes, start: int) -> tuple[Any, int]:
-        """Read to the end, and say where it is."""
+        """Run all operations; returns the object and the position of the end."""
         end = start
         for name, argument in operations(data, start):
             if name == "STOP":
@@ -98,7 +98,6 @@ class _Machine:
         return self._plain(self._stack.pop()), end
 
     def _do(self, name: str, argument: Any) -> None:
-        """One operation."""
         stack = self._stack
         if name == "PUSH":
             stack.append(argument)
@@ -137,14 +136,13 @@ class _Machine:
             function, arguments = self._pop(2)
             stack.append(_call(function, _expect(arguments, tuple)))
         elif name == "NEWOBJ":
-            # Nothing that is loaded is made so: it is read for the sake of the error alone.
+            # No loadable object is made this way; the name is read for the error message.
             raise _refused(_expect(self._pop(2)[0], _Name))
         elif name == "BUILD":
             state = stack.pop()
             _build(stack[-1], state)
 
     def _pop(self, count: int) -> list[Any]:
-        """The last few operands."""
         if count > len(self._stack):
             raise ValueError("an operand is missing")
         popped = self._stack[len(self._stack) - count :]
@@ -152,14 +150,14 @@ class _Machine:
         return popped
 
     def _pop_marked(self) -> list[Any]:
-        """The operands since the last mark."""
+        """Pop the operands since the last mark."""
         start = self._marks.pop()
         popped = self._stack[start:]
         del self._stack[start:]
         return popped
 
     def _plain(self, value: Any) -> Any:
-        """A value that may be in a result: nothing that only stands for something."""
+        """Check that a value can be part of the result: it holds no `_Name` and no `Storage`."""
         waiting = [value]
         while waiting:
             part = waiting.pop()
@@ -185,9 +183,9 @@ class _Machine:
     def _persistent(
         self, kind: Any, name: Any, key: Any, location: Any, count: Any = None, view: Any = None
     ) -> Storage:
-        """What a pickle refers to outside of itself: a tensor's memory."""
+        """Resolve a persistent id, which refers to a tensor's memory outside the pickle."""
         if kind == "module":
-            # Before 1.6 files held the source text of modules' classes.
+            # Before 1.6, files held the source code of modules' classes.
             raise _refused(_expect(name, _Name))
         if kind != "storage" or view is not None:
             raise UnpicklingError(f"load: unknown reference to {kind!r} outside the pickle")
@@ -198,7 +196,7 @@ class _Machine:
 
 
 def _named(module: str, name: str) -> Any:
-    """What a pickle means by a name: a dtype, or a function or class to be looked at later."""
+    """The meaning of a name: a dtype, or a `_Name` that is looked up when it is used."""
     dtype = dtype_named(name) if module == "torch" else None
     return _Name(module, name) if dtype is None else dtype
 
@@ -224,7 +222,7 @@ def _refused(name: _Name) -> UnpicklingError:
 
 
 def _call(name: Any, arguments: tuple[Any, ...]) -> Any:
-    """What a named function makes of its arguments, if it is one of ours."""
+    """Call a named function, if it is in `_CALLS`."""
     function = _CALLS.get(str(_expect(name, _Name)))
     if function is None:
         raise _refused(name)
@@ -232,7 +230,7 @@ def _call(name: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _build(target: Any, state: Any) -> None:
-    """Attach a state dict's versions to it."""
+    """Set `_metadata`, the modules' versions, of a state dict."""
     if not (
         isinstance(target, OrderedDict) and isinstance(state, dict) and [*state] == ["_metadata"]
     ):
@@ -243,7 +241,7 @@ def _build(target: Any, state: Any) -> None:
 
 
 def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
-    """An ordered dictionary, which is filled later; or from pairs."""
+    """An ordered dictionary, empty or from pairs."""
     made: OrderedDict[Any, Any] = OrderedDict()
     for key, value in _expect(items, (list, tuple)):
         if not isinstance(key, _KEYS) or isinstance(value, tuple):
@@ -261,7 +259,7 @@ def _tensor(
     hooks: Any = None,
     metadata: Any = None,
 ) -> Any:
-    """A tensor over a part of a storage."""
+    """A tensor over part of a storage."""
     memory, device = _expect(storage, Storage)
     shape = tuple(map(_size, _expect(shape, tuple)))
     strides = tuple(map(_size, _expect(strides, tuple)))
@@ -283,7 +281,7 @@ def _tensor(
             part,
             shape,
             steps,
-            # Elements that share their memory can't be changed one by one.
+            # Elements that share memory can't be changed one by one.
             writeable=all(step or n <= 1 for n, step in zip(shape, strides, strict=True)),
         )
         out = from_numpy(array)
@@ -305,7 +303,7 @@ def _tensor_of_bytes(
     dtype: Any,
     metadata: Any = None,
 ) -> Any:
-    """A tensor over a part of a storage that has no dtype."""
+    """A tensor over part of a storage of bytes."""
     memory, device = _expect(storage, Storage)
     whole = memory.size - memory.size % _expect(dtype, DType).itemsize
     typed = Storage(memory[:whole].view(dtype.dtype), device)
@@ -317,14 +315,13 @@ def _parameter(data: Any, requires_grad: Any, hooks: Any = None) -> Parameter:
 
 
 def _bytes(text: Any, encoding: Any) -> bytes:
-    """What a pickle from before there were bytes says for them."""
+    """Bytes, in the form that protocol 2 stores them."""
     if encoding != "latin1":
         raise UnpicklingError(f"load: bytes are encoded as {encoding!r}, which is not supported")
     return _expect(text, str).encode("latin1")  # type: ignore[no-any-return]
 
 
 def _set(members: Any) -> set[Any]:
-    """A set of numbers and strings."""
     if not all(isinstance(member, _KEYS) for member in _expect(members, list)):
         raise UnpicklingError("load: a set holds what is neither a string nor a number")
     return set(members)
@@ -334,7 +331,7 @@ def _complex(real: Any, imag: Any) -> complex:
     return complex(_expect(real, float), _expect(imag, float))
 
 
-#: All that a pickle can have done.
+#: All functions that a pickle can call.
 _CALLS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor_v2": _tensor,
@@ -343,7 +340,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_parameter": _parameter,
     "torch.Size": lambda sizes: Size(map(_size, sizes)),
     "_codecs.encode": _bytes,
-    # Pickles of protocol 2 name these as they were before Python 3.
+    # Pickles of protocol 2 use the names of Python 2.
     **{
         f"{module}.{name}": function
         for module in ("builtins", "__builtin__")

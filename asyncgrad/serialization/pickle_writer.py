@@ -1,4 +1,4 @@
-"""Writes the pickles in PyTorch's files: protocol 2, in terms of PyTorch's own functions."""
+"""Writes the pickles in PyTorch's files: protocol 2, with calls of PyTorch's functions."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
 
 
 class PickleWriter:
-    """Writes one object; afterwards `storages` holds the arrays that it refers to by number."""
+    """Writes one object; then `storages` holds the arrays that the pickle refers to by number."""
 
     def __init__(self) -> None:
-        """Start with nothing written."""
         self._out = bytearray(b"\x80\x02")
         self.storages: list[np.ndarray[Any, Any]] = []
-        #: The numbers of arrays, by where they are: tied parameters stay tied.
+        #: The numbers of arrays, by address: tied parameters stay tied.
         self._numbers: dict[Any, int] = {}
-        #: The containers that are being written: one that contains itself has no end.
+        #: The ids of the containers being written, to detect a container that contains itself.
         self._open: set[int] = set()
 
     def finish(self, value: Any) -> bytes:
-        """The pickle of an object.
+        """Write an object, and return its pickle.
 
         Raises:
             TypeError: if it holds anything but tensors, numbers, strings and plain containers.
@@ -88,7 +87,7 @@ class PickleWriter:
         self._open.add(id(value))
         out = self._out
         if isinstance(value, dict):
-            # State dicts are ordered dictionaries in PyTorch, with the modules' versions attached.
+            # PyTorch's state dicts are ordered dictionaries with modules' versions in `_metadata`.
             versions = getattr(value, "_metadata", None)
             if isinstance(value, OrderedDict) or versions is not None:
                 self._name("collections", "OrderedDict")
@@ -114,7 +113,7 @@ class PickleWriter:
         self._out += f"c{module}\n{name}\n".encode()
 
     def _write_tensor(self, tensor: Any) -> None:
-        """A call of PyTorch's function that makes a tensor of a storage."""
+        """Write a call of PyTorch's function that makes a tensor from a storage."""
         number, offset, strides = self._place(tensor)
         array = self.storages[number]
         out = self._out
@@ -124,7 +123,7 @@ class PickleWriter:
             out += b"("
         self._name("torch._utils", "_rebuild_tensor_v2")
         out += b"("
-        # The storage, as a reference to what is outside the pickle.
+        # A reference to the storage, which is outside the pickle.
         out += b"("
         self._write("storage")
         self._name("torch", name_of(array.dtype))
@@ -143,7 +142,7 @@ class PickleWriter:
             out += b"tR"
 
     def _place(self, tensor: Any) -> tuple[int, int, tuple[int, ...]]:
-        """Where a tensor's elements are: the storage's number, the first one, and the strides."""
+        """A tensor's storage number, the offset of its first element, and its strides."""
         array, metadata = tensor._array, tensor._metadata
         name_of(metadata.dtype)
         if metadata.device is CPU:
@@ -156,13 +155,13 @@ class PickleWriter:
                 return self._number(_address(memory), memory, memory.ravel), offset, strides
             place = _address(array)
         else:
-            # Whoever shares all of its memory on a device shares the array.
+            # On a device, only tensors with the same array object count as shared.
             place = id(array)
         number = self._number(place, array, lambda order: on_host(tensor))
         return number, 0, _contiguous_strides(metadata.shape)
 
     def _number(self, place: int, array: Any, elements: Callable[[Any], Any]) -> int:
-        """The number of a storage, whose elements are asked for when it is new."""
+        """The number of a storage; a new storage calls `elements`."""
         key = (place, array.shape, array.strides, array.dtype)
         number = self._numbers.get(key)
         if number is None:
@@ -176,9 +175,9 @@ def _address(array: np.ndarray[Any, Any]) -> int:
 
 
 def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    """The array whose memory an array is a view of, if that has no gaps; as PyTorch, it is saved.
+    """The array whose memory an array is a view of; like PyTorch, we save all of it.
 
-    None where PyTorch's tensors can't look into it so: backwards, or as another dtype.
+    None if the memory has gaps, or a tensor can't be such a view: reversed, or of another dtype.
     """
     if not array.size or any(step < 0 or step % array.itemsize for step in array.strides):
         return None
@@ -186,12 +185,12 @@ def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     while held is not None:
         if isinstance(held, np.ndarray):
             memory = held
-        # What `as_strided` makes has something between it and the array.
+        # `as_strided` puts an object of its own between the view and the array.
         held = getattr(held, "base", None)
     if not (memory.flags.c_contiguous or memory.flags.f_contiguous):
         return None
     if memory.dtype == np.uint8 and not memory.nbytes % array.itemsize:
-        # Bytes that were read from a file.
+        # These are bytes read from a file.
         memory = memory.ravel("K").view(array.dtype)
     if memory.dtype != array.dtype or (_address(array) - _address(memory)) % array.itemsize:
         return None
@@ -199,7 +198,7 @@ def _memory_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array in C order, counted in elements."""
+    """The strides of an array in C order, in elements."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):

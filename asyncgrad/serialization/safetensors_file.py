@@ -1,4 +1,4 @@
-"""Files of the safetensors format, which needs the extra of that name."""
+"""Save and load safetensors files; needs the optional package `safetensors`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def save_safetensors(
     filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """Write tensors with names into a file.
+    """Write named tensors to a file.
 
     Args:
-        tensors: a state dict, for example. Tensors that share memory are written once each.
+        tensors: for example, a state dict. Tensors that share memory are written separately.
         filename: the path.
-        metadata: strings to be written, too.
+        metadata: strings to store in the file.
 
     Raises:
-        TypeError: if a value is no tensor, or the tensors have no names.
+        TypeError: if a value is no tensor, or `tensors` is no dictionary.
         ImportError: without the package `safetensors`.
     """
     library = _library()
@@ -59,22 +59,22 @@ def save_safetensors(
 
 
 def load_safetensors(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Any]:
-    """The tensors in a file, by their names.
+    """Read the tensors in a file, by name.
 
     Args:
         filename: the path.
-        device: where to put them.
+        device: the device of the tensors.
 
     Raises:
         SafetensorError: if the file is damaged.
-        TypeError: if a tensor in it has a dtype that is not known here.
+        TypeError: if a tensor has a dtype that asyncgrad lacks.
         ImportError: without the package `safetensors`.
     """
     library = _library()
     try:
         loaded = library.load_file(filename)
     except AttributeError as error:
-        # NumPy is asked for the dtype by its name.
+        # `safetensors` looks up the dtype in NumPy by name, and NumPy lacks it.
         raise TypeError(
             f"load_safetensors: {filename} holds a dtype that tensors can't have: {error}"
         ) from error

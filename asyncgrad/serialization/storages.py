@@ -1,4 +1,4 @@
-"""What PyTorch calls the memory of each dtype, in its files."""
+"""PyTorch's names of storages for each dtype, as used in its files."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _DTYPES = {
 }
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 _BFLOAT16 = "BFloat16Storage"
-#: Bytes, of which PyTorch makes tensors of the dtypes that it has no storage for.
+#: A storage of bytes, which PyTorch uses for dtypes without a storage type.
 UNTYPED = "UntypedStorage"
-#: Dtypes that tensors can have and storages can't.
+#: Dtypes that have tensors but no storage type in PyTorch.
 _OTHERS = ("uint16", "uint32", "uint64")
 
 
 def is_storage(module: str, name: str) -> bool:
-    """Whether PyTorch has a storage of that name that we can read."""
+    """Whether PyTorch has a storage type of that name which asyncgrad can read."""
     if name == UNTYPED:
         return module == "torch.storage"
     return module == "torch" and (name in _DTYPES or name == _BFLOAT16)
 
 
 def dtype_of(name: str) -> Any:
-    """The dtype of a storage.
+    """The dtype of a storage type.
 
     Raises:
         ImportError: for bfloat16, which NumPy lacks, without ml_dtypes.
@@ -57,10 +57,10 @@ def dtype_of(name: str) -> Any:
 
 
 def name_of(dtype: Any) -> str:
-    """The name of the storage for a dtype.
+    """The name of the storage type for a dtype.
 
     Raises:
-        TypeError: if PyTorch's files have none.
+        TypeError: if PyTorch's files can't hold the dtype.
     """
     if dtype.name == "bfloat16":
         return _BFLOAT16
@@ -71,7 +71,7 @@ def name_of(dtype: Any) -> str:
 
 
 def dtype_named(name: str) -> Any:
-    """The dtype that PyTorch calls `torch.<name>`, None if we have none of that name."""
+    """The dtype that PyTorch calls `torch.<name>`, None if asyncgrad has no such dtype."""
     if name == "bfloat16":
         return DType(dtype_of(_BFLOAT16))
     known = {np.dtype(dtype).name: dtype for dtype in (*_DTYPES.values(), *_OTHERS)}

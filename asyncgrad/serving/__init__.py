@@ -1,6 +1,6 @@
-"""What several services need: batches of requests, admission, and clients that go away.
+"""Parts of a service: batched requests, admission control, and work for clients that disconnect.
 
-Thin, over anyio, and without a web framework: a handler of any of them awaits these.
+A thin layer over anyio without a web framework: handlers of any framework can await these.
 """
 
 from asyncgrad.serving.admission import Admission, AdmissionStatistics, Overloaded

@@ -1,4 +1,4 @@
-"""Who may begin: so many at once, the urgent ones first, and nobody who would come too late."""
+"""Admission control: a limit on concurrent work, with priorities and deadlines."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 class Overloaded(Exception):
-    """Too many wait already: try again later. HTTP's 503."""
+    """Too many requests wait already; try again later. Corresponds to HTTP status 503."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionStatistics:
-    """What an `Admission` has seen."""
+    """The counters of an `Admission`."""
 
-    #: Those who are in, and those who wait.
+    #: The requests inside now, and those waiting now.
     inside: int
     waiting: int
-    #: All who were let in, turned away because too many waited, or waited beyond their deadline.
+    #: All requests so far: admitted, refused because too many waited, and cancelled by a deadline.
     admitted: int
     refused: int
     expired: int
 
 
 class Admission:
-    """Lets a limited number in at once.
+    """Limits how many requests run at once.
 
     Args:
-        limit: how many may be in.
-        max_waiting: how many may wait; the next is refused at once.
+        limit: how many requests may be inside.
+        max_waiting: how many may wait; further requests are refused at once.
 
     Example:
         >>> import asyncio
@@ -53,13 +53,12 @@ class Admission:
     """
 
     def __init__(self, limit: int, *, max_waiting: int = 1_000) -> None:
-        """Let nobody wait yet."""
         if limit < 1:
             raise ValueError(f"Admission: limit must be at least 1, not {limit}")
         self._limit = limit
         self._max_waiting = max_waiting
         self._order = count()
-        #: (minus priority, order, what is set when it is one's turn), sorted.
+        #: The waiting requests, sorted: (minus priority, order, event set at its turn).
         self._line: list[tuple[int, int, anyio.Event]] = []
         self._inside = self._admitted = self._refused = self._expired = 0
 
@@ -67,16 +66,16 @@ class Admission:
     async def enter(
         self, *, priority: int = 0, deadline: float | None = None
     ) -> AsyncIterator[None]:
-        """Be in for a block; passes that are started in it have its priority and deadline.
+        """Wait for admission to a block, whose passes get the given priority and deadline.
 
         Args:
-            priority: larger is let in earlier.
-            deadline: the loop's time (`anyio.current_time()`) by which the block has to have
-                ended: what has not is cancelled.
+            priority: requests with a larger priority are admitted earlier.
+            deadline: the loop time (`anyio.current_time()`) at which the block is cancelled if it
+                has not ended.
 
         Raises:
-            Overloaded: at once, if too many wait.
-            TimeoutError: if the deadline has passed, before the block began or within it.
+            Overloaded: at once, if too many requests wait.
+            TimeoutError: if the deadline passes before the block begins or within it.
         """
         with anyio.CancelScope(deadline=math.inf if deadline is None else deadline) as scope:
             await self._wait_for_turn(priority)
@@ -90,7 +89,7 @@ class Admission:
             raise TimeoutError(f"the request did not end by its deadline {deadline}")
 
     async def _wait_for_turn(self, priority: int) -> None:
-        # A deadline that has passed already ends it here.
+        # Raise here if the deadline has passed already.
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self._inside < self._limit and not self._line:
             self._inside += 1
@@ -106,7 +105,7 @@ class Admission:
             try:
                 await turn[2].wait()
             except BaseException:
-                # Cancelled while waiting, or after the turn was given: then it goes to the next.
+                # If the cancellation came after this request's turn, pass the turn on.
                 if turn[2].is_set():
                     self._leave()
                 else:
@@ -115,14 +114,14 @@ class Admission:
         self._admitted += 1
 
     def _leave(self) -> None:
-        """Give one's place to the most urgent who waits."""
+        """Pass this request's place on to the most urgent waiting request."""
         if self._line:
             self._line.pop(0)[2].set()
         else:
             self._inside -= 1
 
     def statistics(self) -> AdmissionStatistics:
-        """What has been seen so far."""
+        """The current counters."""
         return AdmissionStatistics(
             self._inside, len(self._line), self._admitted, self._refused, self._expired
         )

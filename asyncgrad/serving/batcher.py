@@ -1,4 +1,4 @@
-"""Requests that come one by one and are computed together."""
+"""`Batcher`: computes requests that come one by one in batches."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class BatcherStatistics:
-    """What a `Batcher` has done."""
+    """The counters of a `Batcher`."""
 
-    #: Requests that wait to be in a batch.
+    #: Requests that wait for a batch now.
     waiting: int
-    #: Batches computed, and how many requests were in them.
+    #: Batches computed so far, and the number of requests in them.
     batches: int
     requests: int
-    #: Requests turned away because too many waited.
+    #: Requests refused because too many waited.
     refused: int
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is being computed."""
+    """A batch being computed."""
 
-    #: How many still wait for it.
+    #: The number of its requests whose callers still wait.
     wanted: int
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -48,29 +48,29 @@ class _Entry:
     """A request."""
 
     item: Any
-    #: The loop's time when it came.
+    #: The loop time at which the request came.
     came: float
     answered: anyio.Event = field(default_factory=anyio.Event)
-    #: None while it is in the line.
+    #: The request's batch; None while it waits for one.
     batch: _Batch | None = None
     result: Any = None
     error: BaseException | None = None
 
 
 class Batcher(Generic[_Item, _Result]):
-    """Computes requests in batches: one forward pass for many, a result for each.
+    """Computes requests in batches: one forward pass for many requests, one result for each.
 
-    An asynchronous context manager. A batch is closed when it is full, or when somebody has waited
-    long enough. While one is computed the next fills up. A request whose task is cancelled leaves
-    the line; one that is being computed is, with its batch, and its result is dropped. A batch that
-    nobody waits for any more is cancelled, passes and all.
+    An asynchronous context manager. A batch is closed when it is full, or when its oldest request
+    has waited for `max_delay`; the next batch fills while it is computed. A waiting request whose
+    task is cancelled leaves the line. If its batch is being computed, only its result is dropped.
+    When all callers of a batch are cancelled, the batch is cancelled with its passes.
 
     Args:
-        compute: an asynchronous function of a list of items that gives a result for each.
-        max_size: how many items a batch has at most.
-        max_delay: seconds that a request waits for others, if there is room to compute it.
-        max_waiting: how many may wait; the next is refused at once.
-        concurrent: how many batches are computed at once.
+        compute: an asynchronous function that takes a list of items and returns a result for each.
+        max_size: the largest number of items in a batch.
+        max_delay: seconds that a request waits for others, if it could be computed at once.
+        max_waiting: how many requests may wait; further requests are refused at once.
+        concurrent: how many batches to compute at once.
 
     Example:
         >>> import asyncio
@@ -94,7 +94,6 @@ class Batcher(Generic[_Item, _Result]):
         max_waiting: int = 1_000,
         concurrent: int = 1,
     ) -> None:
-        """Wait for the context to be entered."""
         if max_size < 1 or concurrent < 1:
             raise ValueError(
                 f"Batcher: max_size and concurrent must be at least 1, not {max_size} and "
@@ -106,16 +105,16 @@ class Batcher(Generic[_Item, _Result]):
         self._max_waiting = max_waiting
         self._concurrent = concurrent
         self._order = count()
-        #: Those who wait: (minus priority, order, entry), sorted.
+        #: The waiting requests, sorted: (minus priority, order, entry).
         self._line: list[tuple[int, int, _Entry]] = []
-        #: Set and replaced when a batch may have to be closed earlier than it seemed.
+        #: Set and replaced when the time to close the next batch may have changed.
         self._news: anyio.Event
         self._open = False
         self._batches = self._requests = self._refused = 0
         self._life: AbstractAsyncContextManager[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin to take requests."""
+        """Start to accept requests."""
         if self._life is not None:
             raise RuntimeError("the batcher is open already: one `async with` at a time")
         self._life = self._living()
@@ -123,7 +122,7 @@ class Batcher(Generic[_Item, _Result]):
         return self
 
     async def __aexit__(self, *facts: Any) -> bool | None:
-        """Answer those who wait, and end; after an error, refuse them."""
+        """Answer the waiting requests and stop; after an error, refuse them instead."""
         assert self._life is not None
         try:
             return await self._life.__aexit__(*facts)
@@ -142,14 +141,14 @@ class Batcher(Generic[_Item, _Result]):
                 try:
                     yield
                 except Exception as error:
-                    # The caller's own, and no matter of the group's.
+                    # An error of the caller's block is raised below, outside of the task group.
                     failed.append(error)
                     group.cancel_scope.cancel()
                 finally:
                     self._open = False
                     self._tell()
         finally:
-            # Nobody is left to compute them.
+            # No task is left to compute these requests.
             for *_, entry in self._line:
                 entry.error = RuntimeError("the batcher was stopped before it came to this request")
                 entry.answered.set()
@@ -161,14 +160,14 @@ class Batcher(Generic[_Item, _Result]):
                 failed.clear()
 
     async def __call__(self, item: _Item, *, priority: int = 0) -> _Result:
-        """The result for one item.
+        """Compute the result for one item.
 
         Args:
-            item: what `compute` takes a list of.
-            priority: larger is computed earlier.
+            item: an element of the list that `compute` takes.
+            priority: requests with a larger priority are computed earlier.
 
         Raises:
-            Overloaded: at once, if too many wait.
+            Overloaded: at once, if too many requests wait.
             RuntimeError: if the batcher is not open.
             Exception: whatever `compute` raised for the batch.
         """
@@ -200,12 +199,12 @@ class Batcher(Generic[_Item, _Result]):
         return entry.result  # type: ignore[no-any-return]
 
     def _tell(self) -> None:
-        """Let those who serve look again at who waits."""
+        """Wake the serving tasks, so that they look at the line again."""
         news, self._news = self._news, anyio.Event()
         news.set()
 
     async def _serve(self) -> None:
-        """Compute one batch after the other until the batcher is closed and nobody waits."""
+        """Compute batches one after another until the batcher is closed and the line is empty."""
         while self._line or self._open:
             pause = self._pause()
             if pause > 0:
@@ -217,11 +216,11 @@ class Batcher(Generic[_Item, _Result]):
             del self._line[: self._max_size]
             if entries:
                 await self._answer(entries)
-                # Answers go out before the next batch, even if nothing was awaited for this one.
+                # Let callers receive their results first, even if `compute` never suspended.
                 await anyio.lowlevel.checkpoint()
 
     def _pause(self) -> float:
-        """Seconds until a batch is closed, if there is no news before."""
+        """Seconds until the next batch has to be closed, as things stand."""
         if not self._line:
             return math.inf
         if len(self._line) >= self._max_size or not self._open:
@@ -230,7 +229,7 @@ class Batcher(Generic[_Item, _Result]):
         return first + self._max_delay - anyio.current_time()
 
     async def _answer(self, entries: list[_Entry]) -> None:
-        """Compute a batch; an error of it is everybody's in it, and nobody else's."""
+        """Compute a batch; an error goes to all requests in the batch, and to no others."""
         self._batches += 1
         self._requests += len(entries)
         batch = _Batch(len(entries))
@@ -250,7 +249,7 @@ class Batcher(Generic[_Item, _Result]):
             for entry in entries:
                 entry.error = error
         except BaseException as error:
-            # What compute has awaited may have been cancelled; that stops nothing else.
+            # A cancellation inside `compute` alone fails only this batch.
             alone = isinstance(error, anyio.get_cancelled_exc_class()) and not _is_cancelled()
             what = "computation" if alone else "batcher"
             for entry in entries:
@@ -262,10 +261,10 @@ class Batcher(Generic[_Item, _Result]):
                 entry.answered.set()
 
     def statistics(self) -> BatcherStatistics:
-        """What has been done so far."""
+        """The current counters."""
         return BatcherStatistics(len(self._line), self._batches, self._requests, self._refused)
 
 
 def _is_cancelled() -> bool:
-    """Whether a scope around the caller is."""
+    """Whether a cancel scope around the caller is cancelled."""
     return anyio.current_effective_deadline() == -math.inf

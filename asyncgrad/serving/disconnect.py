@@ -1,4 +1,4 @@
-"""Work that ends when the client who wants it has gone."""
+"""`unless_disconnected`: cancels work when its client disconnects."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _T = TypeVar("_T")
 
 
 class Disconnected(Exception):
-    """The client went away before its work had ended, and the work was cancelled."""
+    """The client disconnected before the work had ended, and the work was cancelled."""
 
 
 async def unless_disconnected(
     work: Callable[[], Awaitable[_T]], disconnected: Callable[[], Awaitable[object]]
 ) -> _T:
-    """What `work` gives, unless the client goes away first: then it is cancelled.
+    """The result of `work`, which is cancelled if the client disconnects first.
 
     Args:
-        work: the work, passes and all; a function without arguments.
-        disconnected: returns when the client has gone.
+        work: a function without arguments that returns an awaitable.
+        disconnected: an asynchronous function that returns when the client has disconnected.
 
     Raises:
-        Disconnected: if the client went away; nothing of the work runs any more.
-        Exception: what `work` raises, or `disconnected`, which cancels the work.
+        Disconnected: if the client disconnected; the work has then stopped completely.
+        Exception: whatever `work` raises; or `disconnected`, whose error cancels the work.
 
     Example:
         >>> import asyncio

@@ -1,4 +1,4 @@
-"""The same calls, blocking: for scripts, threads, and libraries called from a running loop."""
+"""Blocking calls: for scripts, threads, and libraries called from a running loop."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ __all__ = [
 
 
 def blocking() -> Mode:
-    """Within this context passes block, also on a running loop's thread.
+    """Make passes in a block blocking, also on a thread with a running loop.
 
-    Works as a decorator, too. The loop is held meanwhile: it is for notebooks and for libraries
-    that know nothing of asyncio.
+    Works as a decorator, too. Passes block the loop meanwhile, so this is for notebooks and for
+    libraries that do not know about asyncio.
     """
     return Mode(blocking=True)
 
 
 def backward(*args: Any, **kwargs: Any) -> None:
-    """`asyncgrad.autograd.backward`, ended when it returns."""
+    """`asyncgrad.autograd.backward`, blocking: the pass has ended when it returns."""
     with blocking():
         autograd.backward(*args, **kwargs)
 
 
 def grad(*args: Any, **kwargs: Any) -> Any:
-    """`asyncgrad.autograd.grad`, ended when it returns: a plain tuple or dictionary."""
+    """`asyncgrad.autograd.grad`, blocking: it returns a plain tuple or dictionary."""
     with blocking():
         result = autograd.grad(*args, **kwargs)
     return dict(result) if isinstance(result, dict) else tuple(result)
 
 
 def _ended(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, ended when it returns."""
     blocked = func.ended(function)
     blocked.__doc__ = f"`asyncgrad.autograd.functional.{function.__name__}`, ended when it returns."
     return blocked

@@ -1,4 +1,4 @@
-"""The transforms of `asyncgrad.func`, blocking: what they make gives its results at once."""
+"""The transforms of `asyncgrad.func`, blocking: their functions return results at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ stack_module_state = func.stack_module_state
 
 
 def ended(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, ended when it returns."""
+    """Make a function blocking."""
 
     @functools.wraps(function)
     def blocked(*args: Any, **kwargs: Any) -> Any:
@@ -32,7 +32,7 @@ def ended(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _making(transform: Callable[..., Any]) -> Callable[..., Any]:
-    """A transform whose functions have ended when they return."""
+    """Make the functions that a transform returns blocking."""
 
     @functools.wraps(transform)
     def made(*args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def _making(transform: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _giving(transform: Callable[..., Any]) -> Callable[..., Any]:
-    """A transform that gives a value and a function, neither of which is to be awaited."""
+    """Make a transform blocking that returns a value and a function, and that function, too."""
     blocked = ended(transform)
 
     @functools.wraps(transform)

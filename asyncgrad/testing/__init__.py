@@ -1,4 +1,4 @@
-"""For tests of programs that use asyncgrad: comparisons, tensors, a simulated device, poison."""
+"""Test utilities: comparisons, random tensors, a simulated device and poisoned memory."""
 
 from asyncgrad.devices.simulated import Machine, Operation, SimArray, simulate
 from asyncgrad.errors import RaceError

@@ -1,4 +1,4 @@
-"""Whether results are what they should be, with the tolerances that PyTorch has for their dtype."""
+"""`assert_close`: compares results with PyTorch's tolerances for each dtype."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from asyncgrad.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: The relative and the absolute difference that is allowed; none for other dtypes.
+#: The relative and absolute tolerance by dtype; other dtypes are compared exactly.
 _TOLERANCES = {
     "float16": (1e-3, 1e-5),
     "bfloat16": (1.6e-2, 1e-5),
@@ -29,7 +29,7 @@ _TOLERANCES = {
 
 
 class _Options(NamedTuple):
-    """What is compared, and how."""
+    """The options of one comparison."""
 
     tolerances: tuple[float, float] | None
     equal_nan: bool
@@ -56,21 +56,21 @@ def assert_close(
     """Raise unless two results are close: `|actual - expected| <= atol + rtol * |expected|`.
 
     Args:
-        actual: tensors, arrays of NumPy's or numbers, or sequences or mappings of them.
-        expected: what they should be.
-        allow_subclasses: tensors may be of different classes.
-        rtol: the relative difference that is allowed; by dtype if None.
-        atol: the absolute one; by dtype if None.
-        equal_nan: NaN is equal to NaN.
-        check_device: they have to be in one place.
-        check_dtype: they have to be of one dtype.
-        check_layout: they have to be held in one way.
-        check_stride: they have to have the same strides.
-        msg: the error's message, or a function that makes it of the one there would be.
+        actual: a tensor, NumPy array or number, or a sequence or mapping of these.
+        expected: the expected value.
+        allow_subclasses: allow tensors of different classes.
+        rtol: the relative tolerance; None means the dtype's.
+        atol: the absolute tolerance; None means the dtype's.
+        equal_nan: treat NaN as equal to NaN.
+        check_device: require equal devices.
+        check_dtype: require equal dtypes.
+        check_layout: require equal layouts.
+        check_stride: require equal strides.
+        msg: the error's message, or a function that makes it from the default message.
 
     Raises:
-        AssertionError: if they are not, with how many and by how much.
-        TypeError: for what can't be compared.
+        AssertionError: if they are not close; says how many elements differ and by how much.
+        TypeError: for values that can't be compared.
         ValueError: if one tolerance is given without the other.
 
     Example:
@@ -102,7 +102,7 @@ def _place(where: str) -> str:
 
 
 def _pairs(actual: Any, expected: Any, where: str, loose: bool) -> Iterator[tuple[Any, Any, str]]:
-    """What is compared with what, and where that is."""
+    """The pairs of values to compare, with the place of each."""
     if _both(actual, expected, Mapping):
         missing = [key for key in expected if key not in actual]
         more = [key for key in actual if key not in expected]
@@ -139,7 +139,7 @@ def _both(actual: Any, expected: Any, kind: Any) -> bool:
 
 
 def _difference(actual: Any, expected: Any, options: _Options) -> str | None:
-    """What two leaves differ in, None if they are close."""
+    """How two leaves differ, None if they are close."""
     if actual is None or expected is None:
         same = actual is expected
         return None if same else f"None mismatch: {actual} is not {expected}"
@@ -172,7 +172,7 @@ def _difference(actual: Any, expected: Any, options: _Options) -> str | None:
 
 
 def _values(actual: Any, expected: Any, options: _Options) -> str | None:
-    """What arrays of one shape differ in, None if they are close."""
+    """How two arrays of one shape differ, None if they are close."""
     allowed = options.tolerances
     if allowed is None:
         each = [_TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (actual, expected)]
@@ -192,7 +192,7 @@ def _values(actual: Any, expected: Any, options: _Options) -> str | None:
             return None
         exact = not (rtol or atol)
         relative = off / abs(expected)
-    # What is close is not what is told of.
+    # The message reports the greatest difference among elements that are not close.
     off, relative = np.where(close, 0, off), np.where(close, 0, relative)
     limits = ("", "") if exact else (f" (up to {atol} allowed)", f" (up to {rtol} allowed)")
     kind = "equal" if exact else "close"

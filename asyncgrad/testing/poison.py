@@ -1,4 +1,4 @@
-"""Memory that is NaN unless somebody has set it."""
+"""`poisoned_memory`: finds reads of uninitialised and freed memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from asyncgrad.ops.namespace import forget_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Functions may return an element of so many bytes as a scalar, which has no memory.
+#: NumPy may return results of up to this many bytes as scalars, which own no memory.
 _SCALAR = 8
 
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Find reads of memory that belongs to nobody: a tool for tests, for the whole process.
+    """Find reads of uninitialised and freed memory in tests; it affects the whole process.
 
-    Memory that is lent is NaN until it is set, -1 in integers, and NaN again as soon as the last
-    array in it is gone. Results of small tensors that are made within this context lie there, too.
+    Memory from the pool is filled with NaN, or -1 for integers, before its first use and as soon as
+    the last array in it is freed. Within this context, results of small tensors use the pool, too.
 
     Example:
         >>> import asyncgrad as ag

@@ -1,4 +1,4 @@
-"""Tensors to test functions with."""
+"""`make_tensor`: random tensors for tests."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def make_tensor(
     noncontiguous: bool = False,
     exclude_zero: bool = False,
 ) -> Tensor:
-    """A tensor of numbers that are drawn evenly from an interval.
+    """A tensor of random numbers, uniformly distributed in an interval.
 
     Args:
         shape: the shape, as one sequence or as several numbers.
         dtype: the dtype.
-        device: where it is made; the default device if None.
-        low: the least number; if None, -9, and 0 for bool and uint8.
-        high: what all are below; if None, 9 for floating dtypes, 10 for integers, 2 for bool.
-        requires_grad: the tensor is a leaf to accumulate gradients for.
-        noncontiguous: its elements lie apart in memory.
-        exclude_zero: no element is zero.
+        device: the device of the tensor; the default device if None.
+        low: the lower bound; if None, -9, and 0 for bool and uint8.
+        high: the upper bound, exclusive; if None, 9 for floating, 10 for integers, 2 for bool.
+        requires_grad: make the tensor a leaf that requires grad.
+        noncontiguous: make a tensor that is not contiguous in memory.
+        exclude_zero: avoid zeros.
 
     Raises:
-        ValueError: if the interval is empty or no number, or a dtype without gradients is to
-            require them.
+        ValueError: if the interval is empty or a bound is NaN; or for `requires_grad` with a dtype
+            that has no gradients.
 
     Example:
         >>> import asyncgrad as ag
@@ -75,7 +75,7 @@ def make_tensor(
     drawn = (*sizes[:-1], sizes[-1] * 2) if apart else sizes
     if floating:
         out = empty(drawn, dtype=kind, device=device)
-        # By halves: the interval may be longer than the greatest number.
+        # Draw half the values and double them: `high - low` may exceed the greatest finite number.
         (view_as_real(out) if kind.is_complex else out).uniform_(low / 2, high / 2).mul_(2)
     else:
         out = randint(math.ceil(low), math.ceil(high), drawn, device=device).to(kind)
@@ -87,7 +87,7 @@ def make_tensor(
 
 
 def _limits(kind: DType) -> tuple[float, float]:
-    """The least number of a dtype, and what all of them are below."""
+    """The smallest number of a dtype, and the exclusive upper bound."""
     if kind.is_floating_point or kind.is_complex:
         most = float(floating_info(kind.dtype).max)
         return -most, most

@@ -1,4 +1,4 @@
-"""What surrounds a model: PyTorch's `torch.utils`."""
+"""PyTorch's `torch.utils`: checkpoints and data loading."""
 
 from asyncgrad.utils import checkpoint, data
 

@@ -1,11 +1,11 @@
-"""Checkpoints: what a function saves for backward is computed again when it is needed.
+"""Checkpoints: recompute what a function saves for backward instead of keeping it.
 
-`checkpoint(function, ...)` runs the function and keeps its arguments instead of what its operations
-save. The first of them that asks for something saved has the function run again.
+`checkpoint(function, ...)` runs the function and keeps its arguments, not what its operations save.
+When backward first asks for a saved tensor, the function runs again.
 
-Without reentrant passes this is done by saved-tensor hooks: a `Frame` stands for the call and hands
-out a `Holder` in the place of each tensor. With `use_reentrant=True` the call is a `Function` whose
-backward runs the function again and starts a pass of its own (`utils/reentrant.py`).
+Non-reentrant checkpoints use saved-tensor hooks: a `Frame` represents the call and puts a `Holder`
+in the place of each tensor. With `use_reentrant=True` the call is a `Function` whose backward runs
+the function again and starts a pass of its own (`utils/reentrant.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PASS_IT = (
 
 
 def noop_context_fn() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Contexts for the forward run and for the one that repeats it: none."""
+    """The default `context_fn`: empty contexts for both runs."""
     return nullcontext(), nullcontext()
 
 
@@ -65,27 +65,28 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Call a function, and let backward call it again instead of keeping what it saves.
+    """Call a function, and let backward run it again instead of keeping what it saves.
 
     Args:
-        function: a function, a module, or a coroutine function, which is then awaited.
+        function: a function or module; or a coroutine function, whose result is then awaited.
         args: its arguments; tensors among them are kept.
         use_reentrant: run it again in a pass of its own. Then `grad()` and `inputs=` can't be
-            used, one of the arguments has to require grad, and there are no keyword arguments.
-        context_fn: gives two contexts: one to run the function in, one to run it again in.
-        determinism_check: "default" compares shape, dtype and device of what is saved when it
-            runs again, "none" only how much it is.
-        debug: say in a `CheckpointError` where everything was saved.
-        early_stop: end the second run as soon as it has computed everything that is needed.
-        preserve_rng_state: the second run draws the same random numbers. Others never notice.
+            used, one of the arguments has to require grad, and keyword arguments are refused.
+        context_fn: returns two contexts, for the first and for the second run.
+        determinism_check: "default" compares shape, dtype and device of the tensors that both
+            runs save; "none" compares only their number.
+        debug: show in a `CheckpointError` where both runs saved tensors.
+        early_stop: stop the second run once it has computed everything needed.
+        preserve_rng_state: let the second run draw the same random numbers. This never affects
+            random numbers outside.
         kwargs: the function's keyword arguments.
 
     Returns:
-        What the function returns; a coroutine of that for a coroutine function.
+        What the function returns; for a coroutine function, a coroutine.
 
     Raises:
         ValueError: if arguments exclude one another.
-        CheckpointError: from the pass, if the function did something else when it ran again.
+        CheckpointError: from the pass, if the second run saved other tensors than the first.
 
     Example:
         >>> import asyncgrad as ag
@@ -137,7 +138,6 @@ def checkpoint(
 
 
 def _run(frame: Frame, within: Any) -> Any:
-    """The first run."""
     with Mode(saved_hooks=frame), within:
         result = frame.function(*frame.given, **frame.kwargs)
         if inspect.iscoroutine(result):
@@ -152,9 +152,8 @@ def _run(frame: Frame, within: Any) -> Any:
 
 
 async def _run_later(frame: Frame, within: Any) -> Any:
-    """The first run of a coroutine function."""
     with Mode(saved_hooks=frame), within:
-        # The mode is seen by whoever awaits, and by nobody else.
+        # The mode is set in the context of the task that awaits: no other task sees it.
         result = await frame.function(*frame.given, **frame.kwargs)
         frame.complete()
         return result
@@ -172,11 +171,11 @@ _SUPPRESSED = (
 
 
 class _Settings(NamedTuple):
-    """What overrides the arguments of checkpoints."""
+    """Values that override the arguments of checkpoints."""
 
     early_stop: bool | None = None
     debug: bool | None = None
-    #: What passes that compute a checkpoint again only once have in common, or None.
+    #: The `_Group` of passes that share second runs, or None.
     group: Any = None
 
 
@@ -184,15 +183,15 @@ _UNSET = _Settings()
 
 
 class _Setting(Mode):
-    """Overrides one argument."""
+    """Overrides an argument of `checkpoint` within a block."""
 
     def __init__(self, **setting: Any) -> None:
-        """Keep it; it is in force from `__enter__` on."""
+        """Keep the value; it is in force from `__enter__` on."""
         super().__init__()
         self._setting = setting
 
     def __enter__(self) -> Any:
-        """Override the argument, beside others."""
+        """Override the argument; other overrides stay in force."""
         found = current().checkpoints or _UNSET
         self._put({"checkpoints": found._replace(**self._setting)})
         return self
@@ -202,14 +201,14 @@ class _Setting(Mode):
 
 
 class _Group:
-    """Passes that share what is computed again."""
+    """Identifies passes that share second runs."""
 
 
 class GraphExecGroup(_Setting):
-    """Passes started within compute each checkpoint again at most once, all of them together.
+    """Let all passes started within a block share recomputation: a checkpoint runs again only once.
 
-    They have to be about different parts of the graph: no two may need the same saved tensor, even
-    with `retain_graph=True`. Checkpoints with `use_reentrant=True` take no notice.
+    The passes have to use different parts of the graph: no two may need the same saved tensor, even
+    with `retain_graph=True`. Checkpoints with `use_reentrant=True` ignore the group.
 
     Example:
         >>> import asyncgrad as ag
@@ -222,15 +221,10 @@ class GraphExecGroup(_Setting):
     """
 
     def __init__(self) -> None:
-        """Make a group of its own."""
         super().__init__(group=_Group())
 
     def __enter__(self) -> Any:
-        """Begin the group.
-
-        Raises:
-            RuntimeError: within another.
-        """
+        """Enter the group; raises RuntimeError inside of another group."""
         settings = current().checkpoints
         if settings is not None and settings.group is not None:
             raise AutogradError("GraphExecGroup contexts cannot be nested. Leave the outer one.")
@@ -241,24 +235,24 @@ class GraphExecGroup(_Setting):
 
 
 def set_checkpoint_early_stop(enable: bool) -> Mode:
-    """Say for all checkpoints made in this context whether their second run ends early.
+    """Override `early_stop` for all checkpoints made in this context.
 
     Args:
-        enable: the value of `early_stop`, whatever the calls say.
+        enable: the value, whatever the calls say.
     """
     return _Setting(early_stop=enable)
 
 
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Mode:
-    """Say for all checkpoints made in this context whether they are debugged.
+    """Override `debug` for all checkpoints made in this context.
 
     Args:
-        enabled: the value of `debug`; None leaves it to the calls.
+        enabled: the value; None leaves it to the calls.
     """
     return _Setting(debug=enabled)
 
 
-# -- several in a row -----------------------------------------------------------------------------
+# -- a sequence of functions ----------------------------------------------------------------------
 
 
 def checkpoint_sequential(
@@ -270,22 +264,22 @@ def checkpoint_sequential(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Call functions one after another, in segments of which all but the last are checkpoints.
+    """Call functions one after another in segments; all but the last are checkpoints.
 
     Args:
-        functions: a `Sequential`, or a sequence of functions of one argument. If some of them are
-            coroutine functions, the call is awaited.
-        segments: into how many parts they are divided.
-        input: the argument of the first.
+        functions: a `Sequential`, or a sequence of functions of one argument. If some are
+            coroutine functions, the call returns a coroutine.
+        segments: the number of segments.
+        input: the argument of the first function.
         use_reentrant: as for `checkpoint`.
         preserve_rng_state: as for `checkpoint`.
-        kwargs: none; they are an error.
+        kwargs: refused.
 
     Returns:
-        What the last function returns; a coroutine of that if one of them is a coroutine function.
+        What the last function returns; a coroutine if one of the functions is a coroutine function.
 
     Raises:
-        ValueError: for other arguments.
+        ValueError: for unknown keyword arguments.
     """
     if use_reentrant is None:
         warnings.warn(
@@ -324,7 +318,7 @@ async def _sequential_later(parts: Any, last: Any, call: Any, value: Any) -> Any
 
 
 def _in_a_row(functions: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """Functions as one, a coroutine function if one of them is."""
+    """One function that calls several; a coroutine function if one of them is."""
     if any(map(is_coroutine_function, functions)):
 
         async def later(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps in the place of saved tensors, and how it gets them back."""
+"""How a checkpoint saves tensors: it keeps holders, and recomputes the tensors when needed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class CheckpointError(RuntimeError):
-    """A checkpointed function did something else when it ran again."""
+    """The second run of a checkpointed function differed from the first."""
 
 
 class _Enough(BaseException):
-    """Ends a second run that has computed everything needed: no error, nobody's to catch."""
+    """Ends a second run that has computed everything needed; user code must not catch it."""
 
 
 class Holder:
-    """Stands for a tensor saved by a checkpointed function."""
+    """Stands for a tensor that a checkpointed function saved."""
 
     __slots__ = ("__weakref__",)
 
@@ -50,14 +50,14 @@ class Frame:
         """Keep what the second run needs.
 
         Args:
-            function: what is called.
+            function: the function.
             args: its arguments.
             kwargs: its keyword arguments.
             again: the context of the second run.
-            source: where its random numbers come from, or None for no matter where.
-            early_stop: end it when everything is there.
-            compare: it has to save tensors like those that the first run has saved.
-            debug: note where each is saved.
+            source: the random generator's state for the second run, or None for any.
+            early_stop: stop the second run once everything needed is there.
+            compare: require the second run to save similar tensors to the first.
+            debug: record where each tensor is saved.
             later: the function is a coroutine function.
         """
         self.function = function
@@ -69,26 +69,26 @@ class Frame:
         self.early_stop = early_stop
         self.compare = compare
         self.later = later
-        #: Hooks in force outside, such as another checkpoint's, pack the arguments.
+        #: Tensors are packed by the hooks in force outside, such as an outer checkpoint's.
         self._args = [save(a) if isinstance(a, Variable) else a for a in args]
         self.holders: list[weakref.ref[Holder]] = []
-        #: What each tensor was like.
+        #: The metadata of each tensor.
         self.facts: list[Any] = []
         self.places: list[str] | None = [] if debug else None
         self.completed = False
         self._cost = 0
-        #: What passes have computed again and not used yet. It goes with the pass.
+        #: Second runs whose tensors are not all used yet, by pass; an entry goes with its pass.
         self._runs: weakref.WeakKeyDictionary[Any, Run] = weakref.WeakKeyDictionary()
 
     # -- the hooks --------------------------------------------------------------------------------
 
     @property
     def waits(self) -> bool:
-        """What `unpack` returns may have to be awaited."""
+        """Whether what `unpack` returns may have to be awaited."""
         return self.later or self._cost > HEAVY_NS or any(_waits(a) for a in self._args)
 
     def pack(self, tensor: Any) -> Holder:
-        """Keep a holder of a tensor."""
+        """Make a holder for a tensor."""
         holder = Holder()
         self.holders.append(weakref.ref(holder))
         self.facts.append(tensor._metadata)
@@ -98,11 +98,11 @@ class Frame:
         return holder
 
     def unpack(self, holder: Holder) -> Any:
-        """The tensor, computed again for the first that is asked for in a pass."""
+        """The tensor; the first call in a pass runs the function again."""
         modes = current()
         task = modes.graph_task
         settings = modes.checkpoints
-        #: For whom it is computed again: a pass, or passes that want it only once.
+        #: Whom the second run serves: one pass, or a group of passes.
         whose = task if settings is None or settings.group is None else settings.group
         run = None if whose is None else self._runs.get(whose)
         if run is None:
@@ -121,7 +121,7 @@ class Frame:
         self, run: Run, holder: Holder, repeat: Callable[[Run], Coroutine[Any, Any, None]]
     ) -> Any:
         async with run.lock:
-            # Another node of the pass may have had it run meanwhile.
+            # Another node of the pass may have finished the second run while this one waited.
             if not run.ended:
                 await repeat(run)
         return run.take(holder)
@@ -129,12 +129,12 @@ class Frame:
     # -- the second run ---------------------------------------------------------------------------
 
     def complete(self) -> None:
-        """The first run has ended."""
+        """Note that the first run has ended."""
         self.completed = True
         self.given = ()
 
     def name(self) -> str:
-        """For errors that name a node."""
+        """Used by errors that name a node."""
         return "checkpoint"
 
     def _mode(self, run: Run) -> Mode:
@@ -144,7 +144,7 @@ class Frame:
         return Mode(**changes)
 
     def _repeat(self, run: Run) -> None:
-        """Run the function again."""
+        """Run the function again, in this thread."""
         args = [a.unpack(cast("Any", self)) if _saved(a) else a for a in self._args]
         try:
             with self._mode(run), self.again:
@@ -154,11 +154,11 @@ class Frame:
         run.end()
 
     async def _repeat_elsewhere(self, run: Run) -> None:
-        """The same in a thread, off the loop."""
+        """Run the function again, in a worker thread."""
         await offload(self._repeat, run)
 
     async def _repeat_later(self, run: Run) -> None:
-        """The same, awaiting the function or what its arguments were packed by."""
+        """Run the function again, awaiting it, or the hooks that packed its arguments."""
         args = [await _unpacked(a, self) if _saved(a) else a for a in self._args]
         try:
             with self._mode(run), self.again:
@@ -171,24 +171,23 @@ class Frame:
 
 
 class Run:
-    """The second run of a function for one pass: its saved-tensor hooks, and what they caught."""
+    """A second run for one pass: its saved-tensor hooks, and the tensors that it saved."""
 
     waits = False
 
     def __init__(self, frame: Frame) -> None:
-        """Start with nothing."""
-        # The frame holds the run by the pass.
+        # Weak, because the frame holds the run.
         self._frame = weakref.ref(frame)
         self._values: weakref.WeakKeyDictionary[Holder, Any] = weakref.WeakKeyDictionary()
         self._facts: list[Any] = []
         self._places: list[str] = []
-        #: More was saved than the first run had got to when it was asked.
+        #: Whether the second run has saved more than the first run had when backward started.
         self._beyond = False
         self.ended = False
         self.lock = asyncio.Lock()
 
     def pack(self, tensor: Any) -> Any:
-        """Keep a tensor for who holds its place."""
+        """Keep a tensor, if the first run's holder at this position still exists."""
         frame = self._frame()
         assert frame is not None
         place = len(self._facts)
@@ -212,15 +211,11 @@ class Run:
         return tensor
 
     def unpack(self, tensor: Any) -> Any:
-        """For passes within the second run."""
+        """The tensor itself, for passes started by the function in the second run."""
         return tensor
 
     def end(self) -> None:
-        """Compare what was saved with what the first run has saved.
-
-        Raises:
-            CheckpointError: if it is something else.
-        """
+        """Raise CheckpointError if the second run saved other tensors than the first."""
         frame = self._frame()
         assert frame is not None
         if not self._beyond:
@@ -251,7 +246,7 @@ class Run:
         self.ended = True
 
     def _check_shapes(self, frame: Frame) -> None:
-        """What nobody wants compared may differ in everything that the derivative can bear."""
+        """For `determinism_check="none"`: check only that shapes broadcast to the first run's."""
         for place, (before, after) in enumerate(zip(frame.facts, self._facts, strict=True)):
             if not _fits(after.shape, before.shape) and frame.holders[place]() is not None:
                 raise CheckpointError(
@@ -260,11 +255,7 @@ class Run:
                 )
 
     def take(self, holder: Holder) -> Any:
-        """What is held, once.
-
-        Raises:
-            CheckpointError: if it was taken before.
-        """
+        """Hand out the tensor of a holder, once; raises CheckpointError the second time."""
         try:
             return self._values.pop(holder)
         except KeyError:
@@ -283,7 +274,7 @@ class Run:
             ) from None
 
     def _story(self, frame: Frame) -> str:
-        """Where everything was saved, if somebody has asked for it."""
+        """For errors: where both runs saved tensors, if `debug` is on."""
         if frame.places is None:
             return (
                 "\nTip: To see where each tensor was saved, pass debug=True to checkpoint(), or "
@@ -307,7 +298,7 @@ class Run:
 
 
 def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether a shape can be broadcast to another."""
+    """Whether a shape can be broadcast to another one."""
     extra = len(target) - len(shape)
     return extra >= 0 and all(a in {1, b} for a, b in zip(shape, target[extra:], strict=True))
 
@@ -321,7 +312,7 @@ def _waits(argument: Any) -> bool:
 
 
 async def _unpacked(saved: Any, frame: Frame) -> Any:
-    """An argument that others have packed."""
+    """An argument that outer hooks packed."""
     steps = saved.unpack_steps(frame)
     try:
         waiting = next(steps)
@@ -332,5 +323,5 @@ async def _unpacked(saved: Any, frame: Frame) -> Any:
 
 
 def _here() -> str:
-    """The innermost of the user's frames."""
+    """The user's innermost stack frames."""
     return "".join(users_stack()[-3:])

@@ -1,4 +1,4 @@
-"""Checkpoints with reentrant passes: a `Function` whose backward starts a pass of its own."""
+"""Reentrant checkpoints: a `Function` whose backward starts a pass of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_coroutine_function(function: Any) -> bool:
-    """Whether calls have to be awaited: also those of modules with an `async def forward`."""
+    """Whether calls have to be awaited; also true for modules with an `async def forward`."""
     return any(
         inspect.iscoroutinefunction(one)
         for one in (function, getattr(function, "forward", None), type(function).__call__)
@@ -27,10 +27,10 @@ def is_coroutine_function(function: Any) -> bool:
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs, tensors among them as leaves that require grad where these do.
+    """Copy a tuple of inputs; tensors become leaves that require grad if the originals do.
 
     Raises:
-        RuntimeError: if they are no tuple.
+        RuntimeError: if the inputs are not a tuple.
     """
     if not isinstance(inputs, tuple):
         raise AutogradError(
@@ -59,14 +59,14 @@ def check_backward_validity(inputs: Sequence[Any]) -> None:
 
 
 class CheckpointFunction(autograd.Function):
-    """A call that backward repeats in a pass of its own."""
+    """A call that backward runs again, in a pass of its own."""
 
-    #: Its intermediate results are meant to be forgotten.
+    #: Intermediate results kept on ctx may be constants: backward computes them anew.
     constants_on_ctx = True
 
     @staticmethod
     def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
-        """Call the function, unrecorded."""
+        """Call the function without recording."""
         check_backward_validity(args)
         ctx.run_function = run_function
         ctx.source = source_of().clone_state() if preserve_rng_state else None
@@ -77,7 +77,7 @@ class CheckpointFunction(autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Call it again, recorded, and differentiate it."""
+        """Run the function again, recorded, and differentiate it."""
         task = current().graph_task
         while task is not None:
             if task.exec_info is not None:
@@ -95,7 +95,7 @@ class CheckpointFunction(autograd.Function):
         if is_coroutine_function(ctx.run_function):
             return _differentiate_later(_repeat_later, ctx, leaves, gradients)
         if awaits(current().graph_task):
-            # Neither the function nor its pass holds the loop.
+            # Worker threads run the function and its pass, so that they do not block the loop.
             return _differentiate_later(partial(offload, _repeat), ctx, leaves, gradients)
         roots, given = _roots(_repeat(ctx, leaves), gradients)
         autograd.backward(roots, given)
@@ -103,7 +103,7 @@ class CheckpointFunction(autograd.Function):
 
 
 def _again(ctx: Any) -> Mode:
-    """What the function runs in when it runs again."""
+    """The mode of the second run."""
     if ctx.source is None:
         return Mode(grad=True, inference=False)
     return Mode(grad=True, inference=False, generator=ctx.source.clone_state())
@@ -122,9 +122,9 @@ async def _repeat_later(ctx: Any, leaves: tuple[Any, ...]) -> Any:
 async def _differentiate_later(
     repeat: Callable[..., Any], ctx: Any, leaves: tuple[Any, ...], gradients: tuple[Any, ...]
 ) -> Any:
-    """The gradients of leaves, when the function and its pass have run.
+    """The gradients of leaves, after the function and its pass have run.
 
-    Called here and not before: a pass that is cancelled may end without having begun with this.
+    `repeat` is called only here: a cancelled pass may end before this coroutine starts.
     """
     roots, given = _roots(await repeat(ctx, leaves), gradients)
     await autograd.backward(roots, given)
@@ -132,7 +132,7 @@ async def _differentiate_later(
 
 
 def _roots(outputs: Any, gradients: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """The outputs that gradients flow from, with those gradients."""
+    """The outputs that require grad, with their gradients."""
     if isinstance(outputs, Variable):
         outputs = (outputs,)
     if len(outputs) > len(gradients):

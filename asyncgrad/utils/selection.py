@@ -1,8 +1,8 @@
-"""Selective checkpoints: some results of the first run are kept, the others are computed again.
+"""Selective checkpoints: keep some results of the first run, and recompute the others.
 
-Each function of the table that a checkpointed function calls is counted by its name. In the first
-run a policy says which results to keep; the second run takes them instead of computing them, and
-records the same nodes as if it had.
+Each table function that a checkpointed function calls is counted by name. In the first run, a
+policy chooses the results to keep. The second run takes these instead of computing them, and
+records the same nodes as if it had computed them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class CheckpointPolicy(enum.Enum):
-    """What becomes of a result: it is kept, or computed again."""
+    """What happens to a result: it is kept or recomputed."""
 
     MUST_SAVE = 0
     PREFER_SAVE = 1
     MUST_RECOMPUTE = 2
     PREFER_RECOMPUTE = 3
-    #: To keep is all that these do here.
+    #: The two offload policies just keep the result.
     MUST_CPU_OFFLOAD = 4
     PREFER_CPU_OFFLOAD = 5
 
@@ -39,49 +39,47 @@ _COMPUTED_AGAIN = frozenset({CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.P
 
 
 class SelectiveCheckpointContext(NamedTuple):
-    """What a policy is told beside the call."""
+    """Facts that a policy gets beside the call."""
 
-    #: Never true: policies are asked in the first run alone.
+    #: Always False: policies are only asked in the first run.
     is_recompute: bool
-    #: The result.
+    #: The result of the call.
     op_output: Any
 
 
 class _Kept(NamedTuple):
-    """A result of the first run."""
+    """A result kept from the first run."""
 
     array: Any
     counter: VersionCounter | None
     version: int
 
 
-#: In the place of a result that was not kept, and of one that was taken.
+#: Stand for a result that was not kept, and for a result that was taken.
 _AGAIN: Final = object()
 _TAKEN: Final = object()
 
 
 class _Store:
-    """The results of the first run."""
+    """The kept results of the first run."""
 
     def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
-        """Start with nothing."""
         self.policy = policy
         self.allow_mutation = allow_mutation
-        #: By the function's name, in the order of its calls.
+        #: By function name, in the order of the calls.
         self.results: defaultdict[str, list[Any]] = defaultdict(list)
 
 
 class _Keeper:
-    """What the first run finds among its modes: it asks the policy after each call."""
+    """The `selection` of the first run's modes: it asks the policy after each call."""
 
     def __init__(self, store: _Store) -> None:
-        """Fill a store."""
         self._store = store
 
     def evaluate(
         self, entry: Op, dispatch: Callable[..., Any], inputs: Any, attributes: Any
     ) -> Any:
-        """Compute a result, and keep it if the policy says so."""
+        """Compute a result, and keep it if the policy wants it."""
         with Mode(selection=None):
             out = dispatch(*inputs, *attributes)
             told = SelectiveCheckpointContext(is_recompute=False, op_output=out)
@@ -95,17 +93,16 @@ class _Keeper:
 
 
 class _Replayer:
-    """What the second run finds: it takes what was kept, from the first call on."""
+    """The `selection` of a second run's modes: it takes kept results in the order of the calls."""
 
     def __init__(self, store: _Store) -> None:
-        """Empty a store."""
         self._store = store
         self._calls: defaultdict[str, int] = defaultdict(int)
 
     def evaluate(
         self, entry: Op, dispatch: Callable[..., Any], inputs: Any, attributes: Any
     ) -> Any:
-        """Take a result, or compute it if it was not kept."""
+        """Take a kept result, or compute a result that was not kept."""
         kept = self._take(entry.name)
         with Mode(selection=None):
             if kept is _AGAIN:
@@ -143,15 +140,14 @@ class _Replayer:
 
 
 class _Again(Mode):
-    """The context of the second run."""
+    """The context of a second run."""
 
     def __init__(self, store: _Store) -> None:
-        """Keep the store."""
         super().__init__()
         self._store = store
 
     def __enter__(self) -> Any:
-        """Begin a run."""
+        """Start a run at the first call."""
         self._put({"selection": _Replayer(self._store)})
         return self
 
@@ -160,12 +156,12 @@ class _Again(Mode):
 
 
 class _Known:
-    """The record of an operand of which a function need not compute its result."""
+    """Metadata of an operand whose `kernels` return a known result instead of computing it."""
 
     __slots__ = ("_metadata", "kernels")
 
     def __init__(self, metadata: Any, name: str, array: Any) -> None:
-        """Answer the function with the array, and everything else as the record does."""
+        """Wrap metadata; the kernel of the named function returns the array."""
         self._metadata = metadata
         self.kernels = {name: lambda *_: array}
 
@@ -174,7 +170,7 @@ class _Known:
 
 
 def _having(x: Variable, name: str, array: Any) -> Variable:
-    """The tensor as an operand of a function whose result is known."""
+    """A copy of an operand, with which the named function returns a known result."""
     operand: Variable = wrap(x._array, _Known(x._metadata, name, array), gradient_edge(x))  # type: ignore[arg-type]
     if not is_inference(x):
         operand._counter = counter_of(x)
@@ -184,23 +180,22 @@ def _having(x: Variable, name: str, array: Any) -> Variable:
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Callable[..., Any] | Sequence[Any], allow_cache_entry_mutation: bool = False
 ) -> tuple[Mode, Mode]:
-    """Contexts for `checkpoint` in which some results are kept and the others computed again.
+    """Contexts for `checkpoint` that keep some results and recompute the others.
 
-    Functions go by their names in the table of derivatives, such as "mm", "bmm" and "exp". Views
-    are always taken again, and so are tensors that join others.
+    Functions go by their names in the table of derivatives, such as "mm", "bmm" and "exp". Views,
+    and functions that join tensors, are always computed again.
 
     Args:
         policy_fn_or_list: a list of functions, or of their names, whose results are kept; or a
             function of a `SelectiveCheckpointContext`, the name and the arguments of a call, that
-            answers with a `CheckpointPolicy`, or True to keep the result.
-        allow_cache_entry_mutation: do not mind if a result was changed in place after it was kept.
+            returns a `CheckpointPolicy`, or True to keep the result.
+        allow_cache_entry_mutation: allow in-place changes of kept results.
 
     Returns:
-        The contexts of the first and of the second run. There is one second run.
+        The contexts of the first and of the second run. The function can run again only once.
 
     Raises:
-        TypeError: if it is neither.
-        ValueError: if there is something else in the list.
+        ValueError: if the list holds anything but functions and names.
 
     Example:
         >>> import functools

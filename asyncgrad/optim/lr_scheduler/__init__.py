@@ -1,7 +1,7 @@
-"""Schedules of the learning rate, PyTorch's `torch.optim.lr_scheduler`.
+"""Learning rate schedules: PyTorch's `torch.optim.lr_scheduler`.
 
-A schedule changes `lr` in the optimiser's groups with each `step()`. Most multiply it by a factor
-that depends on the epoch alone, so that several schedules of one optimiser combine.
+A schedule changes `lr` in the optimiser's groups at each `step()`. Most schedules multiply it by a
+factor that depends only on the epoch, so that several schedules of one optimiser can be combined.
 """
 
 from asyncgrad.optim.lr_scheduler.base import LRScheduler
@@ -21,7 +21,7 @@ from asyncgrad.optim.lr_scheduler.factors import (
 from asyncgrad.optim.lr_scheduler.one_cycle import OneCycleLR
 from asyncgrad.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
-#: The name that the base class had in older programs.
+#: The base class's name in older programs.
 _LRScheduler = LRScheduler
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What schedules share."""
+"""The base class of schedules, and helper functions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from asyncgrad.optim.optimizer import Optimizer
 
 
 class LRScheduler:
-    """A schedule; subclasses define `get_lr`.
+    """A schedule of the learning rate; subclasses define `get_lr`.
 
     Args:
-        optimizer: whose learning rates are changed.
-        last_epoch: the epoch after which to go on, -1 to start.
+        optimizer: the optimiser whose learning rates are changed.
+        last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        TypeError: if it is no optimiser.
-        KeyError: if a start is to be resumed that never was.
+        TypeError: if `optimizer` is no optimiser.
+        KeyError: to resume, if a group has no `initial_lr`.
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
@@ -32,13 +32,13 @@ class LRScheduler:
                     f"param 'initial_lr' is not specified in param_groups[{number}] when resuming "
                     f"scheduler with last_epoch >= 0. Load the optimizer's state first."
                 )
-        #: The rates that the schedule starts from.
+        #: The initial rates of the groups.
         self.base_lrs = [apart(group["initial_lr"]) for group in optimizer.param_groups]
         self._start_epoch = last_epoch
         self._begin()
 
     def _begin(self) -> None:
-        """Take the step that sets the first rates."""
+        """Set the initial rates with a first step."""
         self.last_epoch = self._start_epoch
         self._step_count = 0
         self._is_initial = True
@@ -52,11 +52,11 @@ class LRScheduler:
         raise NotImplementedError("a schedule defines get_lr()")
 
     def get_last_lr(self) -> list[float]:
-        """The rates that the last step has set."""
+        """The rates set by the last step."""
         return self._last_lr
 
     def step(self) -> None:
-        """Go on by one epoch; call it after the optimiser's step."""
+        """Advance by one epoch; call this after the optimiser's step."""
         optimizer = self.optimizer
         if self._step_count == 1 and optimizer.steps_taken == 0:
             warnings.warn(
@@ -69,7 +69,7 @@ class LRScheduler:
         self._set(self.get_lr())
 
     def _restart(self) -> None:
-        """Go to epoch 0 from the initial rates: another schedule's turn has ended."""
+        """Go to epoch 0 and the initial rates, when this schedule takes over from another."""
         self.last_epoch = 0
         self._set(self.get_lr())
 
@@ -79,38 +79,37 @@ class LRScheduler:
         self._last_lr = [apart(group["lr"]) for group in self.optimizer.param_groups]
 
     def _rates(self) -> list[float]:
-        """The rates in force."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser."""
+        """The schedule's state: all attributes but the optimiser."""
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave."""
+        """Restore a state returned by `state_dict()`."""
         vars(self).update(state_dict)
 
 
 def attributes(function: Any) -> dict[str, Any] | None:
-    """The attributes of a callable object; None of a function, which has no state."""
+    """The attributes of a callable object; None for a function, which has no state."""
     if function is None or isinstance(function, types.FunctionType):
         return None
     return dict(vars(function))
 
 
 def give_attributes(function: Any, given: dict[str, Any] | None) -> None:
-    """Give a callable object what `attributes` gave."""
+    """Restore the attributes of a callable object."""
     if given is not None:
         vars(function).update(given)
 
 
 def apart(rate: Any) -> Any:
-    """A rate that does not change with a group's: tensors are changed in place."""
+    """A copy of a rate that is a tensor, because tensor rates of groups change in place."""
     return rate.clone() if isinstance(rate, Variable) else rate  # type: ignore[attr-defined]
 
 
 def set_rate(group: dict[str, Any], rate: Any) -> None:
-    """Set a group's rate; one that is a tensor stays the same tensor."""
+    """Set a group's rate; a tensor rate is changed in place."""
     if isinstance(group["lr"], Variable):
         group["lr"].fill_(rate)  # type: ignore[attr-defined]
     else:
@@ -118,14 +117,14 @@ def set_rate(group: dict[str, Any], rate: Any) -> None:
 
 
 def checked(optimizer: Any) -> Any:
-    """The optimiser, if it is one."""
+    """The optimiser; raises if it is something else."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
     return optimizer
 
 
 def for_groups(optimizer: Optimizer, value: Any, name: str) -> list[Any]:
-    """A value for each group, from one for all or a sequence of them."""
+    """A value for each group, from one value for all or a sequence."""
     groups = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * groups

@@ -1,4 +1,4 @@
-"""Schedules made of schedules."""
+"""Schedules that combine other schedules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Combined(LRScheduler):
-    """Schedules of one optimiser, made into one."""
+    """Combines several schedules of one optimiser."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
         name = type(self).__name__
@@ -33,14 +33,14 @@ class _Combined(LRScheduler):
         self._schedulers = list(schedulers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser, with the states of all schedules."""
+        """All attributes but the optimiser, with the states of all schedules."""
         return {
             **super().state_dict(),
             "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave."""
+        """Restore a state returned by `state_dict()`."""
         schedulers = self._schedulers
         super().load_state_dict({**state_dict, "_schedulers": schedulers})
         for scheduler, state in zip(schedulers, state_dict["_schedulers"], strict=True):
@@ -48,16 +48,16 @@ class _Combined(LRScheduler):
 
 
 class SequentialLR(_Combined):
-    """One schedule after another.
+    """Runs schedules one after another.
 
     Args:
-        optimizer: whose learning rates are changed.
+        optimizer: the optimiser whose learning rates are changed.
         schedulers: the schedules, made for the same optimiser.
         milestones: the epochs at which the second and later ones take over.
-        last_epoch: the epoch after which to go on, -1 to start.
+        last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        ValueError: if there is no schedule, or not one milestone less than schedules.
+        ValueError: if there is no schedule, or the milestones are not one fewer.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SequentialLR(_Combined):
         self._begin()
 
     def _begin(self) -> None:
-        """Take the first schedule's first step alone: all have set their rates when made."""
+        """Repeat the first step of the first schedule: making the others has changed the rates."""
         self._to_initial_rates()
         self.last_epoch = self._start_epoch + 1
         first = self._schedulers[bisect_right(self._milestones, 0)]
@@ -89,14 +89,14 @@ class SequentialLR(_Combined):
         self._last_lr = first.get_last_lr()
 
     def _restart(self) -> None:
-        """Go to epoch 0 from the initial rates."""
+        """Go back to epoch 0 and the initial rates."""
         self.last_epoch = 0
         first = self._schedulers[bisect_right(self._milestones, 0)]
         first._restart()
         self._last_lr = first.get_last_lr()
 
     def step(self) -> None:
-        """Go on by one epoch; call it after the optimiser's step."""
+        """Advance by one epoch; call this after the optimiser's step."""
         self.last_epoch += 1
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
@@ -113,11 +113,11 @@ class SequentialLR(_Combined):
 
 
 class ChainedScheduler(_Combined):
-    """Several schedules at once.
+    """Runs several schedules at once; their factors multiply.
 
     Args:
-        schedulers: the schedules, of one optimiser.
-        optimizer: that optimiser; the first schedule's if None.
+        schedulers: the schedules, all of one optimiser.
+        optimizer: the optimiser; the first schedule's if None.
 
     Raises:
         ValueError: if there is no schedule.
@@ -135,19 +135,19 @@ class ChainedScheduler(_Combined):
         self._last_lr = self._rates()
 
     def _begin(self) -> None:
-        """Take the first steps of all."""
+        """Take the first step of each schedule."""
         for scheduler in self._schedulers:
             scheduler._begin()
         self._last_lr = self._rates()
 
     def _restart(self) -> None:
-        """Go to epoch 0 from the initial rates."""
+        """Go back to epoch 0 and the initial rates."""
         for scheduler in self._schedulers:
             scheduler._restart()
         self._last_lr = self._rates()
 
     def step(self) -> None:
-        """Take a step of each; call it after the optimiser's step."""
+        """Advance each schedule by one step; call this after the optimiser's step."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = self._rates()

@@ -1,4 +1,4 @@
-"""Schedules that go through cycles."""
+"""Cyclic schedules: `CyclicLR` and `CosineAnnealingWarmRestarts`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.optim.optimizer import Optimizer
 
-#: How much of a cycle's height is left, by the number of the cycle, for each manner of scaling.
+#: For each mode: the height of a cycle relative to the first, and what the height depends on.
 _HEIGHTS: dict[str, tuple[Callable[[float, float], float], str]] = {
     "triangular": (lambda gamma, number: 1.0, "cycle"),
     "triangular2": (lambda gamma, number: 1 / 2.0 ** (number - 1), "cycle"),
@@ -27,27 +27,27 @@ _HEIGHTS: dict[str, tuple[Callable[[float, float], float], str]] = {
 
 
 class CyclicLR(LRScheduler):
-    """The rate goes up and down between two bounds; momentum goes the other way.
+    """Moves the rate up and down between two bounds, and momentum the other way.
 
     Args:
-        optimizer: whose learning rates, and momenta or first betas, are changed.
+        optimizer: the optimiser whose learning rates, and momenta or first betas, are changed.
         base_lr: the lower bound, or one for each group.
         max_lr: the upper bound, or one for each group.
-        step_size_up: the steps from the lower to the upper.
-        step_size_down: the steps back; as many if None.
+        step_size_up: the number of steps from the lower to the upper bound.
+        step_size_down: the number of steps back; the same number if None.
         mode: "triangular", "triangular2" (half the height with each cycle) or "exp_range" (the
-            height times `gamma` with each step).
-        gamma: see "exp_range".
-        scale_fn: takes the place of `mode`: what the height is multiplied by.
-        scale_mode: what `scale_fn` is given: the number of the "cycle" or of the "iterations".
+            height is multiplied by `gamma` at each step).
+        gamma: the factor of "exp_range".
+        scale_fn: replaces `mode`: a function that gives the factor of the height.
+        scale_mode: the argument of `scale_fn`: the number of the "cycle" or of the "iterations".
         cycle_momentum: change the momentum, too.
-        base_momentum: its lower bound, or one for each group.
-        max_momentum: its upper bound, or one for each group.
-        last_epoch: the step after which to go on, -1 to start.
+        base_momentum: the lower bound of the momentum, or one for each group.
+        max_momentum: the upper bound of the momentum, or one for each group.
+        last_epoch: the last step done when resuming, -1 to start.
 
     Raises:
-        ValueError: if the mode is none, or there are not as many bounds as groups, or the
-            optimiser has no momentum.
+        ValueError: for an unknown mode, if the number of bounds is not that of groups, or if
+            `cycle_momentum` and the optimiser has no momentum.
     """
 
     def __init__(
@@ -98,13 +98,13 @@ class CyclicLR(LRScheduler):
         self.base_lrs = lowest
 
     def scale_fn(self, x: float) -> float:
-        """How much of the height is left in cycle, or after step, number `x`."""
+        """The factor of the height in cycle, or at step, number `x`."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         return _HEIGHTS[self.mode][0](self.gamma, x)
 
     def get_lr(self) -> list[float]:
-        """The rate of each group at `last_epoch`; sets the momenta."""
+        """The rate of each group at `last_epoch`; also sets the momenta."""
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         part = 1.0 + self.last_epoch / self.total_size - cycle
         if part <= self.step_ratio:
@@ -129,28 +129,28 @@ class CyclicLR(LRScheduler):
             group["momentum"] = momentum
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser; of a callable object its attributes, of a function none."""
+        """All attributes but the optimiser; of a callable object its attributes are saved."""
         return {**super().state_dict(), "_scale_fn_custom": attributes(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave."""
+        """Restore a state returned by `state_dict()`."""
         scale = self._scale_fn_custom
         super().load_state_dict({**state_dict, "_scale_fn_custom": scale})
         give_attributes(scale, state_dict["_scale_fn_custom"])
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """The rate follows half a cosine down to `eta_min`, and starts again from the top.
+    """Lowers the rate along half a cosine to `eta_min`, then restarts from the initial rate.
 
     Args:
-        optimizer: whose learning rates are changed.
-        T_0: the epochs to the first restart.
-        T_mult: what the epochs between two restarts are multiplied by.
+        optimizer: the optimiser whose learning rates are changed.
+        T_0: the number of epochs until the first restart.
+        T_mult: the factor by which the period grows after each restart.
         eta_min: the lowest rate.
-        last_epoch: the epoch after which to go on, -1 to start.
+        last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        ValueError: if `T_0` is no positive, or `T_mult` no integer of at least 1.
+        ValueError: if `T_0` is not positive, or `T_mult` is no integer of at least 1.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_i = T_0
         self.T_mult = T_mult
         self.eta_min = eta_min
-        #: The epochs since the last restart.
+        #: The number of epochs since the last restart.
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
@@ -183,7 +183,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (base_lr - self.eta_min) * height for base_lr in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Go on by one epoch, or to any one, which may be a part of one.
+        """Advance by one epoch, or to a given epoch, which may be fractional.
 
         Raises:
             ValueError: if the epoch is negative.

@@ -1,4 +1,4 @@
-"""Schedules that multiply the rate, by a function of the epoch alone."""
+"""Schedules that multiply the rate by a function of the epoch."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 class LambdaLR(LRScheduler):
-    """The initial rate times a function of the epoch.
+    """Sets the rate to the initial rate times a function of the epoch.
 
     Args:
-        optimizer: whose learning rates are changed.
+        optimizer: the optimiser whose learning rates are changed.
         lr_lambda: the function, or one for each group.
-        last_epoch: the epoch after which to go on, -1 to start.
+        last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        ValueError: if there are not as many functions as groups.
+        ValueError: if the number of functions is not that of groups.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class LambdaLR(LRScheduler):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser; of callable objects their attributes, of functions none."""
+        """All attributes but the optimiser; of callable objects their attributes are saved."""
         return {
             **super().state_dict(),
             "lr_lambdas": [attributes(function) for function in self.lr_lambdas],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave."""
+        """Restore a state returned by `state_dict()`."""
         functions = self.lr_lambdas
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
         for function, given in zip(functions, state_dict["lr_lambdas"], strict=True):
@@ -63,15 +63,15 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """The rate of the last epoch times a function of the epoch.
+    """Multiplies the last epoch's rate by a function of the epoch.
 
     Args:
-        optimizer: whose learning rates are changed.
+        optimizer: the optimiser whose learning rates are changed.
         lr_lambda: the function, or one for each group.
-        last_epoch: the epoch after which to go on, -1 to start.
+        last_epoch: the last epoch done when resuming, -1 to start.
 
     Raises:
-        ValueError: if there are not as many functions as groups.
+        ValueError: if the number of functions is not that of groups.
     """
 
     def get_lr(self) -> list[float]:
@@ -86,20 +86,18 @@ class MultiplicativeLR(LambdaLR):
 
 
 class _Relative(LRScheduler):
-    """A schedule that multiplies the rate in force."""
+    """A schedule that multiplies the current rate."""
 
     def _factor(self) -> float:
-        """By what, at `last_epoch`."""
         raise NotImplementedError
 
     def get_lr(self) -> list[float]:
-        """The rate of each group at `last_epoch`."""
         factor = self._factor()
         return [rate * factor for rate in self._rates()]
 
 
 class StepLR(_Relative):
-    """The rate falls by a factor every `step_size` epochs."""
+    """Multiplies the rate by `gamma` every `step_size` epochs."""
 
     def __init__(
         self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
@@ -114,7 +112,7 @@ class StepLR(_Relative):
 
 
 class MultiStepLR(_Relative):
-    """The rate falls by a factor at each milestone."""
+    """Multiplies the rate by `gamma` at each milestone."""
 
     def __init__(
         self,
@@ -132,7 +130,7 @@ class MultiStepLR(_Relative):
 
 
 class ConstantLR(_Relative):
-    """The rate is smaller by a factor for the first epochs.
+    """Multiplies the rate by a factor during the first epochs.
 
     Raises:
         ValueError: if the factor is not between 0 and 1.
@@ -158,10 +156,10 @@ class ConstantLR(_Relative):
 
 
 class LinearLR(_Relative):
-    """The rate goes linearly from one multiple to another.
+    """Changes the rate linearly from one multiple to another.
 
     Raises:
-        ValueError: if a multiple is not between 0 and 1.
+        ValueError: if `start_factor` or `end_factor` is not between 0 and 1.
     """
 
     def __init__(
@@ -195,7 +193,7 @@ class LinearLR(_Relative):
 
 
 class ExponentialLR(_Relative):
-    """The rate falls by a factor with each epoch."""
+    """Multiplies the rate by `gamma` at each epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -206,7 +204,7 @@ class ExponentialLR(_Relative):
 
 
 class PolynomialLR(_Relative):
-    """The rate falls to 0 as a power of the epochs that are left."""
+    """Lowers the rate to 0 as a power of the fraction of epochs left."""
 
     def __init__(
         self,
@@ -228,7 +226,7 @@ class PolynomialLR(_Relative):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """The rate follows half a cosine down to `eta_min` in `T_max` epochs, and up again."""
+    """Moves the rate along a cosine: down to `eta_min` in `T_max` epochs, and up again."""
 
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
@@ -244,7 +242,7 @@ class CosineAnnealingLR(LRScheduler):
         if self._is_initial or epoch == 0:
             return rates
         if (epoch - 1 - half) % (2 * half) == 0:
-            # The last rate was the minimum, of which there is no multiple.
+            # The last rate was `eta_min`; a multiple of its distance from `eta_min` would stay 0.
             rise = (1 - math.cos(math.pi / half)) / 2
             return [
                 rate + (base_lr - self.eta_min) * rise

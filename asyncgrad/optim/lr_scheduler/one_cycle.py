@@ -1,4 +1,4 @@
-"""The schedule of one cycle."""
+"""`OneCycleLR`: the one-cycle schedule."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class OneCycleLR(LRScheduler):
-    """One cycle: the rate rises to `max_lr` and falls far below its start; momentum mirrors it.
+    """Raises the rate to `max_lr`, then lowers it far below its start; momentum does the opposite.
 
     Args:
-        optimizer: whose learning rates, and momenta or first betas, are changed.
-        max_lr: the greatest rate, or one for each group.
-        total_steps: the number of steps; or else `epochs` times `steps_per_epoch`.
+        optimizer: the optimiser whose learning rates, and momenta or first betas, are changed.
+        max_lr: the highest rate, or one for each group.
+        total_steps: the number of steps; by default `epochs` times `steps_per_epoch`.
         epochs: the number of epochs.
-        steps_per_epoch: the number of steps in each.
-        pct_start: the part of the steps in which the rate rises.
+        steps_per_epoch: the number of steps in each epoch.
+        pct_start: the fraction of steps in which the rate rises.
         anneal_strategy: "cos" or "linear".
         cycle_momentum: change the momentum, too.
-        base_momentum: the least momentum, or one for each group.
-        max_momentum: the greatest momentum, or one for each group.
-        div_factor: the greatest rate over the first.
-        final_div_factor: the first rate over the last.
-        three_phase: fall to the first rate as slowly as it rose, then to the last.
-        last_epoch: the step after which to go on, -1 to start.
+        base_momentum: the lowest momentum, or one for each group.
+        max_momentum: the highest momentum, or one for each group.
+        div_factor: the ratio of the highest rate to the first.
+        final_div_factor: the ratio of the first rate to the last.
+        three_phase: first fall to the first rate in as many steps as it rose, then to the last.
+        last_epoch: the last step done when resuming, -1 to start.
 
     Raises:
         ValueError: if an option is out of its range, or the optimiser has no momentum.
@@ -63,7 +63,7 @@ class OneCycleLR(LRScheduler):
             )
         self.anneal_strategy = anneal_strategy
         up = pct_start * self.total_steps - 1
-        #: Where each phase ends, and the names of the rates and momenta it goes between.
+        #: For each phase: its end, and the names of its first and last rates and momenta.
         self._phases = [(up, "initial_lr", "max_lr", "max_momentum", "base_momentum")]
         if three_phase:
             self._phases += [
@@ -97,7 +97,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        """The rate of each group at `last_epoch`; sets the momenta."""
+        """The rate of each group at `last_epoch`; also sets the momenta."""
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueError(
@@ -125,14 +125,13 @@ class OneCycleLR(LRScheduler):
         return rates
 
     def _between(self, start: float, end: float, part: float) -> float:
-        """What lies at a part of the way from start to end."""
+        """The value at a fraction of the way from start to end."""
         if self.anneal_strategy == "linear":
             return (end - start) * part + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
 
 
 def _total_steps(total: Any, epochs: Any, steps_per_epoch: Any) -> int:
-    """The number of steps, given or computed."""
     if total is None and (epochs is None or steps_per_epoch is None):
         raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
     factors = (

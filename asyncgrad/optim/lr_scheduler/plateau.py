@@ -1,4 +1,4 @@
-"""The schedule that watches a metric."""
+"""`ReduceLROnPlateau`: the schedule that depends on a metric."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class ReduceLROnPlateau:
-    """The rate falls by a factor when a metric has stopped getting better.
+    """Multiplies the rate by a factor when a metric stops improving.
 
     Args:
-        optimizer: whose learning rates are changed.
-        mode: "min" if less is better, "max" if more is.
-        factor: what the rate is multiplied by.
-        patience: how many epochs without getting better are endured.
-        threshold: how much counts as getting better.
-        threshold_mode: "rel" or "abs".
-        cooldown: how many epochs after a fall do not count.
-        min_lr: the least rate, or one for each group.
-        eps: smaller changes are left out.
+        optimizer: the optimiser whose learning rates are changed.
+        mode: "min" if a lower metric is better, "max" if a higher one is.
+        factor: the factor of the rate.
+        patience: the number of epochs without improvement to tolerate.
+        threshold: the least improvement that counts.
+        threshold_mode: whether `threshold` is relative ("rel") or absolute ("abs").
+        cooldown: the number of epochs after a reduction in which bad epochs do not count.
+        min_lr: the lowest rate, or one for each group.
+        eps: a smaller reduction is not made.
 
     Raises:
         ValueError: if an option is out of its range.
-        TypeError: if it is no optimiser.
+        TypeError: if `optimizer` is no optimiser.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class ReduceLROnPlateau:
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether a fall is so recent that bad epochs do not count."""
+        """Whether bad epochs do not count, because the last reduction is recent."""
         return self.cooldown_counter > 0
 
     def step(self, metrics: Any) -> None:
-        """Go on by one epoch.
+        """Advance by one epoch.
 
         Args:
             metrics: the metric, a number or a tensor of one element.
@@ -103,13 +103,13 @@ class ReduceLROnPlateau:
         return sign * current > sign * self.best + self.threshold
 
     def get_last_lr(self) -> list[float]:
-        """The rates that are in force since the last step."""
+        """The rates after the last step."""
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimiser."""
+        """The schedule's state: all attributes but the optimiser."""
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave."""
+        """Restore a state returned by `state_dict()`."""
         vars(self).update(state_dict)

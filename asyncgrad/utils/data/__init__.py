@@ -1,7 +1,7 @@
-"""Batches of data, loaded ahead in threads: PyTorch's `torch.utils.data`.
+"""Load batches of data ahead of time in threads: PyTorch's `torch.utils.data`.
 
-Datasets, samplers and the loader have PyTorch's names and arguments. What differs: workers are
-threads, and a loader is iterable in coroutines, too (`async for`), without holding their loop.
+Datasets, samplers and the loader have PyTorch's names and arguments. Two things differ: workers
+are threads, and coroutines can iterate over a loader with `async for` without blocking their loop.
 """
 
 from asyncgrad.utils.data.collate import default_collate, default_convert

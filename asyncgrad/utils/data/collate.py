@@ -1,4 +1,4 @@
-"""How samples become a batch."""
+"""Functions that make a batch from a list of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncgrad.ops.api.shape import stack
 
 
 def default_convert(data: Any) -> Any:
-    """NumPy's arrays in a sample as tensors; the rest as it is."""
+    """Make tensors of the NumPy arrays in a sample; leave the rest unchanged."""
     if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind in "biufc":
         return as_tensor(data)
     if isinstance(data, Mapping):
@@ -24,12 +24,12 @@ def default_convert(data: Any) -> Any:
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """A batch of samples that are alike.
+    """Make a batch of similar samples.
 
     Args:
         batch: tensors or arrays of one shape, which are stacked along a new first axis; numbers,
             which become a tensor (float64 or int64); strings, which stay a list; or containers of
-            these, for each place of which a batch is made.
+            these, which are batched element by element.
 
     Raises:
         RuntimeError: if samples have different shapes, or sequences different lengths.
@@ -69,7 +69,7 @@ def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
 
 def _sequence(like: Any, values: list[Any]) -> Any:
     if type(like) is tuple:
-        # As in PyTorch, where a named tuple alone stays one.
+        # As in PyTorch: of all tuples, only named tuples keep their type.
         return values
     if hasattr(like, "_fields"):
         return type(like)(*values)
@@ -77,7 +77,7 @@ def _sequence(like: Any, values: list[Any]) -> Any:
 
 
 def _made(kind: Callable[[Any], Any], values: Any) -> Any:
-    """The values in a container of that kind, where it can be made of them."""
+    """A container of the given type, or the values as they are if it can't be made of them."""
     try:
         return kind(values)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What a loader loads: samples by their index, or one after the other."""
+"""Datasets: samples by index, or as a stream."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _Sample_co = TypeVar("_Sample_co", covariant=True)
 
 
 class Dataset(Generic[_Sample_co]):
-    """Samples by their index. Subclasses have `__getitem__`, and most of them `__len__`."""
+    """Samples by index. Subclasses define `__getitem__`, and most of them `__len__`."""
 
     def __getitem__(self, index: Any) -> _Sample_co:
-        """The sample of an index."""
+        """The sample at an index."""
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
     def __add__(self, other: Dataset[_Sample_co]) -> ConcatDataset[_Sample_co]:
-        """This one's samples and after them the other's."""
+        """The samples of this dataset, followed by those of the other."""
         return ConcatDataset([self, other])
 
 
 class IterableDataset(Dataset[_Sample_co]):
-    """Samples one after the other, as from a stream. Subclasses have `__iter__`."""
+    """A stream of samples. Subclasses define `__iter__`."""
 
     def __iter__(self) -> Iterator[_Sample_co]:
-        """The samples."""
+        """Iterate over the samples."""
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
     def __add__(self, other: Dataset[_Sample_co]) -> ChainDataset[_Sample_co]:  # type: ignore[override]
-        """This one's samples and after them the other's."""
+        """The samples of this stream, followed by those of the other."""
         return ChainDataset([self, other])
 
 
 class TensorDataset(Dataset["tuple[Tensor, ...]"]):
-    """Samples that are slices of tensors along their first axis.
+    """A dataset whose samples are slices of tensors along the first axis.
 
     Args:
-        tensors: of one length in the first axis.
+        tensors: the tensors, all with the same length of the first axis.
 
     Raises:
         ValueError: if their lengths differ.
@@ -64,7 +64,7 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        """The slices at an index."""
+        """The slices of all tensors at an index."""
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __len__(self) -> int:
@@ -73,14 +73,14 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
 
 
 class StackDataset(Dataset[Any]):
-    """Samples that are tuples, or dictionaries, of the samples of several datasets.
+    """A dataset whose samples combine those of several datasets, as tuples or dictionaries.
 
     Args:
-        args: datasets of one length, for samples that are tuples.
-        kwargs: or by name, for samples that are dictionaries.
+        args: datasets of equal length; samples are tuples.
+        kwargs: datasets by name; samples are dictionaries.
 
     Raises:
-        ValueError: for datasets of different lengths, of both kinds or of neither.
+        ValueError: for different lengths, or for both `args` and `kwargs` or neither.
     """
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
@@ -95,7 +95,7 @@ class StackDataset(Dataset[Any]):
         (self._length,) = lengths
 
     def __getitem__(self, index: Any) -> Any:
-        """The samples of an index."""
+        """The samples of all datasets at an index."""
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
@@ -106,13 +106,13 @@ class StackDataset(Dataset[Any]):
 
 
 class ConcatDataset(Dataset[_Sample_co]):
-    """The samples of several datasets, one dataset after the other.
+    """Several datasets, concatenated.
 
     Args:
         datasets: at least one; none of them an `IterableDataset`.
 
     Raises:
-        ValueError: for no dataset, or one without indices.
+        ValueError: for no datasets, or an `IterableDataset` among them.
     """
 
     def __init__(self, datasets: Iterable[Dataset[_Sample_co]]) -> None:
@@ -124,7 +124,7 @@ class ConcatDataset(Dataset[_Sample_co]):
         self.cumulative_sizes = list(accumulate(map(_length, self.datasets)))
 
     def __getitem__(self, index: int) -> _Sample_co:
-        """The sample of an index, which may be negative."""
+        """The sample at an index, which may be negative."""
         length = len(self)
         if not -length <= index < length:
             raise IndexError(f"ConcatDataset: index {index} is out of range for {length} samples")
@@ -138,29 +138,29 @@ class ConcatDataset(Dataset[_Sample_co]):
 
 
 class ChainDataset(IterableDataset[_Sample_co]):
-    """The samples of several streams, one stream after the other."""
+    """Several streams, one after the other."""
 
     def __init__(self, datasets: Iterable[Dataset[_Sample_co]]) -> None:
         self.datasets = list(datasets)
 
     def __iter__(self) -> Iterator[_Sample_co]:
-        """The samples."""
+        """Iterate over the samples of all streams."""
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
                 raise TypeError("ChainDataset only supports IterableDataset; see ConcatDataset")
         return chain.from_iterable(self.datasets)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        """The number of samples, where the streams know it."""
+        """The number of samples, if all streams know theirs."""
         return sum(map(_length, self.datasets))
 
 
 class Subset(Dataset[_Sample_co]):
-    """Some samples of a dataset.
+    """A dataset of some samples of another dataset.
 
     Args:
-        dataset: where they are from.
-        indices: which they are.
+        dataset: the other dataset.
+        indices: the indices of the samples in it.
     """
 
     def __init__(self, dataset: Dataset[_Sample_co], indices: Sequence[int]) -> None:
@@ -168,7 +168,7 @@ class Subset(Dataset[_Sample_co]):
         self.indices = indices
 
     def __getitem__(self, index: Any) -> _Sample_co:
-        """The sample of an index among these."""
+        """The sample at an index of the subset."""
         return self.dataset[self.indices[index]]
 
     def __len__(self) -> int:
@@ -179,16 +179,16 @@ class Subset(Dataset[_Sample_co]):
 def random_split(
     dataset: Dataset[_Sample_co], lengths: Sequence[float], generator: Any = None
 ) -> list[Subset[_Sample_co]]:
-    """Deal a dataset's samples out to parts, at random.
+    """Split a dataset randomly into parts.
 
     Args:
-        dataset: what is split.
-        lengths: of the parts; or fractions that sum up to 1, where the first parts take what
-            rounding leaves.
-        generator: draws; the default one if None.
+        dataset: the dataset.
+        lengths: the lengths of the parts; or fractions that sum up to 1. Samples left over by
+            rounding go to the first parts.
+        generator: the random generator; the default one if None.
 
     Raises:
-        ValueError: if the lengths do not sum up to the dataset's, or the fractions not to 1.
+        ValueError: if lengths do not sum up to the dataset's length, or fractions not to 1.
     """
     total = _length(dataset)
     if isclose(sum(lengths), 1) and sum(lengths) <= 1:

@@ -1,4 +1,4 @@
-"""Loads batches, ahead of who asks for them."""
+"""`DataLoader`: loads batches, ahead of time in threads."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 
     from asyncgrad.utils.data.dataset import Dataset
 
-#: Stands for the batch after the last.
+#: Marks the end of the batches.
 _END: Any = object()
 
 
 class DataLoader:
-    """The samples of a dataset in batches, for `for` and for `async for`.
+    """Iterates over the samples of a dataset in batches, with `for` and `async for`.
 
-    With workers, and always in `async for`, batches are loaded in threads, some ahead of who asks,
-    and come in order. Random numbers that a dataset draws there come from a generator of the
-    batch's own, whose seed follows from the loader's generator: how many workers there are, and
-    which is first, changes nothing. Without workers `for` loads in its own thread, with its own
+    With workers, and always in `async for`, threads load batches ahead of the consumer; batches
+    still come in order. Random numbers that a dataset draws there come from a separate generator
+    for each batch, seeded from the loader's generator. So they do not depend on the number or the
+    speed of the workers. Without workers, `for` loads in its own thread, with that thread's random
     generator.
 
     Args:
-        dataset: samples by index, or an `IterableDataset`, which one thread reads.
-        batch_size: samples in a batch; None for samples one by one, not collated.
-        shuffle: the order is random, and another one each time.
-        sampler: the order, instead of `shuffle`.
-        batch_sampler: lists of indices, instead of the four around it.
-        num_workers: how many batches are loaded at once.
+        dataset: samples by index, or an `IterableDataset`, which a single thread reads.
+        batch_size: the number of samples in a batch; None for single samples, not collated.
+        shuffle: use a new random order in each iteration.
+        sampler: the order of indices, instead of `shuffle`.
+        batch_sampler: lists of indices; replaces `batch_size`, `shuffle`, `sampler`, `drop_last`.
+        num_workers: the number of batches to load at once.
         collate_fn: makes a batch of a list of samples; `default_collate` if None.
-        pin_memory: put batches where an accelerator copies from by itself.
+        pin_memory: put batches into pinned memory.
         drop_last: leave out the last batch if it is smaller.
-        timeout: seconds that a batch may be waited for; without end if 0.
-        worker_init_fn: called with its number in every thread that loads, before it does.
-        prefetch_factor: batches that are loaded ahead for each worker; 2 if None.
+        timeout: seconds to wait for a batch at most; 0 for no limit.
+        worker_init_fn: called with the worker's number in each thread before it loads.
+        prefetch_factor: the number of batches to load ahead for each worker; 2 if None.
         generator: draws the order and the seeds; the default one if None.
 
     Raises:
@@ -153,20 +153,20 @@ class DataLoader:
         return length // self.batch_size if self.drop_last else ceil(length / self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches."""
-        # Drawn before the order is, so that this is the same with and without workers.
+        """Iterate over the batches."""
+        # Draw the seed before the order: so the order is the same with and without workers.
         seed = self._draw_seed()
         return _Ahead(self, seed) if self.num_workers else self._here()
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        """The batches, without holding the loop."""
+        """Iterate over the batches without blocking the loop."""
         return _Ahead(self, self._draw_seed())
 
     def _draw_seed(self) -> int:
         return int(randint(2**62, (), generator=self.generator).item())
 
     def _here(self) -> Iterator[Any]:
-        """The batches, each loaded when it is asked for."""
+        """The batches, each loaded when it is requested."""
         for load in self._loads():
             batch = load()
             if batch is _END:
@@ -174,7 +174,7 @@ class DataLoader:
             yield batch
 
     def _loads(self) -> Iterator[Callable[[], Any]]:
-        """What loads the batches, one after the other; `_END` is what there is after the last."""
+        """Functions that each load the next batch; they return `_END` after the last one."""
         if isinstance(self.dataset, IterableDataset):
             samples = iter(self.dataset)
             while True:
@@ -200,15 +200,15 @@ class DataLoader:
         return self._placed(batch)
 
     def _placed(self, samples: Any) -> Any:
-        """What is handed out."""
+        """A collated batch, in pinned memory if the loader uses it."""
         batch = self.collate_fn(samples)
         return tree_map(_pinned, batch) if self.pin_memory else batch
 
 
 class _Ahead:
-    """One run over a loader's batches, of which some are loaded ahead in threads.
+    """An iteration over a loader whose batches are loaded ahead in threads.
 
-    Who gives the run up drops it; what has not begun to load then never does.
+    When the iterator is dropped, batches whose loading has not started are never loaded.
     """
 
     def __init__(self, loader: DataLoader, seed: int) -> None:
@@ -218,22 +218,20 @@ class _Ahead:
         self._timeout = loader.timeout or None
         self._seed = seed
         self._loads: Iterator[tuple[int, Any]] = enumerate(loader._loads())
-        #: What loads, in order: its number, how it is loaded, and what comes of it.
+        #: In order: the batch's number, the function that loads it, and the future of its result.
         self._pending: deque[tuple[int, Callable[[], Any], Future[Any]]] = deque()
         self._threads = ThreadPoolExecutor(
             workers, "asyncgrad-data", _begin, (loader.worker_init_fn, count())
         )
 
     def __iter__(self) -> Self:
-        """Itself."""
         return self
 
     def __aiter__(self) -> Self:
-        """Itself."""
         return self
 
     def __next__(self) -> Any:
-        """The next batch, which is waited for."""
+        """Wait for the next batch, blocking the thread."""
         if not self._fill():
             raise StopIteration
         _, _, future = self._pending.popleft()
@@ -244,20 +242,20 @@ class _Ahead:
             raise
 
     async def __anext__(self) -> Any:
-        """The next batch; a caller that is cancelled finds it at the next call."""
+        """The next batch; if the caller is cancelled, the next call gets it."""
         if not self._fill():
             raise StopAsyncIteration
         _, _, future = self._pending[0]
         loaded = asyncio.wrap_future(future)
         try:
-            # `wait` leaves what is waited for alone when it is cancelled.
+            # Unlike `wait_for`, `wait` does not cancel the future when it is cancelled itself.
             await asyncio.wait([loaded], timeout=self._timeout)
         except asyncio.CancelledError:
             self._pause()
             raise
         self._pending.popleft()
         self._check_late(future)
-        # Looked at, so that nobody says it was not; asyncio's may be a copy of the error.
+        # Mark asyncio's future as retrieved; its exception may be a copy of the error.
         loaded.exception()
         try:
             return self._taken(future.result())
@@ -265,7 +263,7 @@ class _Ahead:
             raise StopAsyncIteration from None
 
     def _fill(self) -> bool:
-        """Load as many as are loaded ahead, and the next one; whether there is one."""
+        """Start to load until enough batches are pending; whether there is a next one."""
         while len(self._pending) <= self._most:
             number, load = next(self._loads, (0, None))
             if load is None:
@@ -278,7 +276,7 @@ class _Ahead:
         return bool(self._pending)
 
     def _pause(self) -> None:
-        """Begin nothing until somebody asks again."""
+        """Stop starting loads until the next batch is requested."""
         again = [(number, load) for number, load, future in self._pending if future.cancel()]
         for _ in again:
             self._pending.pop()
@@ -295,7 +293,6 @@ class _Ahead:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
     def _close(self) -> None:
-        """Load nothing more."""
         self._loads = enumerate(())
         self._pending.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -304,19 +301,18 @@ class _Ahead:
 
 
 def _begin(prepare: Callable[[int], None] | None, numbers: Iterator[int]) -> None:
-    """Prepare a thread that loads."""
     if prepare is not None:
         prepare(next(numbers))
 
 
 def _load(load: Callable[[], Any], seed: int, number: int) -> Any:
-    """Load a batch in a thread, with random numbers of its own."""
+    """Load a batch in a thread, with its own random generator."""
     with fork_rng():
         manual_seed(seed)
         try:
             return load()
         except StopIteration as error:
-            # To raise it would tell the caller that there are no more batches.
+            # A StopIteration raised here would end the caller's iteration.
             raise RuntimeError(f"DataLoader: batch {number} raised StopIteration") from error
         except Exception as error:
             add_note(error, f"raised while DataLoader loaded batch {number}")

@@ -1,4 +1,4 @@
-"""In which order samples are loaded."""
+"""Samplers: the order in which samples are loaded."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Sized
 
 _Index_co = TypeVar("_Index_co", covariant=True)
-#: So many indices are drawn at once.
+#: The number of indices to draw at once.
 _DRAWN = 1024
 
 
 class Sampler(Generic[_Index_co]):
-    """Indices in some order. Subclasses have `__iter__`, and most of them `__len__`."""
+    """Indices in some order. Subclasses define `__iter__`, and most of them `__len__`."""
 
     def __iter__(self) -> Iterator[_Index_co]:
-        """The indices."""
+        """Iterate over the indices."""
         raise NotImplementedError("Subclasses of Sampler should implement __iter__.")
 
 
 class SequentialSampler(Sampler[int]):
-    """Every index of a dataset, in order."""
+    """All indices of a dataset, in order."""
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
 
     def __iter__(self) -> Iterator[int]:
-        """The indices."""
+        """Iterate over the indices."""
         return iter(range(len(self.data_source)))
 
     def __len__(self) -> int:
@@ -40,13 +40,13 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """Indices of a dataset at random.
+    """Random indices of a dataset.
 
     Args:
         data_source: the dataset.
-        replacement: an index may be drawn again; otherwise all are drawn before one comes again.
-        num_samples: how many are drawn; as many as there are if None.
-        generator: draws; the default one if None.
+        replacement: draw each index independently; otherwise none repeats until all have come.
+        num_samples: the number of indices to draw; the dataset's length if None.
+        generator: the random generator; the default one if None.
 
     Raises:
         ValueError: if `num_samples` is no positive integer.
@@ -68,11 +68,11 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices are drawn."""
+        """The number of indices to draw."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        """The indices."""
+        """Iterate over the indices."""
         return islice(self._drawn(), self.num_samples)
 
     def _drawn(self) -> Iterator[int]:
@@ -89,11 +89,11 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """Given indices, in random order.
+    """Given indices in random order.
 
     Args:
-        indices: which.
-        generator: draws; the default one if None.
+        indices: the indices.
+        generator: the random generator; the default one if None.
     """
 
     def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
@@ -101,7 +101,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        """The indices."""
+        """Iterate over the indices."""
         for place in randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[place]
 
@@ -111,16 +111,16 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """Indices at random, each as likely as its weight says.
+    """Random indices with the probabilities given by weights.
 
     Args:
-        weights: one for each index, not negative; they need not sum up to 1.
-        num_samples: how many are drawn.
-        replacement: an index may be drawn again.
-        generator: draws; the default one if None.
+        weights: the weight of each index, not negative; they need not sum up to 1.
+        num_samples: the number of indices to draw.
+        replacement: let indices repeat.
+        generator: the random generator; the default one if None.
 
     Raises:
-        ValueError: if `num_samples` is no positive integer, or the weights are not in one row.
+        ValueError: if `num_samples` is no positive integer, or the weights are not one-dimensional.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        """The indices."""
+        """Iterate over the indices."""
         drawn = multinomial(
             self.weights, self.num_samples, self.replacement, generator=self.generator
         )
@@ -154,11 +154,11 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler["list[int]"]):
-    """Another sampler's indices, in lists of one length.
+    """The indices of another sampler, in lists of equal length.
 
     Args:
-        sampler: the indices.
-        batch_size: how many are in a list.
+        sampler: the other sampler.
+        batch_size: the length of a list.
         drop_last: leave out the last list if it is shorter.
 
     Raises:
@@ -174,7 +174,7 @@ class BatchSampler(Sampler["list[int]"]):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The lists of indices."""
+        """Iterate over the lists of indices."""
         indices = iter(self.sampler)
         while batch := list(islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
