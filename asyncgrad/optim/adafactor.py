@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +82,7 @@ class Adafactor(Optimizer):
         lr, forgotten = float(group["lr"]), step ** group["beta2_decay"]
         least, least_size = group["eps"]
         least = float(floating_info(p.dtype).eps) if least is None else least
-        length = max(least_size, _size(p)) * min(lr, step**-0.5)
+        length = np.maximum(_size(p), least_size) * min(lr, step**-0.5)
         if group["weight_decay"]:
             p *= 1 - lr * group["weight_decay"]
         squares = g * g
@@ -98,9 +97,10 @@ class Adafactor(Optimizer):
             mean += forgotten * (squares - mean)
             squares = mean
         change = g / np.sqrt(np.maximum(squares, least * least))
-        length /= max(1.0, _size(change) / group["d"])
+        length = length / np.maximum(_size(change) / group["d"], 1.0)
         p += change * (length if group["maximize"] else -length)
 
 
-def _size(array: Any) -> float:
-    return math.sqrt(float((array * array).sum()) / max(1, array.size))
+def _size(array: Any) -> Any:
+    """The root of the mean square, on the array's device: nobody waits for it."""
+    return np.sqrt((array * array).sum() / max(1, array.size))

@@ -96,6 +96,7 @@ OLDER = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:torch.qr is deprecated")
 @pytest.mark.parametrize("complex_", [False, True])
 @pytest.mark.parametrize("name", OLDER)
 def test_older_names_are_pytorchs(name, complex_):
