@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 COMMIT = {module.__file__ for module in (commits, cores, fused, namespace, pool, sparse_rows)}
 SILENCE = {
     run.__code__.co_filename
-    for run in (Engine.run_slice, inline._run, fp_errors.silently, elementwise._rsqrt)
+    for run in (Engine.run_slice, inline._run, fp_errors.call_without_fp_errors, elementwise._rsqrt)
 }
 #: After these Python looks for signals; `for` and `with` call without it.
 LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
@@ -191,7 +191,7 @@ def on_a_loop() -> None:
 
 
 def alone() -> None:
-    fp_errors.silently(np.sqrt, -1.0)
+    fp_errors.call_without_fp_errors(np.sqrt, -1.0)
 
 
 def forward() -> None:
@@ -205,7 +205,7 @@ def forward() -> None:
         (one_go, inline._run),
         (several_goes, inline._go_on),
         (on_a_loop, Engine.run_slice),
-        (alone, fp_errors.silently),
+        (alone, fp_errors.call_without_fp_errors),
         (forward, elementwise._rsqrt),
     ],
 )
