@@ -154,7 +154,7 @@ class Softplus(Module):
         return F.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"beta={self.beta}, threshold={self.threshold}"
 
 

@@ -31,7 +31,7 @@ class Hardsigmoid(_InPlace):
         return F.hardsigmoid(input, self.inplace)
 
     def extra_repr(self) -> str:
-        """Nothing, as PyTorch."""
+        """Show no options, as in PyTorch."""
         return ""
 
 
@@ -43,7 +43,7 @@ class Hardswish(_InPlace):
         return F.hardswish(input, self.inplace)
 
     def extra_repr(self) -> str:
-        """Nothing, as PyTorch."""
+        """Show no options, as in PyTorch."""
         return ""
 
 
@@ -75,7 +75,7 @@ class CELU(_InPlace):
         return F.celu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
-        """The number and option."""
+        """The options, as `repr` shows them."""
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
 
 
@@ -118,7 +118,7 @@ class Hardtanh(_InPlace):
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
-        """The bounds and option."""
+        """The bounds, and whether the input is overwritten."""
         bounds = f"min_val={self.min_val}, max_val={self.max_val}"
         return bounds + (", inplace=True" if self.inplace else "")
 
@@ -153,7 +153,7 @@ class PReLU(Module):
     Args:
         num_parameters: one slope, or one for each channel.
         init: what they start from.
-        device: where they are made.
+        device: their device.
         dtype: their dtype.
     """
 
@@ -167,7 +167,7 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget what was learnt."""
+        """Reset the parameters to their initial values."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Any) -> Any:
@@ -288,7 +288,7 @@ class Threshold(_InPlace):
         return F.threshold(input, self.threshold, self.value, self.inplace)
 
     def extra_repr(self) -> str:
-        """The numbers."""
+        """The options, as `repr` shows them."""
         more = ", inplace=True" if self.inplace else ""
         return f"threshold={self.threshold}, value={self.value}{more}"
 

@@ -14,11 +14,11 @@ class SyncBatchNorm(_BatchNorm):
     Args:
         num_features: how many features there are, the length of the second axis.
         eps: added to the variance.
-        momentum: how much of the running values a batch replaces; None for their plain mean.
+        momentum: the weight of a new batch in the running values; None for their plain mean.
         affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
         process_group: must be None, as there are no other processes.
-        device: where parameters and buffers are made.
+        device: the device of parameters and buffers.
         dtype: their dtype.
         bias: learn a shift.
 

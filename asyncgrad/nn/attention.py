@@ -30,8 +30,8 @@ class MultiheadAttention(Module):
         add_zero_attn: keys and values get one more element of zeros.
         kdim: the features of keys, `embed_dim` if None.
         vdim: the features of values, `embed_dim` if None.
-        batch_first: inputs are (batch, length, features) and not (length, batch, features).
-        device: where the parameters are made.
+        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:

@@ -93,7 +93,7 @@ class _Convolution(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         fan_in = math.prod(self.weight.shape[1:])
         if self.bias is not None and fan_in:
@@ -101,7 +101,7 @@ class _Convolution(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
-        """The sizes, and the options that are not the usual ones."""
+        """The sizes, and the options that differ from the defaults."""
         ndim = self._ndim
         parts = [
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
@@ -266,11 +266,11 @@ class Conv1d(_Forwards):
         stride: how far the kernel moves, likewise.
         padding: what is added on both sides, likewise; "same" for an output of the input's size,
             "valid" for nothing.
-        dilation: how far apart the kernel's elements are.
-        groups: outputs of a group see the channels of that group only.
-        bias: with a bias.
+        dilation: the distance between the kernel's elements.
+        groups: each group of outputs depends only on its group of input channels.
+        bias: add a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
@@ -305,11 +305,11 @@ class ConvTranspose1d(_Transposed):
         stride: how far apart the kernels are put, likewise.
         padding: how much of the output is cut off on both sides.
         output_padding: how much longer the output is at the end.
-        groups: outputs of a group see the channels of that group only.
-        bias: with a bias.
-        dilation: how far apart the kernel's elements are.
+        groups: each group of outputs depends only on its group of input channels.
+        bias: add a bias.
+        dilation: the distance between the kernel's elements.
         padding_mode: "zeros".
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:

@@ -29,8 +29,8 @@ class Linear(Module):
     Args:
         in_features: the length of the input's last axis.
         out_features: the length of the output's last axis.
-        bias: with a bias.
-        device: where the parameters are made.
+        bias: add a bias.
+        device: the device of the parameters.
         dtype: their dtype.
     """
 
@@ -53,7 +53,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
@@ -79,8 +79,8 @@ class Bilinear(Module):
         in1_features: the length of the first input's last axis.
         in2_features: the length of the second's.
         out_features: the length of the output's.
-        bias: with a bias.
-        device: where the parameters are made.
+        bias: add a bias.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
@@ -111,7 +111,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
         bound = 1 / math.sqrt(self.in1_features)
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:

@@ -37,7 +37,7 @@ class MarginRankingLoss(_MarginLoss):
     """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.margin_ranking_loss(
             input1, input2, target, margin=self.margin, reduction=self.reduction
         )
@@ -64,7 +64,7 @@ class HingeEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 
@@ -79,7 +79,7 @@ class CosineEmbeddingLoss(_MarginLoss):
     """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.cosine_embedding_loss(
             input1, input2, target, margin=self.margin, reduction=self.reduction
         )
@@ -95,7 +95,7 @@ class SoftMarginLoss(_Loss):
     """
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
@@ -106,7 +106,7 @@ class TripletMarginLoss(_Loss):
         margin: the margin.
         p: which norm the distance is.
         eps: added to each difference.
-        swap: count the distance between the last two where it is the less one.
+        swap: use the distance of positive and negative where it is smaller.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -131,7 +131,7 @@ class TripletMarginLoss(_Loss):
         self.swap = swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.triplet_margin_loss(
             anchor,
             positive,
@@ -150,7 +150,7 @@ class TripletMarginWithDistanceLoss(_Loss):
     Args:
         distance_function: the distance of two tensors.
         margin: the margin.
-        swap: count the distance between the last two where it is the less one.
+        swap: use the distance of positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
     """
 
@@ -170,7 +170,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.swap = swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.triplet_margin_with_distance_loss(
             anchor,
             positive,
@@ -209,7 +209,7 @@ class PoissonNLLLoss(_Loss):
         self.eps = eps
 
     def forward(self, log_input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.poisson_nll_loss(
             log_input,
             target,
@@ -235,7 +235,7 @@ class GaussianNLLLoss(_Loss):
         self.eps = eps
 
     def forward(self, input: Any, target: Any, var: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.gaussian_nll_loss(
             input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
         )
@@ -258,7 +258,7 @@ class CTCLoss(_Loss):
         self.zero_infinity = zero_infinity
 
     def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths,
             self.blank, self.reduction, self.zero_infinity,
@@ -275,7 +275,7 @@ class MultiLabelMarginLoss(_Loss):
     """
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
@@ -311,7 +311,7 @@ class MultiMarginLoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.multi_margin_loss(
             input,
             target,
@@ -343,7 +343,7 @@ class MultiLabelSoftMarginLoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.multilabel_soft_margin_loss(
             input, target, weight=self.weight, reduction=self.reduction
         )

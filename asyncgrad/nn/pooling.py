@@ -47,7 +47,7 @@ class _MaxPool(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
             f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
@@ -59,11 +59,11 @@ class MaxPool1d(_MaxPool):
 
     Args:
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        return_indices: give where the elements are, too.
-        ceil_mode: the last windows may reach beyond the end.
+        dilation: the distance between the window's elements.
+        return_indices: also return the elements' indices.
+        ceil_mode: let the last windows reach beyond the end.
     """
 
     _function = F.max_pool1d
@@ -112,7 +112,7 @@ class _MaxUnpool(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -142,10 +142,10 @@ class AvgPool1d(Module):
 
     Args:
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
+        stride: the step of the window; its length if None.
         padding: zeros on both sides.
-        ceil_mode: the last window may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class AvgPool1d(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -214,7 +214,7 @@ class _AvgPool(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -223,10 +223,10 @@ class AvgPool2d(_AvgPool):
 
     Args:
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
     """
 
@@ -309,7 +309,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
     Args:
         output_size: the number of windows.
-        return_indices: give where the elements are, too.
+        return_indices: also return the elements' indices.
     """
 
     _function = F.adaptive_max_pool1d
@@ -321,7 +321,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     Args:
         output_size: the number of windows, or one for rows and one for columns; None for as many
             as there are elements.
-        return_indices: give where the elements are in their planes, too.
+        return_indices: also return the elements' indices in their planes.
     """
 
     _function = F.adaptive_max_pool2d
@@ -333,7 +333,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     Args:
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
-        return_indices: give where the elements are in their volumes, too.
+        return_indices: also return the elements' indices in their volumes.
     """
 
     _function = F.adaptive_max_pool3d
@@ -391,7 +391,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         kernel_size: the size of the window, a number or one for each axis.
         output_size: the number of windows, or one for rows and one for columns; or else
         output_ratio: what the input's size is multiplied by to get it.
-        return_indices: give where the elements are in their planes, too.
+        return_indices: also return the elements' indices in their planes.
 
     Raises:
         ValueError: if there are not either sizes or ratios, or ratios are not between 0 and 1.

@@ -51,7 +51,7 @@ class TransformerEncoder(Module):
         encoder_layer: the layer that is copied.
         num_layers: how many copies there are.
         norm: a norm of the result, or None.
-        enable_nested_tensor: accepted for PyTorch's sake, without effect.
+        enable_nested_tensor: accepted for PyTorch compatibility, without effect.
         mask_check: likewise.
     """
 
@@ -149,10 +149,10 @@ class Transformer(Module):
         custom_encoder: takes the place of the encoder.
         custom_decoder: takes the place of the decoder.
         layer_norm_eps: what norms add to the variance.
-        batch_first: inputs are (batch, length, features) and not (length, batch, features).
+        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
         norm_first: norms come first.
         bias: linear maps and norms have biases.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
     """
 

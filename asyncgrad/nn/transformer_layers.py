@@ -34,10 +34,10 @@ class TransformerEncoderLayer(Module):
         dropout: the probability of being dropped in training.
         activation: what is between these maps: "relu", "gelu", a function or a module.
         layer_norm_eps: what norms add to the variance.
-        batch_first: inputs are (batch, length, features) and not (length, batch, features).
+        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
         norm_first: norms come before attention and function, and not after.
         bias: linear maps and norms have biases.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
