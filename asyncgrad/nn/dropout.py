@@ -9,7 +9,7 @@ from asyncgrad.nn.module import Module
 
 
 class _Dropout(Module):
-    """What all kinds of dropout have: a probability, and whether they overwrite.
+    """The base of all kinds of dropout.
 
     Args:
         p: the probability of being zeroed.

@@ -1,4 +1,4 @@
-"""Affine maps, and modules that only change the shape."""
+"""Linear and bilinear maps, and modules that only change the shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncgrad.ops.api.shape import flatten, unflatten
 
 
 class Identity(Module):
-    """Gives back its input; takes any arguments when it is made."""
+    """Returns its input; the constructor accepts and ignores any arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Any) -> Any:
-        """The map of an input of shape (..., in_features)."""
+        """Apply the map to an input of shape (..., in_features)."""
         out = input @ self.weight.T
         return out if self.bias is None else out + self.bias
 
@@ -118,7 +118,7 @@ class Bilinear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input1: Any, input2: Any) -> Any:
-        """Of inputs of shape (..., in1_features) and (..., in2_features)."""
+        """Apply the map to inputs of shapes (..., in1_features) and (..., in2_features)."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -130,7 +130,7 @@ class Bilinear(Module):
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one."""
+    """Merges the axes from `start_dim` to `end_dim` into one."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """An axis as several.
+    """Splits an axis into several.
 
     Args:
         dim: the axis.
         unflattened_size: the lengths of the new axes, of which one may be -1.
 
     Raises:
-        TypeError: if these are no integer and no sequence of integers.
+        TypeError: if `unflattened_size` is neither an integer nor a sequence of integers.
     """
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:

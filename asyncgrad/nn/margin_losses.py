@@ -1,4 +1,4 @@
-"""Losses with margins, and of distributions, as modules; the functions of their names say more."""
+"""Losses with margins and of distributions as modules; see the functions of `nn.functional`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _MarginLoss(_Loss):
-    """What losses share that compare two inputs with a margin between them."""
+    """The base of losses that compare two inputs with a margin."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class _MarginLoss(_Loss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """How far two scores are from the order that is asked for.
+    """The amount by which two scores miss the required order and margin.
 
     Args:
         margin: the margin.
@@ -44,7 +44,7 @@ class MarginRankingLoss(_MarginLoss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """The distance where the target is 1, and what it lacks to a margin where it is -1.
+    """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
     Args:
         margin: the margin.
@@ -69,7 +69,7 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
+    """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
     Args:
         margin: the margin.
@@ -100,11 +100,11 @@ class SoftMarginLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """What the distance to something else lacks to that to something alike, and a margin.
+    """`max(0, distance to the positive - distance to the negative + margin)`.
 
     Args:
         margin: the margin.
-        p: which norm the distance is.
+        p: the order of the norm that is the distance.
         eps: added to each difference.
         swap: use the distance of positive and negative where it is smaller.
         size_average: deprecated.
@@ -183,11 +183,11 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """How unlikely counts are by Poisson distributions.
+    """The negative log-likelihood of counts under Poisson distributions.
 
     Args:
-        log_input: the input is logarithms of the expected counts.
-        full: with what depends on the target alone.
+        log_input: the input holds logarithms of the expected counts.
+        full: include the terms that depend on the target alone.
         size_average: deprecated.
         eps: added to expected counts before their logarithm is taken.
         reduce: deprecated.
@@ -221,11 +221,11 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """How unlikely values are by normal distributions.
+    """The negative log-likelihood of values under normal distributions.
 
     Args:
-        full: with the constant.
-        eps: what variances are at least.
+        full: include the constant term.
+        eps: the lower bound of variances.
         reduction: "mean", "sum" or "none".
     """
 
@@ -242,12 +242,12 @@ class GaussianNLLLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """How unlikely sequences of labels are by outputs that they are not aligned with.
+    """The negative log-likelihood of label sequences, over all alignments with the outputs.
 
     Args:
         blank: the class that stands for no label.
         reduction: "mean", "sum" or "none".
-        zero_infinity: make 0 of a loss that is infinite, because there are too few steps.
+        zero_infinity: replace infinite losses (sequences with too few steps) by 0.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class CTCLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """What the scores of right classes lack to those of all wrong ones, and 1.
+    """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
 
     Args:
         size_average: deprecated.
@@ -280,10 +280,10 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """What the score of the right class lacks to every other's, and a margin.
+    """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     Args:
-        p: the power that it is taken to, 1 or 2.
+        p: the power, 1 or 2.
         margin: the margin.
         weight: what each class counts.
         size_average: deprecated.

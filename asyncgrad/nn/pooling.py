@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _MaxPool(Module):
-    """The greatest element of each window, for lines or images."""
+    """The base of max-pooling: the greatest element of each window."""
 
     _function: Callable[..., Any]
 
@@ -82,11 +82,11 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """Zeros with peaks where they were before they were pooled.
+    """The base of unpooling: zeros, with each maximum at the index it was pooled from.
 
     Args:
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moved; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows reached beyond the sides.
     """
 
@@ -104,8 +104,8 @@ class _MaxUnpool(Module):
 
         Args:
             input: the peaks.
-            indices: where they were, as pooling returns it.
-            output_size: the size of the images; else the least that there could be.
+            indices: the indices of the peaks, as pooling returns them.
+            output_size: the size of the images; if None, the least size that fits.
         """
         return type(self)._function(
             input, indices, self.kernel_size, self.stride, self.padding, output_size
@@ -117,21 +117,21 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Zeros with the peaks of a line where they were before `MaxPool1d`."""
+    """Undoes `MaxPool1d`: zeros, with each maximum at its former index."""
 
     _function = F.max_unpool1d
     _ndim = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Zeros with the peaks of an image where they were before `MaxPool2d`."""
+    """Undoes `MaxPool2d`: zeros, with each maximum at its former index."""
 
     _function = F.max_unpool2d
     _ndim = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Zeros with the peaks of a volume where they were before `MaxPool3d`."""
+    """Undoes `MaxPool3d`: zeros, with each maximum at its former index."""
 
     _function = F.max_unpool3d
     _ndim = 3
@@ -340,7 +340,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
 
 class _FractionalMaxPool(Module):
-    """The greatest elements of windows that are moved by random steps."""
+    """The base of fractional max-pooling, whose windows move by random steps."""
 
     _function: Callable[..., Any]
     _ndim: int
@@ -390,11 +390,11 @@ class FractionalMaxPool2d(_FractionalMaxPool):
     Args:
         kernel_size: the size of the window, a number or one for each axis.
         output_size: the number of windows, or one for rows and one for columns; or else
-        output_ratio: what the input's size is multiplied by to get it.
+        output_ratio: the ratio of the output's size to the input's.
         return_indices: also return the elements' indices in their planes.
 
     Raises:
-        ValueError: if there are not either sizes or ratios, or ratios are not between 0 and 1.
+        ValueError: unless exactly one of size and ratio is given, and ratios are in (0, 1).
     """
 
     _function = F.fractional_max_pool2d
@@ -402,7 +402,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The same for a volume. The arguments are those of `FractionalMaxPool2d`."""
+    """Fractional max-pooling of a volume. The arguments are those of `FractionalMaxPool2d`."""
 
     _function = F.fractional_max_pool3d
     _ndim = 3
