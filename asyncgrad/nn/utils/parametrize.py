@@ -295,7 +295,7 @@ def remove_parametrizations(
         The module.
 
     Raises:
-        ValueError: if it is not parametrized, or several originals can't replace the tensor.
+        ValueError: if it is not parametrized, or has several originals and these would be kept.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")

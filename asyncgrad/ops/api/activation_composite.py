@@ -250,13 +250,13 @@ def group_norm(
 
     Args:
         input: of shape (n, channels, ...).
-        num_groups: in how many groups the channels are.
-        weight: what to multiply with, of shape (channels,).
-        bias: what to add, of that shape.
-        eps: what is added to the variance.
+        num_groups: the number of groups.
+        weight: the factors, of shape (channels,).
+        bias: the summands, of that shape.
+        eps: added to the variance.
 
     Raises:
-        RuntimeError: if there is no axis of channels, or they can't be shared evenly.
+        RuntimeError: if there is no axis of channels, or they are not divisible by the groups.
     """
     x = _floating("group_norm", input)
     if x.ndim < 2:

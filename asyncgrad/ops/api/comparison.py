@@ -38,7 +38,7 @@ __all__ = [
     "unique",
     "unique_consecutive",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",
     "isneginf", "isposinf", "isreal", "signbit", "unique",
@@ -294,7 +294,7 @@ def unique(
 
     Args:
         input: any tensor.
-        sorted: for PyTorch's programs: they always are.
+        sorted: for PyTorch compatibility: they are always sorted.
         return_inverse: where in the result each element is, too.
         return_counts: how often each is there, too.
         dim: the axis; None for the elements.

@@ -70,7 +70,7 @@ __all__ = [
     "var_mean",
     "vdot",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
     "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",
@@ -95,7 +95,7 @@ def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
     """`beta * input + alpha * product`, where what is in `input` does not count for beta = 0."""
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) < 2:
-        # As PyTorch: what is behind the point does not count.
+        # As in PyTorch: numbers are truncated to integers.
         beta, alpha = int(beta), int(alpha)
     dtype = result_dtype(x, product)
     product = _scaled(product, alpha)
@@ -122,7 +122,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
     if category(x._metadata.dtype) < 2:
-        # As PyTorch: what is behind the point does not count.
+        # As in PyTorch: numbers are truncated to integers.
         value = int(value)
     return add(x, _scaled(product, value))
 
@@ -351,7 +351,7 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
 
     Args:
         input: a floating tensor of two axes at least.
-        p: which norm, above 0.
+        p: the order of the norm, above 0.
         dim: the axis.
         maxnorm: the bound.
 
@@ -385,7 +385,7 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     Args:
         input: any tensor.
         dim: the axis.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.

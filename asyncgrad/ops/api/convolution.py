@@ -24,7 +24,7 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 

@@ -47,7 +47,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
 IN_PLACE = ()
 
@@ -74,7 +74,7 @@ def zeros(
         sizes: the shape, as one sequence or as several numbers.
         size: the shape, by name.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -119,7 +119,7 @@ def empty_strided(
         size: the shape.
         stride: for each axis, how many elements further in memory the next one is.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -152,7 +152,7 @@ def full(
         size: the shape.
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -241,10 +241,10 @@ def empty_like(
         dtype: another dtype.
         device: another place.
         requires_grad: the tensor is a leaf to accumulate gradients for.
-        memory_format: for PyTorch's programs.
+        memory_format: for PyTorch compatibility.
 
     Raises:
-        TypeError: if the input is no tensor.
+        TypeError: if the input is not a tensor.
         RuntimeError: if a dtype without gradients is to require them.
     """
     if getattr(input, "_batched", False):
@@ -366,7 +366,7 @@ def arange(
         end: where to stop.
         step: how far it is to the next one; 1 if there is none.
         dtype: the dtype; the default one if None and a number is floating, else int64.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -416,7 +416,7 @@ def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     if not whole[2] and category(dtype) == 1:
         raise ValueError(f"arange: step must be nonzero in {dtype}")
     if dtype == _INT64:
-        # As PyTorch: what is behind the point counts in other integers, though the numbers have
+        # As in PyTorch: what is behind the point counts in other integers, though the numbers have
         # nothing there.
         return np.arange(*whole, dtype=_INT64)
     places = np.arange(math.ceil((end - start) / step), dtype=np.float64)
@@ -446,11 +446,11 @@ def linspace(
         end: the last, likewise.
         steps: how many there are.
         dtype: the dtype; the default one, or the complex one that goes with it, if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if `steps` is no integer.
+        TypeError: if `steps` is not an integer.
         RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
             is not.
         NotImplementedError: for booleans.
@@ -522,7 +522,7 @@ def eye(
         n: how many rows there are.
         m: how many columns; as many if None.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -559,7 +559,7 @@ def tril_indices(
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
 
     Returns:
         A tensor of shape (2, places): the rows and the columns.

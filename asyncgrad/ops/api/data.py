@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new", "new_tensor")
 IN_PLACE = ()
 
@@ -53,7 +53,7 @@ def tensor(
     Args:
         data: the values. Python floats become the default dtype, arrays keep theirs.
         dtype: the dtype; taken from the data if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
         pin_memory: in memory that the accelerator can copy from by itself.
 
@@ -298,7 +298,7 @@ def frombuffer(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        ValueError: if it is no buffer, too short, or has a part of a number.
+        ValueError: if it is not a buffer, too short, or has a part of a number.
     """
     wanted = as_dtype("frombuffer", dtype)
     try:

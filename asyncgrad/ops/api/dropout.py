@@ -57,10 +57,10 @@ def dropout(
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
-        generator: where the choice comes from; the default generator if None.
+        generator: the source of random numbers; the default generator if None.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for a dtype that is not floating.
     """
     return _dropped("dropout", input, p, training, inplace, generator)
@@ -84,7 +84,7 @@ def dropout1d(
         generator: see `dropout`.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for another shape, or a dtype that is not floating.
     """
     x = as_tensor_operand(input, "dropout1d", 1)
@@ -116,7 +116,7 @@ def dropout2d(
         generator: see `dropout`.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for fewer than two axes, or a dtype that is not floating.
     """
     _warn_about_axes("dropout2d", input, (3, 4), "2 spatial dimensions")
@@ -141,7 +141,7 @@ def dropout3d(
         generator: see `dropout`.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for fewer than two axes, or a dtype that is not floating.
     """
     ndim = _warn_about_axes("dropout3d", input, (4, 5), "3 spatial dimensions")
@@ -163,10 +163,10 @@ def alpha_dropout(
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
-        generator: where the choice comes from; the default generator if None.
+        generator: the source of random numbers; the default generator if None.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for a dtype that is not floating.
     """
     return _dropped("alpha_dropout", input, p, training, inplace, generator, alpha=True)
@@ -216,7 +216,7 @@ def _dropped(
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
-        generator: where the choice comes from.
+        generator: the source of random numbers.
         channels: how many of the first axes have a choice of their own; all if None.
         alpha: keep mean and variance.
     """

@@ -124,7 +124,7 @@ __all__ = [
     "trunc",
     "where",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 _NEVER_IN_PLACE = frozenset({
     "abs", "absolute", "isfinite", "isinf", "isnan", "maximum", "minimum", "positive",

@@ -37,7 +37,7 @@ def embedding_bag(
         weight: the table, of shape (rows, features).
         offsets: where each bag starts in `input`, of shape (bags,).
         max_norm: rows that are longer are shortened to it, in place.
-        norm_type: which norm `max_norm` is.
+        norm_type: the order of that norm.
         scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
         mode: "sum", "mean" or "max", which is taken for each feature.
         sparse: the table's gradient holds no more than the rows that were looked up.

@@ -310,7 +310,7 @@ def fftfreq(
         n: how many points.
         d: the distance between two of them.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
     """
     numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)

@@ -50,7 +50,7 @@ __all__ = [
     "unravel_index",
     "vander",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("corrcoef", "cov", "histc", "histogram")
 IN_PLACE = ()
 
@@ -312,7 +312,7 @@ def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
 
     Args:
         input: a float or double tensor.
-        bins: how many.
+        bins: their number.
         min: where the first begins.
         max: where the last ends; if both are equal, they are those of the elements.
 
@@ -338,7 +338,7 @@ def histogram(
         input: a float or double tensor.
         bins: how many of one width, or their edges, in order.
         range: where the first begins and the last ends; the elements' if None.
-        weight: what each element counts.
+        weight: the weight of each element.
         density: divide by the sum, and by the width of each bin.
 
     Raises:
@@ -388,7 +388,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     """All ways to take one element of each of some vectors, one row for each.
 
     Raises:
-        RuntimeError: if they are no vectors.
+        RuntimeError: if they are not vectors.
     """
     vectors = [as_tensor_operand(x, "cartesian_prod", i) for i, x in enumerate(tensors, 1)]
     for x in vectors:

@@ -57,7 +57,7 @@ __all__ = [
     "scatter_add",
     "take_along_dim",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     *__all__,
     "index_add_",
@@ -169,12 +169,12 @@ def setitem(input: Any, index: Any, value: Any) -> None:
             )
         dtype = input._metadata.dtype
         if dtype.itemsize == 2 and dtype.kind in "fV" and isinstance(number, (int, float)):
-            # As PyTorch: what is too large for halves is infinite.
+            # As in PyTorch: what is too large for halves is infinite.
             with np.errstate(over="ignore"):
                 number = dtype.type(float(number)).item()
         number = fitted("__setitem__", number, dtype)
     if index is True:
-        # As PyTorch: all of the tensor, and no mask of it.
+        # As in PyTorch: all of the tensor, and no mask of it.
         index = None
     try:
         basic, arrays, watched = _parsed(input._metadata.shape, index)
@@ -938,7 +938,7 @@ def embedding(
         weight: the table, of shape (rows, length).
         padding_idx: a row that gets no gradient.
         max_norm: rows that are longer are shortened to it, in place.
-        norm_type: which norm `max_norm` is.
+        norm_type: the order of that norm.
         scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
         sparse: the table's gradient holds no more than the rows that were looked up; on other
             devices than the CPU it is dense.
@@ -1041,7 +1041,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
                 "num_classes."
             )
     elif not isinstance(array, np.ndarray):
-        # As PyTorch: nobody looks at what is on a device, unless it has to be counted.
+        # As in PyTorch: nobody looks at what is on a device, unless it has to be counted.
         if num_classes == -1:
             num_classes = 1 + x._metadata.device.launching(_greatest)(array)
     else:

@@ -47,8 +47,8 @@ def interpolate(
 
     Args:
         input: of shape (n, channels, *image), where the image has one to three axes.
-        size: the new size, a number or one for each axis; or else
-        scale_factor: what the old one is multiplied by, and rounded down.
+        size: the new size, a number or one for each axis; otherwise
+        scale_factor: the factor by which the old size is multiplied, and rounded down.
         mode: "nearest", "nearest-exact", "linear" (one axis), "bilinear", "bicubic" (two),
             "trilinear" (three) or "area".
         align_corners: the centres of the outermost elements stay where they are, and not their
@@ -154,7 +154,7 @@ def _along(
     x: Any, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
 ) -> Any:
     """An image with another length along one axis."""
-    # As PyTorch: a factor of a little more than 1 moves nothing, but for cubic curves.
+    # As in PyTorch: a factor of a little more than 1 moves nothing, but for cubic curves.
     still = mode != "bicubic" or corners or factor in {None, 1.0}
     if mode in _WITH_CORNERS and length == count and still:
         return x

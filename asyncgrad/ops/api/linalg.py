@@ -43,7 +43,7 @@ __all__ = [
     "outer",
     "tensordot",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
 IN_PLACE = ("addmm",)
 
@@ -171,7 +171,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
         mat2: of shape (k, n).
 
     Raises:
-        RuntimeError: if they are no matrices, do not align, or differ in dtype.
+        RuntimeError: if they are not matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "mm", mm(input, mat2))
@@ -189,7 +189,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
         mat2: of shape (b, k, n).
 
     Raises:
-        RuntimeError: if they are no batches of matrices, do not align, or differ in dtype.
+        RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "bmm", bmm(input, mat2))
@@ -249,7 +249,7 @@ def outer(input: Any, vec2: Any) -> Tensor:
         vec2: of shape (n,).
 
     Raises:
-        RuntimeError: if they are no vectors.
+        RuntimeError: if they are not vectors.
     """
     x = as_tensor_operand(input, "outer", 1)
     y = as_tensor_operand(vec2, "outer", 2)
@@ -311,7 +311,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
             f"shape {shape}."
         )
     if category(x._metadata.dtype) < 2:
-        # As PyTorch: what is behind the point does not count.
+        # As in PyTorch: numbers are truncated to integers.
         beta, alpha = int(beta), int(alpha)
     if beta == 0:
         out = R.mm(x, y)

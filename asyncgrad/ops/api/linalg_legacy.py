@@ -40,7 +40,7 @@ __all__ = [
     "svd",
     "svd_lowrank",
 ]
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
 IN_PLACE = ()
 
@@ -69,7 +69,7 @@ def logdet(input: Any) -> Tensor:
         input: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return matrices.log_det(input)
 
@@ -87,11 +87,11 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     Args:
         A: of shape (..., m, n).
         q: how many, at most; 6 if None.
-        niter: for PyTorch's programs: it changes nothing.
+        niter: for PyTorch compatibility, without effect.
         M: what is subtracted first.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or `q` is negative.
+        RuntimeError: if they are not matrices of floating or complex numbers, or `q` is negative.
     """
     count = 6 if q is None else one_int("svd_lowrank", "q", q)
     if count < 0:
@@ -110,7 +110,7 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
         A: of shape (..., observations, variables).
         q: how many; 6 if None, or as many as there are.
         center: subtract the means.
-        niter: for PyTorch's programs: it changes nothing.
+        niter: for PyTorch compatibility, without effect.
 
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
@@ -177,7 +177,7 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
         upper: they are `L.mH`.
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices.matrices("cholesky_inverse", input, square=True)
     metadata = x._metadata
@@ -190,7 +190,7 @@ def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
 
     Args:
         input: of shape (..., m, n).
-        pivot: rows change places; there is no other way.
+        pivot: must be True: rows are always exchanged.
         get_infos: return where there is a first 0 on the diagonal of the upper triangle, too.
     """
     out = triangular.lu_factor_ex(input, pivot=pivot)

@@ -66,8 +66,8 @@ def norm(
         ord: the order, a number, "fro" or "nuc"; None for the Euclidean norm of all.
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
@@ -109,8 +109,8 @@ def matrix_norm(
             for the greatest and the smallest of them, 1 and -1 for sums over columns, infinity and
             its negative for sums over rows.
         dim: the axes of rows and columns.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
@@ -240,7 +240,7 @@ def matrix_rank(
             dtype if both are None.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers.
+        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
@@ -270,7 +270,7 @@ def pinv(
             dtype if both are None.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers.
+        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
     tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)
@@ -352,7 +352,7 @@ def matrix_power(A: Any, n: int) -> Tensor:
     Raises:
         TypeError: if the power is no integer.
         LinAlgError: if a matrix has no inverse.
-        RuntimeError: if they are no square matrices.
+        RuntimeError: if they are not square matrices.
     """
     name = "linalg.matrix_power"
     x = as_tensor_operand(A, name, 1)

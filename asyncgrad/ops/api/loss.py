@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["cosine_similarity"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
@@ -168,7 +168,7 @@ def mse_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        weight: what each element counts, of the same shape; the mean is weighted, too.
+        weight: the weight of each element, of the same shape; the mean is weighted, too.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
@@ -201,7 +201,7 @@ def l1_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        weight: what each element counts, of the same shape; the mean is weighted, too.
+        weight: the weight of each element, of the same shape; the mean is weighted, too.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
@@ -267,7 +267,7 @@ def huber_loss(
         target: a tensor of the same shape.
         reduction: "mean", "sum" or "none".
         delta: the difference that counts as small.
-        weight: what each element counts, of the same shape.
+        weight: the weight of each element, of the same shape.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
@@ -355,7 +355,7 @@ def binary_cross_entropy(
     Args:
         input: probabilities.
         target: probabilities of the same shape and dtype.
-        weight: what each element counts, broadcast to the target's shape.
+        weight: the weight of each element, broadcast to the target's shape.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -410,7 +410,7 @@ def binary_cross_entropy_with_logits(
     Args:
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
-        weight: what each element counts, broadcast.
+        weight: the weight of each element, broadcast.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -596,9 +596,9 @@ def nll_loss(
     Args:
         input: log-probabilities of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or ().
-        weight: what each class counts, of shape (classes,); the mean is weighted, too.
+        weight: the weight of each class, of shape (classes,); the mean is weighted, too.
         size_average: deprecated.
-        ignore_index: a class that does not count.
+        ignore_index: a class whose elements are ignored.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
@@ -651,10 +651,10 @@ def cross_entropy(
     Args:
         input: logits of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
-        weight: what each class counts, of shape (classes,); with integer classes the mean is
+        weight: the weight of each class, of shape (classes,); with integer classes the mean is
             weighted, too.
         size_average: deprecated.
-        ignore_index: a class that does not count.
+        ignore_index: a class whose elements are ignored.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
         label_smoothing: how much of the target is shared evenly among all classes, from 0 to 1.

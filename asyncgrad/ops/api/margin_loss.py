@@ -49,7 +49,7 @@ def margin_ranking_loss(
         input1: scores.
         input2: the scores to compare with, of the same number of axes.
         target: 1 where the first should be greater, -1 where the second.
-        margin: by how much.
+        margin: the margin by which it should be greater.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -180,10 +180,10 @@ def triplet_margin_loss(
         anchor: vectors of shape (n, d) or (d,).
         positive: vectors that should be near.
         negative: vectors that should be far.
-        margin: by how much farther.
-        p: which norm the distance is.
+        margin: the margin between the two distances.
+        p: the order of the norm that is the distance.
         eps: added to each difference.
-        swap: count the distance between the last two where it is the less one.
+        swap: use the distance of positive and negative where it is smaller.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -217,8 +217,8 @@ def triplet_margin_with_distance_loss(
         positive: what should be near.
         negative: what should be far.
         distance_function: the distance of two tensors; `pairwise_distance` if None.
-        margin: by how much farther.
-        swap: count the distance between the last two where it is the less one.
+        margin: the margin between the two distances.
+        swap: use the distance of positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -303,7 +303,7 @@ def gaussian_nll_loss(
         target: the values.
         var: the variances: a number, or a tensor of the input's shape, without its last axis, or
             with axes of length 1.
-        full: with the constant.
+        full: include the constant term.
         eps: what variances are at least; the gradient passes below it.
         reduction: "mean", "sum" or "none".
 
@@ -344,8 +344,8 @@ def multi_margin_loss(
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of shape (n,) or ().
         p: the power that it is taken to, 1 or 2.
-        margin: by how much greater it should be.
-        weight: what each class counts, of shape (classes,).
+        margin: the margin by which it should be greater.
+        weight: the weight of each class, of shape (classes,).
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -444,7 +444,7 @@ def multilabel_soft_margin_loss(
     Args:
         input: logits of shape (..., classes).
         target: 0 or 1 for each.
-        weight: what each class counts, broadcast.
+        weight: the weight of each class, broadcast.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".

@@ -53,7 +53,7 @@ def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> 
     """A tensor of matrices of floating or complex numbers.
 
     Raises:
-        TypeError: if it is no tensor.
+        TypeError: if it is not a tensor.
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
     """
@@ -127,7 +127,7 @@ def inv(A: Any) -> Tensor:
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.inv(matrices("linalg.inv", A, square=True))
 
@@ -138,7 +138,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
 
     Args:
         A: of shape (..., n, n).
-        check_errors: raise for singular matrices, whose inverses are else NaN.
+        check_errors: raise for singular matrices; otherwise their inverses are NaN.
 
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
@@ -154,7 +154,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     Args:
         A: of shape (..., n, n).
         B: of shape (..., n, k), or vectors of shape (..., n) or (n,).
-        left: `A` stands on the left of X.
+        left: solve `A @ X = B` instead of `X @ A = B`.
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
@@ -194,8 +194,8 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     Args:
         A: of shape (..., n, n).
         B: of shape (..., n, k), or vectors.
-        left: `A` stands on the left of X.
-        check_errors: raise for singular matrices, whose solutions are else NaN.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        check_errors: raise for singular matrices; otherwise their solutions are NaN.
 
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
@@ -254,11 +254,11 @@ def solve_triangular(
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
 
     Args:
-        A: of shape (..., n, n); what is beyond the triangle is not looked at.
+        A: of shape (..., n, n); elements outside of the triangle are not read.
         B: of shape (..., n, k), or (..., k, n) if not `left`.
         upper: the triangle is the upper one.
-        left: `A` stands on the left of X.
-        unitriangular: take the diagonal for ones.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        unitriangular: treat the diagonal as ones.
 
     Raises:
         LinAlgError: if there is a 0 on a diagonal.
@@ -344,7 +344,7 @@ def det(A: Any) -> Tensor:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.det(matrices("linalg.det", A, square=True))
 
@@ -357,7 +357,7 @@ def slogdet(A: Any) -> Any:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices("linalg.slogdet", A, square=True)
     return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
@@ -370,7 +370,7 @@ def log_det(input: Any) -> Any:
         input: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices("logdet", input, square=True)
     sign, size = R.det_sign(x), R.log_abs_det(x)
@@ -390,7 +390,7 @@ def cholesky(A: Any, *, upper: bool = False) -> Tensor:
 
     Raises:
         LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
 
@@ -421,7 +421,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:
             results have gradients, and complete ones of no more rows than columns.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or the mode is none.
+        RuntimeError: if they are not matrices of floating or complex numbers, or the mode is none.
         NotImplementedError: if there is no gradient but one is required.
     """
     x = matrices("linalg.qr", A)
@@ -471,10 +471,10 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
     Args:
         A: of shape (..., n, n).
-        UPLO: the triangle that is looked at, "L" or "U".
+        UPLO: the triangle that is read, "L" or "U".
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x, parts = _read_from("linalg.eigh", A, UPLO)
     return return_types.linalg_eigh(R.eigh_values(x, parts), R.eigh_vectors(x, parts))
@@ -486,10 +486,10 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
 
     Args:
         A: of shape (..., n, n).
-        UPLO: the triangle that is looked at, "L" or "U".
+        UPLO: the triangle that is read, "L" or "U".
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.eigh_values(*_read_from("linalg.eigvalsh", A, UPLO))
 
@@ -502,7 +502,7 @@ def eig(A: Any) -> Any:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x, parts = matrices("linalg.eig", A, square=True), Parts()
     return return_types.linalg_eig(R.eig_values(x, parts), R.eig_vectors(x, parts))
@@ -516,7 +516,7 @@ def eigvals(A: Any) -> Tensor:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.eig_values(matrices("linalg.eigvals", A, square=True), Parts())
 
@@ -531,7 +531,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
         driver: as in PyTorch, for CUDA alone.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or a driver is given.
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
     x, parts = _decomposed("linalg.svd", A, driver), Parts()
     u, s, vh = R.svd_left(x, parts), R.svd_values(x, parts), R.svd_right(x, parts)
@@ -559,6 +559,6 @@ def svdvals(A: Any, *, driver: Any = None) -> Tensor:
         driver: as in PyTorch, for CUDA alone.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or a driver is given.
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
     return R.svd_values(_decomposed("linalg.svdvals", A, driver), Parts())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Of PyTorch's top level; all are functions of `nn.functional`.
 __all__ = ["rms_norm"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
@@ -83,9 +83,9 @@ def layer_norm(
     Args:
         input: a floating tensor of shape (*, *normalized_shape).
         normalized_shape: the shape of the axes that are normalised together.
-        weight: what to multiply with, of that shape.
-        bias: what to add, of that shape.
-        eps: what is added to the variance.
+        weight: the factors, of that shape.
+        bias: the summands, of that shape.
+        eps: added to the variance.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit.
@@ -113,8 +113,8 @@ def rms_norm(
     Args:
         input: a floating or complex tensor of shape (*, *normalized_shape).
         normalized_shape: the shape of the axes that are normalised together.
-        weight: what to multiply with, of that shape.
-        eps: what is added to the mean square; the dtype's precision if None.
+        weight: the factors, of that shape.
+        eps: added to the mean square; the dtype's precision if None.
 
     Raises:
         RuntimeError: if shapes do not fit.
@@ -156,11 +156,11 @@ def batch_norm(
         running_mean: the mean of each channel, of shape (channels,). In training it may be None,
             or else moves towards the batch's.
         running_var: the variance of each channel, likewise.
-        weight: what to multiply each channel with.
-        bias: what to add to each channel.
+        weight: the factor of each channel.
+        bias: the summand of each channel.
         training: normalise with the moments of the batch and not with the running ones.
-        momentum: how far the running moments move.
-        eps: what is added to the variance.
+        momentum: the weight of the new moments in the running ones.
+        eps: added to the variance.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or moments are missing.
@@ -249,11 +249,11 @@ def instance_norm(
         running_mean: the mean of each channel, of shape (channels,), which moves towards the
             examples'; or None.
         running_var: the variance of each channel, likewise.
-        weight: what to multiply each channel with.
-        bias: what to add to each channel.
+        weight: the factor of each channel.
+        bias: the summand of each channel.
         use_input_stats: normalise with the moments of the examples and not with the running ones.
-        momentum: how far the running moments move.
-        eps: what is added to the variance.
+        momentum: the weight of the new moments in the running ones.
+        eps: added to the variance.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or moments are missing.

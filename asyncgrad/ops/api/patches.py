@@ -81,9 +81,9 @@ def unfold(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the patches, a number or one for each axis.
-        dilation: how far apart a patch's elements are.
+        dilation: the distance between the patch's elements.
         padding: zeros on both sides.
-        stride: how far patches are apart.
+        stride: the distance between patches.
 
     Returns:
         Of shape (n, channels * elements of a patch, patches).
@@ -122,9 +122,9 @@ def fold(
         input: of shape (n, channels * elements of a patch, patches), or without n.
         output_size: the size of the images.
         kernel_size: the size of the patches, a number or one for each axis.
-        dilation: how far apart a patch's elements are.
-        padding: how wide a frame is cut off.
-        stride: how far patches are apart.
+        dilation: the distance between the patch's elements.
+        padding: the width that is cut off on each side.
+        stride: the distance between patches.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -167,10 +167,10 @@ def channel_shuffle(input: Any, groups: int) -> Tensor:
 
     Args:
         input: of shape (n, channels, ...).
-        groups: how many groups there are.
+        groups: the number of groups.
 
     Raises:
-        RuntimeError: if there are not three axes, or channels can't be shared evenly.
+        RuntimeError: if there are not three axes, or channels are not divisible by the groups.
     """
     x = as_tensor_operand(input, "channel_shuffle", 1)
     if x.ndim < 3:
@@ -241,8 +241,8 @@ def lp_pool1d(
         input: of shape (n, channels, length) or (channels, length).
         norm_type: the power.
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
-        ceil_mode: the last window may reach beyond the end.
+        stride: the step of the window; its length if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
     return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode, 1)
 
@@ -256,8 +256,8 @@ def lp_pool2d(
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         norm_type: the power.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        ceil_mode: the last windows may reach beyond the end.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
     return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode, 2)
 
@@ -271,8 +271,8 @@ def lp_pool3d(
         input: of shape (n, channels, layers, rows, columns), or without n.
         norm_type: the power.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        ceil_mode: the last windows may reach beyond the end.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
     return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
 

@@ -44,7 +44,7 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
@@ -174,11 +174,11 @@ def max_pool1d(
     Args:
         input: of shape (n, channels, length) or (channels, length).
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
+        stride: the step of the window; its length if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last window may reach beyond the end.
-        return_indices: return where the elements are, too.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -212,11 +212,11 @@ def max_pool2d(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last windows may reach beyond the end.
-        return_indices: return where the elements are in their planes, too.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their planes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -276,11 +276,11 @@ def max_pool3d(
     Args:
         input: of shape (n, channels, layers, rows, columns), or without n.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last windows may reach beyond the end.
-        return_indices: return where the elements are in their volumes, too.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their volumes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -305,10 +305,10 @@ def avg_pool1d(
     Args:
         input: of shape (n, channels, length) or (channels, length).
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
+        stride: the step of the window; its length if None.
         padding: zeros on both sides.
-        ceil_mode: the last window may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -342,10 +342,10 @@ def avg_pool2d(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
 
     Raises:
@@ -374,10 +374,10 @@ def avg_pool3d(
     Args:
         input: of shape (n, channels, layers, rows, columns), or without n.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
 
     Raises:
@@ -573,7 +573,7 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
     Args:
         input: of shape (n, channels, length) or (channels, length).
         output_size: the number of windows.
-        return_indices: return where the elements are, too.
+        return_indices: also return the elements' indices.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -592,7 +592,7 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         output_size: the number of windows, or one for rows and one for columns; None for as many
             as there are elements.
-        return_indices: return where the elements are in their planes, too.
+        return_indices: also return the elements' indices in their planes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -626,7 +626,7 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
         input: of shape (n, channels, layers, rows, columns), or without n.
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
-        return_indices: return where the elements are in their volumes, too.
+        return_indices: also return the elements' indices in their volumes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -751,9 +751,9 @@ def fractional_max_pool2d(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for rows and one for columns; or else
-        output_ratio: what the input's size is multiplied by to get it.
-        return_indices: return where the elements are in their planes, too.
+        output_size: the number of windows, or one for rows and one for columns; otherwise
+        output_ratio: the ratio of the output's size to the input's.
+        return_indices: also return the elements' indices in their planes.
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
 
     Raises:
@@ -781,9 +781,9 @@ def fractional_max_pool3d(
     Args:
         input: of shape (n, channels, layers, rows, columns), or without n.
         kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for each axis; or else
-        output_ratio: what the input's size is multiplied by to get it.
-        return_indices: return where the elements are in their volumes, too.
+        output_size: the number of windows, or one for each axis; otherwise
+        output_ratio: the ratio of the output's size to the input's.
+        return_indices: also return the elements' indices in their volumes.
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
 
     Raises:
@@ -885,7 +885,7 @@ def max_unpool1d(
         input: of shape (n, channels, length) or (channels, length).
         indices: int64, as `max_pool1d` returns them.
         kernel_size: the length of the window.
-        stride: how far it moved; its length if None.
+        stride: the step of the window; its length if None.
         padding: how far windows reached beyond the sides.
         output_size: the length of the result, or its shape; else the least that there could be.
 

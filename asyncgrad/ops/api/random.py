@@ -51,7 +51,7 @@ __all__ = [
     "randn_like",
     "randperm",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "bernoulli",
     "bernoulli_",
@@ -82,9 +82,9 @@ def rand(
     Args:
         sizes: the shape, as one sequence or as several numbers.
         size: the shape, by name.
-        generator: where they come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
-        device: where the tensor is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -129,9 +129,9 @@ def randint(
         low: the least; 0 if there is none.
         high: the first that is too large.
         size: the shape.
-        generator: where they come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
-        device: where the tensor is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -211,13 +211,13 @@ def randperm(
 
     Args:
         n: how many.
-        generator: where the order comes from; the default generator if None.
+        generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
-        device: where the tensor is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if `n` is no integer.
+        TypeError: if `n` is not an integer.
         RuntimeError: if it is negative or too large for the dtype.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
@@ -361,7 +361,7 @@ def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) 
     Args:
         input: the probabilities; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Raises:
         RuntimeError: if these are no probabilities.
@@ -421,7 +421,7 @@ def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
 
     Args:
         input: the shapes: above 0.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Raises:
         NotImplementedError: for a dtype that is not floating.
@@ -438,7 +438,7 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     Args:
         count: how many trials; floating.
         prob: the probabilities, broadcast against the counts.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Raises:
         ValueError: for a dtype that is not floating.
@@ -473,9 +473,9 @@ def normal(
         mean: a tensor, or a number.
         std: likewise; the tensors are broadcast against one another.
         size: the shape, where both are numbers.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
-        device: where the tensor is made, where both are numbers.
+        device: the device, where both are numbers.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -558,7 +558,7 @@ def multinomial(
         input: the weights, not negative: of shape (n,) or (m, n).
         num_samples: how many to draw from each row.
         replacement: an index may be drawn again.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Returns:
         Integers of shape (num_samples,) or (m, num_samples).

@@ -68,7 +68,7 @@ __all__ = [
     "vsplit",
     "vstack",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "adjoint",
     "dsplit",

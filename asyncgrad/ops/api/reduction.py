@@ -49,7 +49,7 @@ __all__ = [
     "sum",
     "var",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
 
@@ -87,8 +87,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     Args:
         input: any tensor.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        keepdim: keep the reduced axes with length 1.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
@@ -109,8 +109,8 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     Args:
         input: a floating or complex tensor.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
@@ -145,7 +145,7 @@ def var(
         input: a floating or complex tensor; the result is real.
         dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
         unbiased: the old form of `correction`: 1 if True, 0 if False.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
         correction: what is subtracted from the number of elements, 1 if it is left out.
 
     Raises:
@@ -221,12 +221,12 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
     Args:
         input: any tensor.
         dim: an axis; all if None.
-        keepdim: leave an axis of one in its place.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        keepdim: keep the reduced axis with length 1.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is not an integer.
     """
     x = as_tensor_operand(input, "prod", 1)
     _check_keepdim("prod", keepdim)
@@ -458,7 +458,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
 
     Raises:
         TypeError: if `dim` is no axis and no sequence.
@@ -484,11 +484,11 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     Args:
         input: any tensor.
         dim: the axis.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is not an integer.
         NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
@@ -510,7 +510,7 @@ def logcumsumexp(input: Any, dim: int) -> Tensor:
 
     Raises:
         IndexError: if there is no such axis.
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is not an integer.
         NotImplementedError: for integers and booleans.
     """
     x = as_tensor_operand(input, "logcumsumexp", 1)
@@ -532,8 +532,8 @@ def norm(
         p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for integers, another order, or "nuc" of what is no matrix.
@@ -583,8 +583,8 @@ def vector_norm(
         x: a floating or complex tensor; the result is real.
         ord: the order: any real number, or an infinity; 0 counts what is not 0.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or

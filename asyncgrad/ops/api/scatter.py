@@ -53,7 +53,7 @@ __all__ = [
     "slice_scatter",
     "take",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (*__all__, "fill_diagonal_")
 IN_PLACE = (
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
@@ -110,7 +110,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
         return R.overwrite(x, reshape(y, ()))
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
     if y.shape != wanted:
-        # As PyTorch: a wrong number of slices is another kind of error than a wrong shape of them.
+        # As in PyTorch, a wrong number of slices raises another class than a wrong shape.
         slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
         raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
             f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "

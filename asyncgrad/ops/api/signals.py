@@ -32,7 +32,7 @@ __all__ = [
     "kaiser_window",
     "stft",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("istft", "stft")
 IN_PLACE = ()
 

@@ -79,14 +79,14 @@ def lu(A: Any, *, pivot: bool = True) -> Any:
 
     Args:
         A: of shape (..., m, n).
-        pivot: rows change places; there is no other way.
+        pivot: must be True: rows are always exchanged.
 
     Returns:
         P, L and U with `P @ L @ U = A`.
 
     Raises:
         NotImplementedError: for integers and booleans.
-        RuntimeError: if they are no matrices, or without pivots.
+        RuntimeError: if they are not matrices, or without pivots.
     """
     if getattr(A, "_batched", False):
         return mapped(lambda batch: lu(batch, pivot=pivot), A)
@@ -134,7 +134,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:
 
     Args:
         A: of shape (..., m, n).
-        pivot: rows change places; there is no other way.
+        pivot: must be True: rows are always exchanged.
 
     Returns:
         `LU` and `pivots`: int32, row `i` changed places with row `pivots[i] - 1`.
@@ -142,7 +142,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:
     Raises:
         LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
         NotImplementedError: for integers and booleans.
-        RuntimeError: if they are no matrices, or without pivots.
+        RuntimeError: if they are not matrices, or without pivots.
     """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)
@@ -171,7 +171,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
         LU: of shape (..., n, n).
         pivots: int32, of shape (..., n).
         B: of shape (..., n, k), or (..., k, n) if not `left`.
-        left: `A` stands on the left of X.
+        left: solve `A @ X = B` instead of `X @ A = B`.
         adjoint: `A.mH` stands in the place of A.
 
     Raises:
@@ -239,6 +239,6 @@ def matrix_exp(A: Any) -> Tensor:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.matrix_exp(matrices("linalg.matrix_exp", A, square=True))
