@@ -50,7 +50,7 @@ _INT32 = np.dtype("int32")
 
 
 def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> Any:
-    """A tensor of matrices of floating or complex numbers.
+    """Check that a value is a tensor of floating or complex matrices.
 
     Raises:
         TypeError: if it is not a tensor.
@@ -81,13 +81,13 @@ def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> 
 
 
 def turned(x: Any) -> Any:
-    """The last two axes exchanged."""
+    """Transpose the last two axes."""
     ndim = len(x._metadata.shape)
     return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
 def alike(name: str, x: Any, y: Any) -> None:
-    """Raise unless two tensors have one dtype."""
+    """Raise unless two tensors have the same dtype."""
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"{name}: Expected A and B to have the same dtype, but found A of type "
@@ -97,7 +97,7 @@ def alike(name: str, x: Any, y: Any) -> None:
 
 
 def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
-    """Two tensors of matrices with the same leading axes.
+    """Broadcast the leading axes of two tensors of matrices.
 
     Raises:
         RuntimeError: if these can't be broadcast.
@@ -134,7 +134,7 @@ def inv(A: Any) -> Tensor:
 
 @writes
 def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
-    """The inverses of square matrices, and for each 0 if there is one.
+    """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
         A: of shape (..., n, n).
@@ -189,7 +189,7 @@ def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any])
 
 @writes
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The solutions of systems of equations, and for each matrix 0 if there is one.
+    """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
         A: of shape (..., n, n).
@@ -219,7 +219,7 @@ def _no_info(x: Any) -> Any:
 
 
 def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tuple[Any, Any]:
-    """A function of square matrices, and for each the order of its first bad minor, or 0."""
+    """Apply a function; return also the order of each first minor on which it fails, or 0."""
     info = _no_info(x)
     try:
         return function(x), info
@@ -256,7 +256,7 @@ def solve_triangular(
     Args:
         A: of shape (..., n, n); elements outside of the triangle are not read.
         B: of shape (..., n, k), or (..., k, n) if not `left`.
-        upper: the triangle is the upper one.
+        upper: the matrices are upper triangular.
         left: solve `A @ X = B` instead of `X @ A = B`.
         unitriangular: treat the diagonal as ones.
 
@@ -351,7 +351,7 @@ def det(A: Any) -> Tensor:
 
 @writes
 def slogdet(A: Any) -> Any:
-    """The signs of determinants and the logarithms of their sizes.
+    """The signs of determinants and the logarithms of their absolute values.
 
     Args:
         A: of shape (..., n, n).
@@ -382,11 +382,11 @@ def log_det(input: Any) -> Any:
 
 @writes
 def cholesky(A: Any, *, upper: bool = False) -> Tensor:
-    """The triangles L with `L @ L.mH = A`, of positive definite matrices.
+    """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
         A: of shape (..., n, n).
-        upper: answer with `L.mH`, and look at the upper triangle instead of the lower one.
+        upper: return `L.mH`, and read the upper triangle instead of the lower one.
 
     Raises:
         LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
@@ -401,7 +401,7 @@ def _triangle(lower: Any, upper: bool) -> Any:
 
 @writes
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """As `cholesky`, and for each matrix 0 or the order of the minor that is not positive.
+    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
 
     Raises:
         LinAlgError: if a matrix is not positive definite and errors are checked.
@@ -413,7 +413,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> A
 
 @writes
 def qr(A: Any, mode: str = "reduced") -> Any:
-    """Orthogonal columns Q and upper triangles R with `Q @ R = A`.
+    """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
         A: of shape (..., m, n).
@@ -421,7 +421,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:
             results have gradients, and complete ones of no more rows than columns.
 
     Raises:
-        RuntimeError: if they are not matrices of floating or complex numbers, or the mode is none.
+        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
         NotImplementedError: if there is no gradient but one is required.
     """
     x = matrices("linalg.qr", A)
@@ -527,7 +527,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
 
     Args:
         A: of shape (..., m, n).
-        full_matrices: answer with all of an orthonormal basis, beyond min(m, n).
+        full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone.
 
     Raises:

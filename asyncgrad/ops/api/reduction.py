@@ -54,7 +54,7 @@ METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
 
 _INT64 = np.dtype("int64")
-#: All axes of an array, by how many it has.
+#: All axes of an array, by its number of axes.
 _ALL = [AllAxes(range(ndim)) for ndim in range(65)]
 _PLAIN = frozenset({int, float})
 
@@ -74,7 +74,7 @@ def _check_keepdim(name: str, keepdim: Any) -> None:
 
 
 def _summed(x: Any, dtype: Any) -> Any:
-    """The operand of a sum or product: in `dtype`, or int64 where it is made of integers."""
+    """The operand of a sum or product, in `dtype`, or in int64 if its dtype is integer or bool."""
     if dtype is not None:
         return cast(x, np.dtype(dtype))
     return cast(x, _INT64) if category(x._metadata.dtype) < 2 else x
@@ -146,7 +146,7 @@ def var(
         dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
         unbiased: the old form of `correction`: 1 if True, 0 if False.
         keepdim: keep the reduced axes with length 1.
-        correction: what is subtracted from the number of elements, 1 if it is left out.
+        correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
@@ -216,7 +216,7 @@ def _spread_of(
 
 @writes
 def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The product of all elements, or along an axis; its gradients are exact at zeros, too.
+    """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
         input: any tensor.
@@ -242,7 +242,7 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
 
 
 def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """Raise where an extreme of nothing is asked for."""
+    """Raise if a maximum or minimum has no elements."""
     for axis in dims:
         if shape[axis] == 0:
             raise IndexError(
@@ -340,7 +340,7 @@ def _with_index(name: str) -> Callable[..., Any]:
 
 
 def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
-    """The elements at indices that keep the axis, by an entry of the table, and the indices."""
+    """The elements at indices that keep the axis, by the op `name`, and the indices."""
     F = x._metadata.F
     values = F.along(x._array, indices, axis, keepdim)
     out = getattr(R, name)(x, F.as_array(values), indices, axis, keepdim)
@@ -413,14 +413,14 @@ def _logical(name: str) -> Callable[..., Tensor]:
         _check_keepdim(name, keepdim)
         metadata = x._metadata
         F = metadata.F
-        # An empty sequence is no axis at all here, as in PyTorch.
+        # As in PyTorch, an empty sequence means no axes, not all.
         empty = dim is not None and isinstance(dim, (tuple, list)) and not dim
         dims = () if empty else _axes(name, dim, metadata.shape)
         if x._batched:
             shifted = tuple(axis + 1 for axis in dims)
             return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
         if F.array_type is np.ndarray:
-            # What NumPy's function does in the end.
+            # `np.all` and `np.any` call this in the end.
             array = F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim))
         else:
             array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
@@ -461,7 +461,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
         keepdim: keep the reduced axes with length 1.
 
     Raises:
-        TypeError: if `dim` is no axis and no sequence.
+        TypeError: if `dim` is neither an axis nor a sequence.
         IndexError: if there is no such axis.
         RuntimeError: if an axis is named twice.
     """
@@ -479,7 +479,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
 @writes
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
-    """The sums of all elements up to each along an axis.
+    """The cumulative sums along an axis.
 
     Args:
         input: any tensor.
@@ -502,7 +502,7 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
 
 @writes
 def logcumsumexp(input: Any, dim: int) -> Tensor:
-    """The logarithms of the sums of the exponentials up to each element, without overflow.
+    """The cumulative `logsumexp` along an axis, without overflow.
 
     Args:
         input: a floating or complex tensor.
@@ -536,7 +536,7 @@ def norm(
         dtype: the dtype that the elements are converted to first.
 
     Raises:
-        RuntimeError: for integers, another order, or "nuc" of what is no matrix.
+        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "norm", 1)
@@ -581,7 +581,7 @@ def vector_norm(
 
     Args:
         x: a floating or complex tensor; the result is real.
-        ord: the order: any real number, or an infinity; 0 counts what is not 0.
+        ord: the order: any real number, or an infinity; 0 counts nonzero elements.
         dim: an axis, or a sequence of them; all if None.
         keepdim: keep the reduced axes with length 1.
         dtype: the dtype that the elements are converted to first.
@@ -622,7 +622,7 @@ def vector_norm(
 
 
 def _norm_operand(x: Any, dtype: Any) -> Any:
-    """The operand of a norm in a dtype that loses nothing."""
+    """The operand of a norm, in a dtype that loses no precision."""
     held = x._metadata.dtype
     if category(dtype) < 2 or (category(dtype) == 3) != (category(held) == 3):
         kind = "complex" if category(held) == 3 else "real"
