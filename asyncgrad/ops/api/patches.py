@@ -1,4 +1,4 @@
-"""Patches of images, and what is made of their neighbourhoods. All of `nn.functional`."""
+"""Unfold, fold and functions of neighbourhoods in images; all are in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from asyncgrad.ops.promotion import as_tensor_operand
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-#: The greatest elements and the means of windows of lines, images and volumes.
+#: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
 
 
 def _patches(
     name: str, image: tuple[int, ...], kernel: Any, dilation: Any, padding: Any, stride: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
-    """The kernel's size, the padding, how many patches each axis has, and where they are.
+    """The checked kernel size and padding, the number of patches per axis, and their indices.
 
     Raises:
-        RuntimeError: if numbers are out of range, or there is not one patch.
+        RuntimeError: if numbers are out of range, or there are no patches.
     """
     sizes, apart, frame, steps = (
         for_each(name, what, value, 2)
@@ -76,7 +76,7 @@ def _patches(
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
-    """The patches of images as columns.
+    """Extract the patches of images as columns.
 
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
@@ -116,7 +116,7 @@ def fold(
     padding: Any = 0,
     stride: Any = 1,
 ) -> Tensor:
-    """Images from their patches, which are added where they overlap: the adjoint of `unfold`.
+    """Assemble images from patches, added where they overlap: the adjoint of `unfold`.
 
     Args:
         input: of shape (n, channels * elements of a patch, patches), or without n.
@@ -163,7 +163,7 @@ def fold(
 
 
 def channel_shuffle(input: Any, groups: int) -> Tensor:
-    """Channels dealt out anew: the first of each group, then the second, and so on.
+    """Reorder channels: the first of each group, then the second, and so on.
 
     Args:
         input: of shape (n, channels, ...).
@@ -194,17 +194,17 @@ def channel_shuffle(input: Any, groups: int) -> Tensor:
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Elements divided by a power of the mean square over neighbouring channels.
+    """Divide elements by a power of the mean square over neighbouring channels.
 
     Args:
         input: of shape (n, channels, ...), three axes at least.
-        size: how many channels are neighbours.
-        alpha: what the mean square is multiplied by.
+        size: the number of neighbouring channels.
+        alpha: the factor of the mean square.
         beta: the power.
-        k: what is added before.
+        k: added to that product before the power is taken.
 
     Raises:
-        ValueError: if there are less axes.
+        ValueError: if there are fewer axes.
     """
     x = as_tensor_operand(input, "local_response_norm", 1)
     if x.ndim < 3:

@@ -298,7 +298,7 @@ def repeat_interleave(
         input: the tensor; without `repeats`, the counts, and the result repeats their indices.
         repeats: the number of repetitions: a number, or a tensor with one for each slice.
         dim: the axis; None flattens the tensor first.
-        output_size: the length of the result, for PyTorch compatibility; it is not needed.
+        output_size: the expected length of the result; another length raises.
 
     Raises:
         RuntimeError: if counts are negative, not integers, or do not match the slices.
