@@ -1,4 +1,4 @@
-"""PyTorch's `torch.nn`, thin."""
+"""Modules, parameters and their functions, PyTorch's `torch.nn`."""
 
 from asyncgrad.nn import functional, init, modules, utils
 from asyncgrad.nn.activation import (

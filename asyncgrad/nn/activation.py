@@ -12,7 +12,7 @@ class Tanh(Module):
     """The hyperbolic tangent."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`tanh(x)` of each element."""
         return F.tanh(input)
 
 
@@ -20,7 +20,7 @@ class Sigmoid(Module):
     """The logistic function."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`1 / (1 + exp(-x))` of each element."""
         return F.sigmoid(input)
 
 
@@ -28,7 +28,7 @@ class LogSigmoid(Module):
     """The logarithm of the logistic function."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`log(sigmoid(x))` of each element."""
         return F.logsigmoid(input)
 
 
@@ -44,7 +44,7 @@ class ReLU(Module):
         self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`max(x, 0)` of each element."""
         return F.relu(input, self.inplace)
 
     def extra_repr(self) -> str:
@@ -64,7 +64,7 @@ class SiLU(Module):
         self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`x * sigmoid(x)` of each element."""
         return F.silu(input, self.inplace)
 
     def extra_repr(self) -> str:
@@ -86,7 +86,7 @@ class LeakyReLU(Module):
         self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The elements, the negative ones times the slope."""
         return F.leaky_relu(input, self.negative_slope, self.inplace)
 
     def extra_repr(self) -> str:
@@ -98,7 +98,7 @@ class ELU(Module):
     """The input, or `alpha * (exp(x) - 1)` where it is negative.
 
     Args:
-        alpha: the value far below 0, with the sign changed.
+        alpha: the function tends to `-alpha` for negative inputs.
         inplace: overwrite the input.
     """
 
@@ -108,7 +108,7 @@ class ELU(Module):
         self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The positive elements, and `alpha * (exp(x) - 1)` of the others."""
         return F.elu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
@@ -117,7 +117,7 @@ class ELU(Module):
 
 
 class GELU(Module):
-    """The input times the normal distribution function of it.
+    """The input times the standard normal distribution function of it.
 
     Args:
         approximate: "none" or "tanh".
@@ -128,7 +128,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`x * Phi(x)` of each element."""
         return F.gelu(input, approximate=self.approximate)
 
     def extra_repr(self) -> str:
@@ -140,8 +140,8 @@ class Softplus(Module):
     """The smooth positive part, `log(1 + exp(beta * x)) / beta`.
 
     Args:
-        beta: how sharp the bend is.
-        threshold: above it, `beta * x` is taken for its softplus.
+        beta: the sharpness of the bend.
+        threshold: where `beta * x` exceeds it, the result is `x`.
     """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
@@ -150,11 +150,11 @@ class Softplus(Module):
         self.threshold = threshold
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`log(1 + exp(beta * x)) / beta` of each element."""
         return F.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"beta={self.beta}, threshold={self.threshold}"
 
 

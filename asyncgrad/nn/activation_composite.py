@@ -1,4 +1,4 @@
-"""More activations, and what goes with them, as modules."""
+"""More activations, and pixel shuffles, as modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncgrad.nn.parameter import new_parameter
 
 
 class _InPlace(Module):
-    """What activations share that may overwrite their input."""
+    """The base of activations that can overwrite their input."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class _InPlace(Module):
 
 
 class Hardsigmoid(_InPlace):
-    """A line from 0 at -3 to 1 at 3."""
+    """Piecewise linear: 0 below -3, 1 above 3, and a line between."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`clamp(x / 6 + 0.5, 0, 1)` of each element."""
         return F.hardsigmoid(input, self.inplace)
 
     def extra_repr(self) -> str:
-        """Nothing, as PyTorch."""
+        """Show no options, as in PyTorch."""
         return ""
 
 
@@ -39,11 +39,11 @@ class Hardswish(_InPlace):
     """The input times its `Hardsigmoid`."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`x * hardsigmoid(x)` of each element."""
         return F.hardswish(input, self.inplace)
 
     def extra_repr(self) -> str:
-        """Nothing, as PyTorch."""
+        """Show no options, as in PyTorch."""
         return ""
 
 
@@ -51,15 +51,15 @@ class Mish(_InPlace):
     """The input times the hyperbolic tangent of its softplus."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`x * tanh(softplus(x))` of each element."""
         return F.mish(input, self.inplace)
 
 
 class SELU(_InPlace):
-    """`ELU` with the numbers with which networks keep mean 0 and variance 1."""
+    """A scaled `ELU` whose constants keep mean 0 and variance 1 in self-normalising networks."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The positive elements and `alpha * (exp(x) - 1)` of the others, times a scale."""
         return F.selu(input, self.inplace)
 
 
@@ -71,16 +71,16 @@ class CELU(_InPlace):
         self.alpha = alpha
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The positive elements, and `alpha * (exp(x / alpha) - 1)` of the others."""
         return F.celu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
-        """The number and option."""
+        """The options, as `repr` shows them."""
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
 
 
 class Hardtanh(_InPlace):
-    """The input moved between two bounds.
+    """The input clamped between two bounds.
 
     Args:
         min_val: the lower bound.
@@ -114,20 +114,20 @@ class Hardtanh(_InPlace):
         self.max_val = max_val
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`clamp(x, min_val, max_val)` of each element."""
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
-        """The bounds and option."""
+        """The bounds, and whether the input is overwritten."""
         bounds = f"min_val={self.min_val}, max_val={self.max_val}"
         return bounds + (", inplace=True" if self.inplace else "")
 
 
 class ReLU6(_InPlace):
-    """The input moved between 0 and 6."""
+    """The input clamped between 0 and 6."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`clamp(x, 0, 6)` of each element."""
         return F.relu6(input, self.inplace)
 
 
@@ -135,7 +135,7 @@ class Softsign(Module):
     """`x / (1 + |x|)`."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`x / (1 + |x|)` of each element."""
         return F.softsign(input)
 
 
@@ -143,7 +143,7 @@ class Tanhshrink(Module):
     """`x - tanh(x)`."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """`x - tanh(x)` of each element."""
         return F.tanhshrink(input)
 
 
@@ -152,8 +152,8 @@ class PReLU(Module):
 
     Args:
         num_parameters: one slope, or one for each channel.
-        init: what they start from.
-        device: where they are made.
+        init: their initial value.
+        device: their device.
         dtype: their dtype.
     """
 
@@ -167,11 +167,11 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget what was learnt."""
+        """Reset the parameters to their initial values."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The elements, the negative ones times the slope."""
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
@@ -191,7 +191,7 @@ class GLU(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        """Half of the input's size along the axis."""
+        """The gated half, half as long as the input along the axis."""
         return F.glu(input, self.dim)
 
     def extra_repr(self) -> str:
@@ -220,7 +220,7 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """`PixelShuffle` undone.
+    """The inverse of `PixelShuffle`.
 
     Args:
         downscale_factor: the length of the squares.
@@ -251,7 +251,7 @@ class Softmin(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        """Of the input's shape."""
+        """The softmin, of the input's shape."""
         return F.softmin(input, self.dim)
 
     def extra_repr(self) -> str:
@@ -270,7 +270,7 @@ class Softmax2d(Module):
 
 
 class Threshold(_InPlace):
-    """The elements above a threshold, and a number for the others.
+    """Replaces elements that are not above a threshold by a number.
 
     Args:
         threshold: the threshold.
@@ -284,20 +284,20 @@ class Threshold(_InPlace):
         self.value = value
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The elements above the threshold, and `value` for the others."""
         return F.threshold(input, self.threshold, self.value, self.inplace)
 
     def extra_repr(self) -> str:
-        """The numbers."""
+        """The options, as `repr` shows them."""
         more = ", inplace=True" if self.inplace else ""
         return f"threshold={self.threshold}, value={self.value}{more}"
 
 
 class _Shrink(Module):
-    """Zero near zero.
+    """The base of functions that are zero near zero.
 
     Args:
-        lambd: how near.
+        lambd: the function is zero where `|x| <= lambd`.
     """
 
     def __init__(self, lambd: float = 0.5) -> None:
@@ -305,32 +305,32 @@ class _Shrink(Module):
         self.lambd = lambd
 
     def extra_repr(self) -> str:
-        """The distance."""
+        """The bound `lambd`."""
         return f"{self.lambd}"
 
 
 class Hardshrink(_Shrink):
-    """Zero near zero, and the elements themselves elsewhere."""
+    """Zero where `|x| <= lambd`, and the elements themselves elsewhere."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The elements with `|x| > lambd`, and zero for the others."""
         return F.hardshrink(input, self.lambd)
 
 
 class Softshrink(_Shrink):
-    """Zero near zero, and the elements moved towards it elsewhere."""
+    """Zero where `|x| <= lambd`, and the elements moved towards zero by `lambd` elsewhere."""
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The elements moved towards zero by `lambd`, and zero where they are nearer."""
         return F.softshrink(input, self.lambd)
 
 
 class RReLU(_InPlace):
-    """The elements, in training the negative ones times slopes that are drawn at random.
+    """The elements, with negative ones times slopes that are random in training.
 
     Args:
         lower: the least slope.
-        upper: the greatest; in evaluation all have the mean of both.
+        upper: the greatest; in evaluation all slopes are the mean of both.
         inplace: overwrite the input.
     """
 
@@ -340,7 +340,7 @@ class RReLU(_InPlace):
         self.upper = upper
 
     def forward(self, input: Any) -> Any:
-        """Elementwise."""
+        """The elements, the negative ones times random or, in evaluation, mean slopes."""
         return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self) -> str:

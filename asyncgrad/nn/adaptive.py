@@ -1,4 +1,4 @@
-"""A softmax over many classes of which most are rare."""
+"""Adaptive softmax, for many classes of which most are rare."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class _ASMoutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """The logarithms of softmax, made of a head of frequent classes and tails of rare ones.
+    """Adaptive log-softmax: a head for frequent classes, and tails for clusters of rare ones.
 
     Args:
         in_features: the length of the inputs.
-        n_classes: how many classes there are, frequent ones first.
-        cutoffs: where the tails begin, in order.
+        n_classes: the number of classes, which are numbered by falling frequency.
+        cutoffs: the first class of each tail, in increasing order.
         div_value: how much narrower each tail is than the one before it.
         head_bias: add a bias to the head.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
-        ValueError: if the cutoffs are not distinct numbers of classes in order.
+        ValueError: if the cutoffs are not distinct classes in increasing order.
 
     Shapes:
         input (n, in_features), target (n,): output (n,), the logarithms of the targets'
-        probabilities, and a loss without axes; or the same without n.
+        probabilities, and a scalar loss; or the same without n.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(inner, Linear(hidden, end - start, bias=False, **place)))
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Redraw all parameters."""
         self.head.reset_parameters()
         for first, second in self.tail:
             first.reset_parameters()
@@ -140,7 +140,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return cat(parts, 1)
 
     def predict(self, input: Any) -> Any:
-        """The most probable class of each input, by the head first, as PyTorch."""
+        """The most probable class of each input; tails are used where the head prefers one."""
         head = argmax(self.head(input), dim=1)
         rare = head >= self.shortlist_size
         if not bool(rare.any()):

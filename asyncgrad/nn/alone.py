@@ -1,4 +1,4 @@
-"""PyTorch's modules for several processes or devices, as what they are on one."""
+"""PyTorch's modules for several processes or devices, reduced to one process and device."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from asyncgrad.nn.norm import _BatchNorm
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm of inputs of any number of axes over the batches of all processes: of this one.
+    """Batch norm of inputs with any number of axes; this process is the only one.
 
     Args:
         num_features: how many features there are, the length of the second axis.
         eps: added to the variance.
-        momentum: how much of the running values a batch replaces; None for their plain mean.
-        affine: with a learnt scale and shift.
+        momentum: the weight of a new batch in the running values; None for their plain mean.
+        affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        process_group: None: there is no other process.
-        device: where parameters and buffers are made.
+        process_group: must be None, as there are no other processes.
+        device: the device of parameters and buffers.
         dtype: their dtype.
-        bias: with a learnt shift.
+        bias: learn a shift.
 
     Raises:
         ValueError: if there is a process group; in a call, if the input has less than two axes.
@@ -56,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """A module with such norms in the place of its batch norms, whose tensors they share."""
+        """Replace the batch norms in a module; the new ones share the old ones' tensors."""
         out = module
         if isinstance(module, _BatchNorm):
             out = cls(
@@ -77,11 +77,11 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class DataParallel(Module):
-    """A module whose batches are shared out among devices: among one here, which gets them whole.
+    """Calls a module on one device; several devices are not supported.
 
     Args:
         module: the module.
-        device_ids: one device at most.
+        device_ids: at most one device.
         output_device: without effect.
         dim: without effect.
 
@@ -102,5 +102,5 @@ class DataParallel(Module):
         self.device_ids = list(device_ids or ())
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Call the wrapped module."""
         return self.module(*inputs, **kwargs)

@@ -1,4 +1,4 @@
-"""Attention of several heads."""
+"""Multi-head attention."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 class MultiheadAttention(Module):
-    """Attention of several heads, each over its part of the features.
+    """Multi-head attention; each head attends over its part of the features.
 
     Args:
         embed_dim: the features of queries and outputs.
         num_heads: how many heads share them.
         dropout: the probability that a weight is dropped in training.
         bias: the linear maps have biases.
-        add_bias_kv: keys and values get one more element, which is learnt.
-        add_zero_attn: keys and values get one more element of zeros.
+        add_bias_kv: append a learnt element to keys and values.
+        add_zero_attn: append an element of zeros to keys and values.
         kdim: the features of keys, `embed_dim` if None.
         vdim: the features of values, `embed_dim` if None.
-        batch_first: inputs are (batch, length, features) and not (length, batch, features).
-        device: where the parameters are made.
+        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
         ValueError: if a number is not positive.
-        AssertionError: if the features can't be shared evenly.
+        AssertionError: if `embed_dim` is not divisible by `num_heads`.
     """
 
     in_proj_weight: Any
@@ -126,16 +126,16 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Any, Any]:
-        """What the queries find.
+        """Attend to the values with queries and keys.
 
         Args:
             query: of shape (queries, n, embed_dim), (n, queries, embed_dim) with `batch_first`,
                 or without n.
             key: of shape (keys, n, kdim), likewise.
             value: of shape (keys, n, vdim), likewise.
-            key_padding_mask: of shape (n, keys) or (keys,): booleans that say which keys do not
-                count, or numbers that are added to the scores.
-            need_weights: return the weights, too; without them the scores are never held.
+            key_padding_mask: of shape (n, keys) or (keys,): booleans, True for keys to ignore, or
+                numbers that are added to the scores.
+            need_weights: also return the weights; without them the scores are not kept in memory.
             attn_mask: of shape (queries, keys) or (n * num_heads, queries, keys), likewise.
             average_attn_weights: return the mean over the heads.
             is_causal: a hint that `attn_mask` is the causal one.

@@ -1,8 +1,8 @@
 """Hooks on the gradients that enter and leave a module.
 
-A node that passes gradients on is put behind the module's outputs, and one before its inputs: the
-gradients of the outputs pass through the first, those of the inputs through the second. As in
-PyTorch, where they are Functions, undefined gradients leave them as zeros.
+One identity node is inserted after the module's outputs and one before its inputs. The gradients of
+the outputs pass through the first node, those of the inputs through the second, and the hooks are
+called there. As in PyTorch, both nodes replace undefined gradients by zeros.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from asyncgrad.nn.module import Module
 
-#: How many values there are, and the places of those that have gradients.
+#: The number of values, and the indices of those that need gradients.
 _Places = tuple[int, tuple[int, ...]]
 
 
 class Passage(Identity):
-    """Passes its gradients on, zeros for those that are undefined."""
+    """An identity node: it returns its gradients, with zeros for undefined ones."""
 
     __slots__ = ()
 
     def apply(self, gradients: tuple[Any, ...], task: Any) -> Any:
-        """What came in."""
+        """Return the gradients as they are, the undefined ones as zeros."""
         full = [
             zeros_of(metadata) if gradient is None else gradient
             for gradient, metadata in zip(gradients, self.output_metadata, strict=True)
@@ -42,19 +42,19 @@ class BackwardHooks:
     """The hooks of one call of a module."""
 
     def __init__(self, module: Module, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
-        """Keep the hooks that are registered now."""
+        """Keep the hooks registered at the time of the call."""
         self._module = module
         self._before = before
         self._after = after
         self._inputs: _Places = (0, ())
-        #: What the tensors among the inputs are like, at their places.
+        #: The metadata of each input that is a tensor; None for others.
         self._facts: tuple[Any, ...] = ()
         self._outputs: _Places = (0, ())
-        #: The gradients of the outputs, in each pass that is under way.
+        #: By running pass, the gradients of the outputs.
         self._arrived: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()
 
     def around_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, with a node between them and the module."""
+        """Insert a node between the arguments and the module, if there are hooks for it."""
         if not self._after:
             return args
         self._facts = tuple([a._metadata if isinstance(a, Variable) else None for a in args])
@@ -64,7 +64,7 @@ class BackwardHooks:
         return passed
 
     def around_outputs(self, output: Any) -> Any:
-        """The output, with a node between it and the module."""
+        """Insert a node between the module and its output."""
         if not isinstance(output, (Variable, tuple, list)):
             return output
         parts = (output,) if isinstance(output, Variable) else tuple(output)
@@ -76,7 +76,7 @@ class BackwardHooks:
         return type(output)(*passed) if hasattr(output, "_fields") else type(output)(passed)
 
     def _entering(self, gradients: tuple[Any, ...]) -> Generator[Any, Any, tuple[Any, ...]]:
-        """The gradients of the outputs have arrived."""
+        """Call the pre-hooks with the gradients of the outputs, and keep these for `_leaving`."""
         full = _spread(gradients, self._outputs)
         for hook in self._before:
             full = _replaced(hook, (yield hook(self._module, full)), full)
@@ -94,10 +94,10 @@ class BackwardHooks:
         return tuple(full[place] for place in self._outputs[1])
 
     def _leaving(self, gradients: tuple[Any, ...]) -> Generator[Any, Any, tuple[Any, ...]]:
-        """The gradients of the inputs are there."""
+        """Call the hooks with the gradients of the inputs and of the outputs."""
         arrived = self._arrived.pop(current().graph_task, None)
         if arrived is None:
-            # They have come past the module's outputs: this is a derivative of its derivative.
+            # This pass did not reach the node after the outputs: it is a double backward.
             return gradients
         full = tuple(
             [
@@ -113,7 +113,7 @@ class BackwardHooks:
 
 
 def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None, _Places]:
-    """The values, those that need gradients with a node behind them, and the node."""
+    """Insert a node after the values that need gradients; also return it and their places."""
     edges = [gradient_edge(v) if isinstance(v, Variable) else None for v in values]
     places = tuple(place for place, edge in enumerate(edges) if edge is not None)
     passed = list(values)
@@ -131,12 +131,12 @@ def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], Passage | None
 
 
 def _arrays(gradients: list[Any]) -> tuple[Any, ...]:
-    """Gradients as a pass carries them that does not record itself."""
+    """Plain arrays in place of Variables."""
     return tuple([g._array if isinstance(g, Variable) else g for g in gradients])
 
 
 def _spread(gradients: tuple[Any, ...], to: _Places) -> tuple[Any, ...]:
-    """The gradients at their places, None at the others."""
+    """A tuple with the gradients at their indices and None elsewhere."""
     count, places = to
     full: list[Any] = [None] * count
     for place, gradient in zip(places, gradients, strict=True):
@@ -149,7 +149,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _replaced(hook: Any, result: Any, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a hook put in the place of gradients, if anything."""
+    """The gradients after a hook: its result, or the unchanged ones if that is None."""
     if result is None:
         return gradients
     result = _as_tuple(result)
@@ -163,7 +163,7 @@ def _replaced(hook: Any, result: Any, gradients: tuple[Any, ...]) -> tuple[Any, 
 
 
 def _run(steps: Generator[Any, Any, Any]) -> Any:
-    """What a generator of calls returns in the end; a coroutine if it has to wait for one."""
+    """Run a generator of hook calls to its end; return a coroutine if a hook is awaitable."""
     result = None
     try:
         while True:

@@ -13,7 +13,7 @@ from asyncgrad.nn.parameter import new_parameter
 from asyncgrad.ops.api.shape import reshape, stack
 from asyncgrad.ops.namespace import RECORDED as R
 
-#: For each kind of cell, how many gates it has.
+#: The number of gates of each kind of cell.
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
@@ -23,12 +23,12 @@ def advance(mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any]) 
     Args:
         mode: the kind of cell.
         x: of shape (length, n, input_size).
-        state: the tensors it starts from, of shape (n, size).
-        weights: by the beginnings of their names: `weight_ih`, `weight_hh`, and `bias_ih`,
-            `bias_hh`, `weight_hr` if there are any.
+        state: the initial state's tensors, of shape (n, size).
+        weights: by name: `weight_ih`, `weight_hh`, and if present `bias_ih`, `bias_hh`,
+            `weight_hr`.
 
     Returns:
-        The states after all steps, and the tensors it ends with.
+        The states after all steps, and the final state's tensors.
     """
     w, bias, second = weights["weight_hh"], weights.get("bias_ih"), weights.get("bias_hh")
     h = state[0]
@@ -59,14 +59,14 @@ def _no_bias(w: Any) -> Any:
 
 
 def reset(module: Module, hidden_size: int) -> None:
-    """Draw all parameters anew: uniform, within one over the root of the state's size."""
+    """Redraw all parameters, uniform in +-1/sqrt(hidden_size)."""
     bound = 1 / math.sqrt(hidden_size) if hidden_size > 0 else 0
     for parameter in module.parameters():
         init.uniform_(parameter, -bound, bound)
 
 
 def check_nonlinearity(nonlinearity: str, error: type[Exception]) -> None:
-    """Raise for an unknown one; PyTorch's layers and cells have classes of their own for that."""
+    """Raise for an unknown nonlinearity; in PyTorch, layers and cells raise different classes."""
     if nonlinearity not in {"tanh", "relu"}:
         raise error(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'.")
 
@@ -97,11 +97,11 @@ class _Cell(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the state's size."""
+        """Redraw the parameters, uniform in +-1/sqrt(hidden_size)."""
         reset(self, self.hidden_size)
 
     def _step(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        """The tensors after the step."""
+        """The state's tensors after one step."""
         name = self._get_name()
         if input.ndim not in {1, 2}:
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.ndim}D instead")
@@ -139,7 +139,7 @@ class _Cell(Module):
         return tuple(part if batched else part[0] for part in last)
 
     def extra_repr(self) -> str:
-        """The sizes, and the options that are not the usual ones."""
+        """The sizes, and the options that differ from the defaults."""
         words = f"{self.input_size}, {self.hidden_size}"
         if self.bias is not True:
             words += f", bias={self.bias}"
@@ -149,18 +149,18 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """A plain cell: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
+    """An Elman cell: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
 
     Args:
         input_size: the features of the input.
         hidden_size: the size of the state.
-        bias: with biases.
+        bias: add biases.
         nonlinearity: "tanh" or "relu".
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
-        RuntimeError: for another nonlinearity.
+        RuntimeError: if `nonlinearity` is neither.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class RNNCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """A gated cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
+    """A gated recurrent unit. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class GRUCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """A cell with a memory. The arguments are those of `RNNCell`, without `nonlinearity`."""
+    """An LSTM cell. The arguments are those of `RNNCell`, without `nonlinearity`."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class LSTMCell(_Cell):
 
         Args:
             input: one step of the sequence.
-            hx: state and memory before.
+            hx: the state and memory before the step.
 
         Raises:
             RuntimeError: if shapes or dtypes do not fit.

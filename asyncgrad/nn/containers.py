@@ -12,7 +12,7 @@ from asyncgrad.nn.module import Module
 
 
 class Sequential(Module):
-    """Modules called one after another, each with what the one before gave.
+    """Modules called one after another, each with the output of the one before.
 
     Args:
         args: modules, or one ordered dictionary of them.
@@ -150,7 +150,7 @@ class ModuleList(Module):
         return module
 
     def __repr__(self) -> str:
-        """The modules, those in a row that look alike as one."""
+        """The modules; consecutive ones with equal `repr` are shown as one."""
         if not len(self):
             return f"{self._get_name()}()"
         lines = []
@@ -194,11 +194,11 @@ class ModuleDict(Module):
         del self._modules[key]
 
     def clear(self) -> None:
-        """Take out all."""
+        """Remove all modules."""
         self._modules.clear()
 
     def pop(self, key: str) -> Any:
-        """Take out one."""
+        """Remove and return the module of a name."""
         return self._modules.pop(key)
 
     def keys(self) -> Any:
@@ -210,7 +210,7 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def items(self) -> Any:
-        """Names with modules."""
+        """Pairs of names and modules."""
         return self._modules.items()
 
     def update(self, modules: Any) -> None:
@@ -230,7 +230,7 @@ class ModuleDict(Module):
 
 
 def _check_sequential(other: Any) -> None:
-    """Raise unless it is a sequence of modules that another one can be joined with."""
+    """Raise unless `other` is a `Sequential`."""
     if not isinstance(other, Sequential):
         raise ValueError(
             f"add operator supports only objects of Sequential class, but "
@@ -239,7 +239,7 @@ def _check_sequential(other: Any) -> None:
 
 
 def _times(other: Any) -> int:
-    """How often a sequence is to be repeated.
+    """The number of times to repeat a sequence.
 
     Raises:
         TypeError: if it is no integer.
@@ -253,7 +253,7 @@ def _times(other: Any) -> int:
 
 
 def place_of(container: Any, index: Any) -> int:
-    """A place among the members, from 0; negative ones count from the end.
+    """An index as one from 0; negative indices count from the end.
 
     Raises:
         IndexError: if it is out of range.
@@ -273,7 +273,7 @@ def member_name(container: Any, index: Any) -> str:
 
 
 def _delete(container: Any, index: int | slice) -> None:
-    """Take out members; those behind them move up."""
+    """Remove members; later ones move forward."""
     members = list(container._modules.items())
     del members[index]
     numbered = all(name.isdigit() for name in container._modules)
@@ -283,7 +283,7 @@ def _delete(container: Any, index: int | slice) -> None:
 
 
 def _insert(container: Any, index: int, module: Any) -> None:
-    """Put a member before a place; those behind it move down.
+    """Insert a member before an index; later ones move back.
 
     Raises:
         AssertionError: if it is no module.

@@ -17,12 +17,12 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 def for_each(value: Any, ndim: int) -> tuple[Any, ...]:
-    """A number for each axis of the image, given as one for all or a sequence."""
+    """Expand an option to one number for each axis of the image."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
 
 
 class _Convolution(Module):
-    """What convolutions share, whether transposed or not."""
+    """The base of convolutions and transposed convolutions."""
 
     #: The number of axes of the image.
     _ndim: int
@@ -48,7 +48,7 @@ class _Convolution(Module):
         device: Any,
         dtype: Any,
     ) -> None:
-        """Check the options, keep them and make the parameters."""
+        """Check and keep the options, and create the parameters."""
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
         if in_channels % groups:
@@ -93,7 +93,7 @@ class _Convolution(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         fan_in = math.prod(self.weight.shape[1:])
         if self.bias is not None and fan_in:
@@ -101,7 +101,7 @@ class _Convolution(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
-        """The sizes, and the options that are not the usual ones."""
+        """The sizes, and the options that differ from the defaults."""
         ndim = self._ndim
         parts = [
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
@@ -158,7 +158,7 @@ class _Forwards(_Convolution):
         )
 
     def _sides(self) -> list[int]:
-        """What is added before and after each axis, the last first."""
+        """The padding before and after each axis, the last axis first."""
         if isinstance(self.padding, str):
             reach = [
                 d * (k - 1) if self.padding == "same" else 0
@@ -206,10 +206,10 @@ class _Transposed(_Convolution):
 
         Args:
             input: the image.
-            output_size: the size of the output, for which `output_padding` is chosen.
+            output_size: the size of the output; determines `output_padding`.
 
         Raises:
-            ValueError: if no `output_padding` leads to that size.
+            ValueError: if no `output_padding` gives that size.
         """
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
         convolve = type(self)._function
@@ -225,7 +225,7 @@ class _Transposed(_Convolution):
         )
 
     def _extra(self, input: Any, output_size: Any) -> tuple[int, ...]:
-        """How much longer the output has to be than it would be at least."""
+        """The `output_padding` that gives `output_size`."""
         ndim = self._ndim
         wanted = tuple(output_size)
         if len(wanted) == input.ndim and len(wanted) > ndim:
@@ -263,14 +263,14 @@ class Conv1d(_Forwards):
         in_channels: the channels of the input.
         out_channels: the channels of the output.
         kernel_size: the size of the kernel, a number or one for each axis.
-        stride: how far the kernel moves, likewise.
-        padding: what is added on both sides, likewise; "same" for an output of the input's size,
+        stride: the step of the kernel, likewise.
+        padding: the padding on both sides, likewise; "same" for an output of the input's size,
             "valid" for nothing.
-        dilation: how far apart the kernel's elements are.
-        groups: outputs of a group see the channels of that group only.
-        bias: with a bias.
+        dilation: the distance between the kernel's elements.
+        groups: each group of outputs depends only on its group of input channels.
+        bias: add a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
@@ -302,14 +302,14 @@ class ConvTranspose1d(_Transposed):
         in_channels: the channels of the input.
         out_channels: the channels of the output.
         kernel_size: the size of the kernel, a number or one for each axis.
-        stride: how far apart the kernels are put, likewise.
-        padding: how much of the output is cut off on both sides.
-        output_padding: how much longer the output is at the end.
-        groups: outputs of a group see the channels of that group only.
-        bias: with a bias.
-        dilation: how far apart the kernel's elements are.
+        stride: the distance between kernels in the output, likewise.
+        padding: the width that is cut off the output on both sides.
+        output_padding: the width that is added to the output at its end.
+        groups: each group of outputs depends only on its group of input channels.
+        bias: add a bias.
+        dilation: the distance between the kernel's elements.
         padding_mode: "zeros".
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:

@@ -9,7 +9,7 @@ from asyncgrad.nn.module import Module
 
 
 class _Dropout(Module):
-    """What all kinds of dropout have: a probability, and whether they overwrite.
+    """The base of all kinds of dropout.
 
     Args:
         p: the probability of being zeroed.
@@ -27,7 +27,7 @@ class _Dropout(Module):
         self.inplace = inplace
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"p={self.p}, inplace={self.inplace}"
 
 
@@ -35,7 +35,7 @@ class Dropout(_Dropout):
     """In training mode, zeroes elements at random and scales the others up; else does nothing."""
 
     def forward(self, input: Any) -> Any:
-        """The input, in training mode with holes."""
+        """The input; in training mode, with elements zeroed."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
@@ -43,7 +43,7 @@ class Dropout1d(_Dropout):
     """In training mode, zeroes whole channels of shape (length,) at random."""
 
     def forward(self, input: Any) -> Any:
-        """The input, in training mode with channels missing."""
+        """The input; in training mode, with channels zeroed."""
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
@@ -51,7 +51,7 @@ class Dropout2d(_Dropout):
     """In training mode, zeroes whole channels of shape (height, width) at random."""
 
     def forward(self, input: Any) -> Any:
-        """The input, in training mode with channels missing."""
+        """The input; in training mode, with channels zeroed."""
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
@@ -59,7 +59,7 @@ class Dropout3d(_Dropout):
     """In training mode, zeroes whole channels of shape (depth, height, width) at random."""
 
     def forward(self, input: Any) -> Any:
-        """The input, in training mode with channels missing."""
+        """The input; in training mode, with channels zeroed."""
         return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
@@ -67,7 +67,7 @@ class AlphaDropout(_Dropout):
     """In training mode, dropout that keeps mean 0 and variance 1, for networks of `SELU`."""
 
     def forward(self, input: Any) -> Any:
-        """The input, in training mode with holes."""
+        """The input; in training mode, with elements zeroed."""
         return F.alpha_dropout(input, self.p, self.training, self.inplace)
 
 
@@ -75,5 +75,5 @@ class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels."""
 
     def forward(self, input: Any) -> Any:
-        """The input, in training mode with channels missing."""
+        """The input; in training mode, with channels zeroed."""
         return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)

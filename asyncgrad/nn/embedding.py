@@ -1,4 +1,4 @@
-"""Look-up tables."""
+"""Embeddings: tables of vectors, looked up by integers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Embedding(Module):
         padding_idx: the vector that starts as zeros and gets no gradient.
         max_norm: vectors that are looked up are scaled down to this norm first.
         norm_type: the order of that norm.
-        scale_grad_by_freq: divide gradients by how often a vector was looked up.
+        scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
         sparse: gradients hold only the rows that were looked up.
         _weight: the table, of shape (num_embeddings, embedding_dim).
         _freeze: the table needs no gradient.
-        device: where the table is made.
+        device: the device of the table.
         dtype: its dtype.
 
     Raises:
@@ -73,7 +73,7 @@ class Embedding(Module):
             self.weight = Parameter(_weight, not _freeze)
 
     def reset_parameters(self) -> None:
-        """Draw the table anew, from the standard normal distribution."""
+        """Redraw the table from the standard normal distribution."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             init.zeros_(self.weight.data[self.padding_idx : self.padding_idx + 1])
@@ -101,7 +101,7 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:
-        """A module around a table that there is already.
+        """Create a module from an existing table.
 
         Args:
             embeddings: the table, of two axes.
@@ -109,7 +109,7 @@ class Embedding(Module):
             padding_idx: the vector that gets no gradient.
             max_norm: vectors that are looked up are scaled down to this norm first.
             norm_type: the order of that norm.
-            scale_grad_by_freq: divide gradients by how often a vector was looked up.
+            scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
             sparse: gradients hold only the rows that were looked up.
 
         Raises:
@@ -147,20 +147,20 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """A table of vectors, of which bags are summed up.
+    """A table of vectors, whose rows are summed in bags.
 
     Args:
         num_embeddings: how many vectors there are.
         embedding_dim: their length.
         max_norm: vectors that are looked up are scaled down to this norm first.
         norm_type: the order of that norm.
-        scale_grad_by_freq: divide gradients by how often a vector was looked up.
+        scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
         mode: "sum", "mean" or "max".
         sparse: gradients hold only the rows that were looked up.
         _weight: the table, of shape (num_embeddings, embedding_dim).
         include_last_offset: offsets also say where the last bag ends.
         padding_idx: the vector that is in no bag.
-        device: where the table is made.
+        device: the device of the table.
         dtype: its dtype.
 
     Raises:
@@ -198,11 +198,11 @@ class EmbeddingBag(Module):
         self.include_last_offset = include_last_offset
 
     def reset_parameters(self) -> None:
-        """Draw the table anew, from the standard normal distribution."""
+        """Redraw the table from the standard normal distribution."""
         Embedding.reset_parameters(self)  # type: ignore[arg-type]
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
-        """What the bags sum up to: see `nn.functional.embedding_bag`."""
+        """The sum, mean or maximum of each bag: see `nn.functional.embedding_bag`."""
         return F.embedding_bag(
             input,
             self.weight,
@@ -230,14 +230,14 @@ class EmbeddingBag(Module):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> Self:
-        """A module around a table that there is already.
+        """Create a module from an existing table.
 
         Args:
             embeddings: the table, of two axes.
             freeze: it needs no gradient.
             max_norm: vectors that are looked up are scaled down to this norm first.
             norm_type: the order of that norm.
-            scale_grad_by_freq: divide gradients by how often a vector was looked up.
+            scale_grad_by_freq: divide gradients by the number of look-ups of each vector.
             mode: "sum", "mean" or "max".
             sparse: gradients hold only the rows that were looked up.
             include_last_offset: offsets also say where the last bag ends.

@@ -299,12 +299,12 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """The elements, in training the negative ones times slopes that are drawn at random.
+    """The elements, with negative ones times slopes that are random in training.
 
     Args:
         input: a tensor of a floating dtype.
         lower: the least slope.
-        upper: the greatest; without training all have the mean of both.
+        upper: the greatest; without `training` all slopes are the mean of both.
         training: draw the slopes.
         inplace: overwrite the input.
 
@@ -318,7 +318,7 @@ def rrelu(
 
 
 def _in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The form of a function that overwrites its input."""
+    """The in-place form of a function."""
     signature = inspect.signature(function)
     known = [p for name, p in signature.parameters.items() if name != "inplace"]
 
@@ -343,12 +343,12 @@ threshold_ = _in_place(threshold)
 
 
 def _kept(input: Any) -> Any:
-    """A copy for the function's derivative, where the input itself is about to be overwritten."""
+    """A copy that the derivative can use after the input is overwritten."""
     return R.clone(input)
 
 
 def _chosen_dim(name: str, input: Any, dim: int | None) -> int:
-    """The axis, or PyTorch's choice of it where none is given."""
+    """The axis, or PyTorch's deprecated choice if it is None."""
     if dim is not None:
         return dim
     warnings.warn(

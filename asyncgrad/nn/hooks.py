@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncgrad.core.hooks import Hooks
     from asyncgrad.nn.module import Module
 
-#: What PyTorch has in `torch.nn.modules.module`.
+#: The functions that PyTorch has in `torch.nn.modules.module`.
 __all__ = [
     "register_module_backward_hook",
     "register_module_forward_hook",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class ForwardHook(NamedTuple):
-    """A hook, and how it wants to be called."""
+    """A forward hook or pre-hook with its options."""
 
     function: Callable[..., Any]
     with_kwargs: bool
@@ -36,7 +36,7 @@ class ForwardHook(NamedTuple):
 
 
 def register(hooks: Hooks, hook: Any, *, prepend: bool = False) -> RemovableHandle:
-    """Add a hook, last or first."""
+    """Add a hook after all others or, with `prepend`, before them."""
     before = list(hooks)
     handle = RemovableHandle(hooks, hook)
     if prepend:
@@ -46,7 +46,7 @@ def register(hooks: Hooks, hook: Any, *, prepend: bool = False) -> RemovableHand
 
 
 def registered_anew(hooks: Hooks) -> Hooks:
-    """The hooks under keys that this process has given out."""
+    """The same hooks under new keys, which are unique in this process."""
     renewed: Hooks = {}
     for hook in hooks.values():
         RemovableHandle(renewed, hook)
@@ -54,13 +54,13 @@ def registered_anew(hooks: Hooks) -> Hooks:
 
 
 class _OnNode:
-    """A hook after `forward` that hangs another one on the node that has made the output."""
+    """A forward hook that registers another hook on the output's `grad_fn`."""
 
     def __init__(self, hook: Callable[..., Any]) -> None:
         self._hook = hook
 
     def __call__(self, module: Module, args: Any, output: Any) -> None:
-        """Hang it there."""
+        """Register the hook on the node of the first tensor in the output."""
         while not isinstance(output, Variable):
             output = next(iter(output.values())) if isinstance(output, dict) else output[0]
         node = output.grad_fn  # type: ignore[attr-defined]
@@ -69,10 +69,10 @@ class _OnNode:
 
 
 def on_node(module: Module | None, hook: Callable[..., Any]) -> ForwardHook:
-    """A hook on the gradients of a module's last node, as PyTorch had them first.
+    """A forward hook for `register_backward_hook`, PyTorch's older backward hooks.
 
     Raises:
-        RuntimeError: if the module has hooks on its own gradients.
+        RuntimeError: if the module has full backward hooks.
     """
     if module is not None and module._backward_hooks:
         raise RuntimeError(
@@ -84,12 +84,12 @@ def on_node(module: Module | None, hook: Callable[..., Any]) -> ForwardHook:
 
 # -- hooks of all modules -------------------------------------------------------------------------
 
-#: By keys: the table of a module's hooks that it goes before, and the hook.
+#: Hooks of all modules, by key: the table whose hooks it precedes, and the hook.
 EVERYWHERE: Hooks = {}
 
 
 def hooks_of(module: Module, table: str) -> dict[Any, Any]:
-    """The hooks of all modules and then those of one, by their keys."""
+    """By key, the hooks of all modules and then those of `module`."""
     own: dict[Any, Any] = getattr(module, table)
     if not EVERYWHERE:
         return dict(own)
@@ -110,17 +110,17 @@ def register_module_forward_hook(
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The same for gradients: see `Module.register_full_backward_pre_hook`."""
+    """Hook each module's output gradients: see `Module.register_full_backward_pre_hook`."""
     return RemovableHandle(EVERYWHERE, ("_backward_pre_hooks", hook))
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The same for gradients: see `Module.register_full_backward_hook`."""
+    """Hook each module's input gradients: see `Module.register_full_backward_hook`."""
     return RemovableHandle(EVERYWHERE, ("_backward_hooks", hook))
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The same for gradients of each module's last node, which PyTorch discourages."""
+    """Hook each module's last node: see `Module.register_backward_hook`."""
     return RemovableHandle(EVERYWHERE, ("_forward_hooks", on_node(None, hook)))
 
 
@@ -130,16 +130,16 @@ class HookedCall:
     __slots__ = ("_args", "_backward", "_called", "_kwargs", "_module")
 
     def __init__(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Prepare the call."""
+        """Keep the arguments; `run` makes the call."""
         self._module = module
         self._args = args
         self._kwargs = kwargs
         self._backward: BackwardHooks | None = None
-        #: The keys of the hooks after `forward` that were called.
+        #: The keys of the forward hooks that have been called.
         self._called: set[int] = set()
 
     def run(self) -> Any:
-        """Compute; where `forward` is a coroutine function, a coroutine that does."""
+        """Call `forward` and the hooks; return a coroutine if `forward` does."""
         try:
             for hook in hooks_of(self._module, "_forward_pre_hooks").values():
                 self._before(hook)
@@ -164,7 +164,7 @@ class HookedCall:
             raise
 
     def _before(self, hook: ForwardHook) -> None:
-        """Take the arguments as a hook leaves them."""
+        """Call a pre-hook, which may replace the arguments."""
         if not hook.with_kwargs:
             result = hook.function(self._module, self._args)
             if result is not None:
@@ -181,7 +181,7 @@ class HookedCall:
         self._args, self._kwargs = result
 
     def _after(self, output: Any) -> Any:
-        """The output as the hooks leave it."""
+        """The output after the forward hooks, each of which may replace it."""
         for key, hook in hooks_of(self._module, "_forward_hooks").items():
             self._called.add(key)
             result = self._call(hook, output)
@@ -189,7 +189,7 @@ class HookedCall:
         return output if self._backward is None else self._backward.around_outputs(output)
 
     def _failed(self) -> None:
-        """After an error: call the hooks that want to be called in any case."""
+        """After an error, call the remaining hooks that have `always_call`."""
         for key, hook in hooks_of(self._module, "_forward_hooks").items():
             if hook.always_call and key not in self._called:
                 self._called.add(key)

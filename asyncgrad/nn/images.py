@@ -1,4 +1,4 @@
-"""Images of other sizes, in patches, and their channels dealt out anew."""
+"""Upsampling, patches (unfold and fold), channel shuffle and power-average pooling."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Upsample(Module):
-    """Images of another size; see `nn.functional.interpolate`.
+    """Resizes images; see `nn.functional.interpolate`.
 
     Args:
-        size: the new size, a number or one for each axis; or else
+        size: the new size, a number or one for each axis; otherwise
         scale_factor: what the old one is multiplied by.
-        mode: how: "nearest", "linear", "bilinear", "bicubic" or "trilinear".
-        align_corners: the centres of the outermost elements stay where they are.
-        recompute_scale_factor: where elements are is computed from the sizes.
+        mode: "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+        align_corners: align the centres of the corner elements of input and output.
+        recompute_scale_factor: compute the scale from the sizes instead of `scale_factor`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images of another size, of the nearest elements.
+    """Resizes images by taking the nearest elements.
 
     Args:
         size: the new size; or else
@@ -76,7 +76,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images of another size, interpolated, with corners that stay.
+    """Resizes images by bilinear interpolation with aligned corners.
 
     Args:
         size: the new size; or else
@@ -88,11 +88,11 @@ class UpsamplingBilinear2d(Upsample):
 
 
 class Unfold(Module):
-    """The patches of images as columns.
+    """Extracts the patches of images as columns.
 
     Args:
         kernel_size: the size of the patches, a number or one for each axis.
-        dilation: how far apart a patch's elements are.
+        dilation: the distance between the patch's elements.
         padding: zeros on both sides.
         stride: how far patches are apart.
     """
@@ -111,7 +111,7 @@ class Unfold(Module):
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
-        """The numbers."""
+        """The options, as `repr` shows them."""
         return (
             f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
             f"stride={self.stride}"
@@ -119,13 +119,13 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Images from their patches, which are added where they overlap.
+    """Assembles images from patches, which are added where they overlap.
 
     Args:
         output_size: the size of the images.
         kernel_size: the size of the patches, a number or one for each axis.
-        dilation: how far apart a patch's elements are.
-        padding: how wide a frame is cut off.
+        dilation: the distance between the patch's elements.
+        padding: the width that is cut off on each side.
         stride: how far patches are apart.
     """
 
@@ -151,7 +151,7 @@ class Fold(Module):
         )
 
     def extra_repr(self) -> str:
-        """The numbers."""
+        """The options, as `repr` shows them."""
         return (
             f"output_size={self.output_size}, kernel_size={self.kernel_size}, "
             f"dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
@@ -159,10 +159,10 @@ class Fold(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels dealt out anew: the first of each group, then the second, and so on.
+    """Reorders channels: the first of each group, then the second, and so on.
 
     Args:
-        groups: how many groups there are.
+        groups: the number of groups.
     """
 
     def __init__(self, groups: int) -> None:
@@ -170,7 +170,7 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Any) -> Any:
-        """Of the input's shape."""
+        """The reordered channels, of the input's shape."""
         return F.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
@@ -184,8 +184,8 @@ class _LPPool(Module):
     Args:
         norm_type: p.
         kernel_size: the size of the window.
-        stride: how far it moves; its size if None.
-        ceil_mode: the last windows may reach beyond the end.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
 
     _function: Callable[..., Any]
@@ -206,7 +206,7 @@ class _LPPool(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return (
             f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
             f"ceil_mode={self.ceil_mode}"

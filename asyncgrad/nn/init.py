@@ -1,7 +1,7 @@
 """Initial values of parameters, PyTorch's `torch.nn.init`.
 
-Every function overwrites the tensor that it is given, unrecorded and whether or not it requires a
-gradient, and returns it. Random numbers come from `generator`, or from the default one.
+Every function overwrites its tensor without recording, even if the tensor requires a gradient, and
+returns it. Random numbers come from `generator`, or from the default one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINEAR = {
 
 
 def _fill(tensor: _T, values: Any) -> _T:
-    """Overwrite a tensor, whether or not it requires a gradient."""
+    """Overwrite a tensor without recording, even if it requires a gradient."""
     place = tensor._metadata.device
     if place is not CPU and isinstance(values, np.ndarray):
         values = place.from_host(values, pinned=False)
@@ -44,7 +44,7 @@ def _draw(generator: Generator | None, method: str, *args: Any) -> Any:
 
 
 def _check_drawn(name: str, tensor: Variable) -> None:
-    """Raise unless a tensor can hold what is drawn."""
+    """Raise unless a tensor's dtype can hold random numbers."""
     dtype = tensor._metadata.dtype
     if category(dtype) < 2:
         raise NotImplementedError(
@@ -105,7 +105,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> _T:
-    """Fill with normal numbers that lie in [a, b]: those outside are drawn again.
+    """Fill with normal numbers that lie in [a, b]; numbers outside are redrawn.
 
     Raises:
         RuntimeError: if `a` is greater than `b`.
@@ -124,7 +124,7 @@ def trunc_normal_(
     values = np.empty(tensor._metadata.size)
     refused = np.arange(values.size)
     low, high = sorted((bound - mean) / std for bound in (a, b))
-    # Of normal numbers few lie in a narrow interval, or in one far away.
+    # If few normal numbers lie in [a, b], others are drawn and accepted by their density.
     narrow = math.erf(high / math.sqrt(2)) - math.erf(low / math.sqrt(2)) < 0.6
     nearest = max(low, min(0.0, high))
     while refused.size:
@@ -137,7 +137,7 @@ def trunc_normal_(
                 drawn = low + (high - low) * drawn
                 chance = np.exp(-(drawn**2) / 2)
             else:
-                # The density falls from the nearest end at least as an exponential one does.
+                # From the end nearest to 0, the density falls at least exponentially.
                 beyond = -np.log1p(drawn * np.expm1(-abs(nearest) * (high - low))) / abs(nearest)
                 drawn = nearest + math.copysign(1.0, nearest) * beyond
                 chance = np.exp(-(beyond**2) / 2)
@@ -157,7 +157,7 @@ def eye_(tensor: _T) -> _T:
 
 
 def dirac_(tensor: _T, groups: int = 1) -> _T:
-    """Fill the weight of a convolution so that it keeps as many channels as it can."""
+    """Fill the weight of a convolution so that it passes on as many channels as possible."""
     _check_ndim(tensor, {3, 4, 5}, "Only tensors with 3, 4, or 5 dimensions are supported")
     shape = tensor._metadata.shape
     if shape[0] % groups:
@@ -177,7 +177,7 @@ def _check_ndim(tensor: Variable, allowed: set[int], words: str) -> None:
 
 
 def _calculate_fan_in_and_fan_out(tensor: Variable) -> tuple[int, int]:
-    """How many inputs an output sees, and how many outputs an input reaches."""
+    """The number of inputs of each output, and of outputs of each input."""
     shape = tensor._metadata.shape
     if len(shape) < 2:
         raise ValueError(
@@ -214,13 +214,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def xavier_uniform_(tensor: _T, gain: float = 1.0, generator: Generator | None = None) -> _T:
-    """Fill uniformly, with the variance that keeps both passes level (Glorot)."""
+    """Fill uniformly, with the variance that keeps magnitudes in both passes (Glorot)."""
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: _T, gain: float = 1.0, generator: Generator | None = None) -> _T:
-    """Fill normally, with the variance that keeps both passes level (Glorot)."""
+    """Fill normally, with the variance that keeps magnitudes in both passes (Glorot)."""
     std = gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return normal_(tensor, 0.0, std, generator)
 
@@ -232,7 +232,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> _T:
-    """Fill uniformly, with the variance that keeps one pass level through relus (He)."""
+    """Fill uniformly, with the variance that keeps magnitudes in one pass through relus (He)."""
     if 0 in tensor._metadata.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -248,7 +248,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> _T:
-    """Fill normally, with the variance that keeps one pass level through relus (He)."""
+    """Fill normally, with the variance that keeps magnitudes in one pass through relus (He)."""
     if 0 in tensor._metadata.shape:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=2)
         return tensor
@@ -267,7 +267,7 @@ def orthogonal_(tensor: _T, gain: float = 1, generator: Generator | None = None)
     rows, columns = shape[0], tensor._metadata.size // shape[0]
     flat = _draw(generator, "standard_normal", (max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(flat)
-    # The signs make the distribution uniform over all orthogonal matrices.
+    # Multiplied by these signs, q is uniform over all orthogonal matrices.
     q = q * np.sign(np.diag(r))
     return _fill(tensor, gain * (q.T if rows < columns else q).reshape(shape))
 

@@ -1,4 +1,4 @@
-"""Modules that learn from their first input how large their parameters are."""
+"""Modules that take the shapes of their parameters from their first input."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def is_lazy(param: Any) -> bool:
 
 
 class _Uninitialized(Tensor):
-    """What tensors without a shape share."""
+    """The base of tensors without a shape."""
 
     __slots__ = ()
 
     @property
     def shape(self) -> Any:
-        """There is none.
+        """Not defined before `materialize`.
 
         Raises:
             RuntimeError: always.
@@ -59,29 +59,29 @@ class _Uninitialized(Tensor):
 
         Args:
             shape: its shape.
-            device: where it is to be; where it is if None.
-            dtype: its dtype; the one it has if None.
+            device: its device; unchanged if None.
+            dtype: its dtype; unchanged if None.
         """
         dtype = self.dtype if dtype is None else dtype
         self._become(zeros(shape, dtype=dtype, device=self.device if device is None else device))
 
     def _become(self, data: Any) -> None:
-        """Have the values of a tensor from now on."""
+        """Take a tensor's values and become an ordinary parameter or buffer."""
         self.data = data
         self.__class__ = Parameter if isinstance(self, Parameter) else Tensor  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """What it is."""
+        """The name of the class, as there are no values yet."""
         return f"<{type(self).__name__}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Another one."""
+        """A new tensor without a shape, with the same options."""
         kind, made = self.__reduce_ex__(4)
         memo[id(self)] = copied = kind(*made)
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Another one, too."""
+        """Pickle the options."""
         return type(self), (self.requires_grad, str(self.device), self.dtype)
 
 
@@ -96,7 +96,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
 
     __slots__ = ()
 
-    # Only an object whose class inherits from `Parameter` first can become one.
+    # `Parameter` is the first base: else `__class__` could not be set to it in `_become`.
     __repr__ = _Uninitialized.__repr__
     __deepcopy__ = _Uninitialized.__deepcopy__
     __reduce_ex__ = _Uninitialized.__reduce_ex__
@@ -116,7 +116,7 @@ class UninitializedBuffer(_Uninitialized):
         requires_grad: whether gradients are accumulated for it.
         device: where it will be.
         dtype: its dtype.
-        persistent: accepted for PyTorch's sake, without effect.
+        persistent: accepted for PyTorch compatibility, without effect.
     """
 
     __slots__ = ()
@@ -134,25 +134,25 @@ class UninitializedBuffer(_Uninitialized):
         return made  # type: ignore[return-value]
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """One of another dtype or in another place, without a shape, too."""
+        """A buffer without a shape, of another dtype or on another device."""
         moved = super().to(*args, **kwargs)  # type: ignore[misc]  # attached to Tensor later
         return moved if moved is self else type(self)(False, moved.device, moved.dtype)
 
 
 class _Lazy:
-    """A module whose first call makes its parameters, and makes it a module of the usual class.
+    """A module whose first call creates its parameters and changes its class to the usual one.
 
-    The arguments are those of that class but for the first, which the first input tells.
+    Its arguments are those of that class without the first, which comes from the first input.
     """
 
     cls_to_become: Any
-    #: The attribute with the number that the first input tells.
+    #: The attribute whose value comes from the first input, such as `in_features`.
     _told: str
-    #: Options that are on by default, whatever they are in the class to become.
+    #: Options that are True by default, whatever the default of `cls_to_become` is.
     _wanted: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show the arguments that can be given."""
+        """Set the class to become, and a signature without its first argument."""
         super().__init_subclass__(**kwargs)
         if len(cls.__bases__) < 2:
             return
@@ -161,7 +161,7 @@ class _Lazy:
 
     @classmethod
     def _signature(cls) -> inspect.Signature:
-        """That of the class to become without the first argument."""
+        """The signature of `cls_to_become` without the first argument."""
         known = inspect.signature(cls.cls_to_become)
         _, *rest = known.parameters.values()
         return known.replace(
@@ -188,7 +188,7 @@ class _Lazy:
                     table[name] = kind(tensor.requires_grad, tensor.device, tensor.dtype)
 
     def _count(self: Any, input: Any) -> int:
-        """What the first input tells."""
+        """The value of the attribute `_told`, from the first input."""
         raise NotImplementedError
 
     def has_uninitialized_params(self: Any) -> bool:
@@ -197,7 +197,7 @@ class _Lazy:
         return any(map(is_lazy, members))
 
     def initialize_parameters(self: Any, input: Any) -> None:
-        """Make the parameters for an input.
+        """Create the parameters for an input.
 
         Raises:
             RuntimeError: if the input has the wrong number of axes.
@@ -214,21 +214,21 @@ class _Lazy:
         setattr(self, self._told, count)
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Make the parameters if they are not there yet; compute."""
+        """Create the parameters, change the class and call the module."""
         self.initialize_parameters(*args, **kwargs)
         del self._arguments
         self.__class__ = self.cls_to_become
         return self(*args, **kwargs)
 
     def _save_to_state_dict(self: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Tensors without a shape are saved as they are."""
+        """Save tensors without a shape as they are."""
         self.cls_to_become._save_to_state_dict(self, destination, prefix, keep_vars)
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             if is_lazy(tensor):
                 destination[prefix + name] = tensor
 
     def _load_from_state_dict(self: Any, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """Tensors without a shape take that of the state's."""
+        """Give tensors without a shape the shapes of the saved ones, then load."""
         for name, tensor in (*self._parameters.items(), *self._buffers.items()):
             given = state_dict.get(prefix + name)
             if is_lazy(tensor) and isinstance(given, Tensor) and not is_lazy(given):
@@ -246,7 +246,7 @@ class LazyLinear(_Lazy, Linear):
 
 
 class _LazyConvolution(_Lazy):
-    """What lazy convolutions share."""
+    """The base of lazy convolutions."""
 
     _told = "in_channels"
 
@@ -261,7 +261,7 @@ class _LazyConvolution(_Lazy):
 
 
 class _LazyNorm(_Lazy):
-    """What lazy norms share."""
+    """The base of lazy norms."""
 
     _told = "num_features"
     _wanted = ("affine", "track_running_stats")

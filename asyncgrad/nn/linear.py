@@ -1,4 +1,4 @@
-"""Affine maps, and modules that only change the shape."""
+"""Linear and bilinear maps, and modules that only change the shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncgrad.ops.api.shape import flatten, unflatten
 
 
 class Identity(Module):
-    """Gives back its input; takes any arguments when it is made."""
+    """Returns its input; the constructor accepts and ignores any arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -29,8 +29,8 @@ class Linear(Module):
     Args:
         in_features: the length of the input's last axis.
         out_features: the length of the output's last axis.
-        bias: with a bias.
-        device: where the parameters are made.
+        bias: add a bias.
+        device: the device of the parameters.
         dtype: their dtype.
     """
 
@@ -53,14 +53,14 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Any) -> Any:
-        """The map of an input of shape (..., in_features)."""
+        """Apply the map to an input of shape (..., in_features)."""
         out = input @ self.weight.T
         return out if self.bias is None else out + self.bias
 
@@ -79,8 +79,8 @@ class Bilinear(Module):
         in1_features: the length of the first input's last axis.
         in2_features: the length of the second's.
         out_features: the length of the output's.
-        bias: with a bias.
-        device: where the parameters are made.
+        bias: add a bias.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
@@ -111,14 +111,14 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the inputs' number."""
+        """Redraw the parameters, uniform in +-1/sqrt(number of inputs)."""
         bound = 1 / math.sqrt(self.in1_features)
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input1: Any, input2: Any) -> Any:
-        """Of inputs of shape (..., in1_features) and (..., in2_features)."""
+        """Apply the map to inputs of shapes (..., in1_features) and (..., in2_features)."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -130,7 +130,7 @@ class Bilinear(Module):
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one."""
+    """Merges the axes from `start_dim` to `end_dim` into one."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """An axis as several.
+    """Splits an axis into several.
 
     Args:
         dim: the axis.
         unflattened_size: the lengths of the new axes, of which one may be -1.
 
     Raises:
-        TypeError: if these are no integer and no sequence of integers.
+        TypeError: if `unflattened_size` is neither an integer nor a sequence of integers.
     """
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:

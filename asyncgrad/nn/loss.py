@@ -10,7 +10,7 @@ from asyncgrad.ops.api.loss import chosen_reduction
 
 
 class _Loss(Module):
-    """What losses share: how the losses of the elements become one."""
+    """The base of losses, with their `reduction`."""
 
     def __init__(
         self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
@@ -75,11 +75,11 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """The squared difference, up to a distance above which it grows linearly.
+    """Half the squared difference up to `delta`, and linear growth above.
 
     Args:
         reduction: "mean", "sum" or "none".
-        delta: that distance.
+        delta: the difference at which the loss becomes linear.
 
     Raises:
         TypeError: if `delta` is no number.
@@ -103,7 +103,7 @@ class KLDivLoss(_Loss):
         size_average: deprecated.
         reduce: deprecated.
         reduction: "batchmean", "mean", "sum" or "none".
-        log_target: the target is given as logarithms, as the input always is.
+        log_target: the target holds log-probabilities, as the input always does.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class CrossEntropyLoss(_WeightedLoss):
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        label_smoothing: how much of the target is spread over all classes.
+        label_smoothing: the share of the target that is spread over all classes, in [0, 1].
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss):
-    """The cross entropy of probabilities of yes and no.
+    """The binary cross entropy of probabilities.
 
     Args:
         weight: a weight for each element.
@@ -226,14 +226,14 @@ class BCELoss(_WeightedLoss):
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
-    """The cross entropy of yes and no, from logits.
+    """The binary cross entropy of logits.
 
     Args:
         weight: a weight for each element.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        pos_weight: a weight for yes.
+        pos_weight: a weight for positive targets.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class CosineSimilarity(Module):
 
     Args:
         dim: the axis of the vectors' elements.
-        eps: the least product of lengths to divide by.
+        eps: the least norm that is divided by.
     """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
@@ -276,7 +276,7 @@ class PairwiseDistance(Module):
     """The p-norm of the difference of vectors.
 
     Args:
-        p: which norm.
+        p: the order of the norm.
         eps: added to the differences.
         keepdim: keep an axis of length 1.
     """

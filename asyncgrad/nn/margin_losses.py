@@ -1,4 +1,4 @@
-"""Losses with margins, and of distributions, as modules; the functions of their names say more."""
+"""Losses with margins and of distributions as modules; see the functions of `nn.functional`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _MarginLoss(_Loss):
-    """What losses share that compare two inputs with a margin between them."""
+    """The base of losses that compare two inputs with a margin."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class _MarginLoss(_Loss):
 
 
 class MarginRankingLoss(_MarginLoss):
-    """How far two scores are from the order that is asked for.
+    """The amount by which two scores miss the required order and margin.
 
     Args:
         margin: the margin.
@@ -37,14 +37,14 @@ class MarginRankingLoss(_MarginLoss):
     """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.margin_ranking_loss(
             input1, input2, target, margin=self.margin, reduction=self.reduction
         )
 
 
 class HingeEmbeddingLoss(_Loss):
-    """The distance where the target is 1, and what it lacks to a margin where it is -1.
+    """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
     Args:
         margin: the margin.
@@ -64,12 +64,12 @@ class HingeEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
+    """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
     Args:
         margin: the margin.
@@ -79,7 +79,7 @@ class CosineEmbeddingLoss(_MarginLoss):
     """
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.cosine_embedding_loss(
             input1, input2, target, margin=self.margin, reduction=self.reduction
         )
@@ -95,18 +95,18 @@ class SoftMarginLoss(_Loss):
     """
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class TripletMarginLoss(_Loss):
-    """What the distance to something else lacks to that to something alike, and a margin.
+    """`max(0, distance to the positive - distance to the negative + margin)`.
 
     Args:
         margin: the margin.
-        p: which norm the distance is.
+        p: the order of the norm that is the distance.
         eps: added to each difference.
-        swap: count the distance between the last two where it is the less one.
+        swap: use the distance of positive and negative where it is smaller.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -131,7 +131,7 @@ class TripletMarginLoss(_Loss):
         self.swap = swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.triplet_margin_loss(
             anchor,
             positive,
@@ -150,7 +150,7 @@ class TripletMarginWithDistanceLoss(_Loss):
     Args:
         distance_function: the distance of two tensors.
         margin: the margin.
-        swap: count the distance between the last two where it is the less one.
+        swap: use the distance of positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
     """
 
@@ -170,7 +170,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.swap = swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.triplet_margin_with_distance_loss(
             anchor,
             positive,
@@ -183,11 +183,11 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """How unlikely counts are by Poisson distributions.
+    """The negative log-likelihood of counts under Poisson distributions.
 
     Args:
-        log_input: the input is logarithms of the expected counts.
-        full: with what depends on the target alone.
+        log_input: the input holds logarithms of the expected counts.
+        full: include the terms that depend on the target alone.
         size_average: deprecated.
         eps: added to expected counts before their logarithm is taken.
         reduce: deprecated.
@@ -209,7 +209,7 @@ class PoissonNLLLoss(_Loss):
         self.eps = eps
 
     def forward(self, log_input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.poisson_nll_loss(
             log_input,
             target,
@@ -221,11 +221,11 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """How unlikely values are by normal distributions.
+    """The negative log-likelihood of values under normal distributions.
 
     Args:
-        full: with the constant.
-        eps: what variances are at least.
+        full: include the constant term.
+        eps: the lower bound of variances.
         reduction: "mean", "sum" or "none".
     """
 
@@ -235,19 +235,19 @@ class GaussianNLLLoss(_Loss):
         self.eps = eps
 
     def forward(self, input: Any, target: Any, var: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.gaussian_nll_loss(
             input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
         )
 
 
 class CTCLoss(_Loss):
-    """How unlikely sequences of labels are by outputs that they are not aligned with.
+    """The negative log-likelihood of label sequences, over all alignments with the outputs.
 
     Args:
         blank: the class that stands for no label.
         reduction: "mean", "sum" or "none".
-        zero_infinity: make 0 of a loss that is infinite, because there are too few steps.
+        zero_infinity: replace infinite losses (sequences with too few steps) by 0.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class CTCLoss(_Loss):
         self.zero_infinity = zero_infinity
 
     def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths,
             self.blank, self.reduction, self.zero_infinity,
@@ -266,7 +266,7 @@ class CTCLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """What the scores of right classes lack to those of all wrong ones, and 1.
+    """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
 
     Args:
         size_average: deprecated.
@@ -275,15 +275,15 @@ class MultiLabelMarginLoss(_Loss):
     """
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiMarginLoss(_Loss):
-    """What the score of the right class lacks to every other's, and a margin.
+    """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     Args:
-        p: the power that it is taken to, 1 or 2.
+        p: the power, 1 or 2.
         margin: the margin.
         weight: what each class counts.
         size_average: deprecated.
@@ -311,7 +311,7 @@ class MultiMarginLoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.multi_margin_loss(
             input,
             target,
@@ -343,7 +343,7 @@ class MultiLabelSoftMarginLoss(_Loss):
         self.register_buffer("weight", weight)
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of tensors."""
+        """Compute the loss."""
         return F.multilabel_soft_margin_loss(
             input, target, weight=self.weight, reduction=self.reduction
         )

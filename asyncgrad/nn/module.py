@@ -31,7 +31,7 @@ class Module(Hooked):
     """A function with parameters.
 
     Subclasses call `super().__init__()`, assign parameters and other modules as attributes and
-    define `forward`, which may be a coroutine function: then calling the module gives a coroutine.
+    define `forward`. If `forward` is a coroutine function, calling the module returns a coroutine.
 
     Example:
         >>> class Double(Module):
@@ -41,13 +41,13 @@ class Module(Hooked):
         42
     """
 
-    #: Is written into state dicts; a subclass that changes its state's layout raises it.
+    #: Saved in state dicts. A subclass that changes the layout of its state increases it.
     _version: int = 1
 
     training: bool
 
     def __init__(self) -> None:
-        """Start without parameters, in training mode."""
+        """Create the empty tables of parameters, buffers, modules and hooks; set training mode."""
         vars(self).update(
             training=True,
             _parameters={},
@@ -58,13 +58,13 @@ class Module(Hooked):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses define it."""
+        """Compute the output; subclasses define this method."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute, between the hooks."""
+        """Call `forward`, with the registered hooks before and after it."""
         own = self.__dict__
         try:
             hooked = (
@@ -84,12 +84,12 @@ class Module(Hooked):
         return self.forward(*args, **kwargs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over a pickled or copied state; hooks get new keys, which this process knows."""
+        """Restore a pickled or copied state; hooks get new keys, unique in this process."""
         self.__dict__.update(state)
         for table in HOOKS:
             self.__dict__[table] = registered_anew(state.get(table, {}))
 
-    # -- changes to all ---------------------------------------------------------------------------
+    # -- recursive changes -------------------------------------------------------------------------
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call a function with every module below this one, and with this one last."""
@@ -99,7 +99,7 @@ class Module(Hooked):
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode: dropout drops, batch norms measure.
+        """Set training mode: dropout is active, batch norms use the statistics of the batch.
 
         Raises:
             ValueError: if `mode` is no bool.
@@ -112,11 +112,11 @@ class Module(Hooked):
         return self
 
     def eval(self) -> Self:
-        """Set evaluation mode."""
+        """Set evaluation mode: the same as `train(False)`."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Ask for gradients of all parameters, or no longer."""
+        """Set `requires_grad` of all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
@@ -124,9 +124,9 @@ class Module(Hooked):
     def snapshot(self) -> Snapshot:
         """A context manager in which this task sees the parameters with their present values.
 
-        What other tasks' optimisers do meanwhile does not show: a forward pass that awaits
-        something mixes no old weights with new ones, and its gradients are those at the weights it
-        has seen. They are accumulated into the parameters' `.grad`, as ever.
+        Updates by other tasks' optimisers are not visible inside it. A forward pass that awaits
+        therefore never mixes old and new weights, and its gradients are taken at the weights it
+        saw. They are accumulated into the parameters' `.grad` as usual.
 
         Example:
             >>> async def answer(model, question):
@@ -136,7 +136,7 @@ class Module(Hooked):
         return Snapshot(self)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of all parameters, or fill them with zeros.
+        """Set the gradients of all parameters to None, or fill them with zeros.
 
         Raises:
             PendingBackwardError: if this task has started a pass that it has not awaited.
@@ -146,7 +146,7 @@ class Module(Hooked):
             clear_gradient(parameter, set_to_none)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Replace the values of all parameters, gradients and buffers by a function of them."""
+        """Apply a function to all parameters, gradients and buffers, and keep its results."""
         for module in self.modules() if recurse else (self,):
             for parameter in module._parameters.values():
                 if parameter is None:
@@ -162,14 +162,14 @@ class Module(Hooked):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Convert in place: floating and complex tensors to a dtype, all to a device.
+        """Convert floating and complex tensors to a dtype and move all to a device, in place.
 
         Args:
             args: a dtype, a device, a device and a dtype, or a tensor that has both.
             kwargs: `device=` and `dtype=`.
 
         Raises:
-            TypeError: if the dtype is no floating or complex one.
+            TypeError: if the dtype is neither floating nor complex.
         """
         device, dtype = _target(*args, **kwargs)
 
@@ -188,10 +188,10 @@ class Module(Hooked):
         """Move every parameter and buffer to a CUDA device, in place.
 
         Args:
-            device: which one; `cuda:0` if None.
+            device: the device; `cuda:0` if None.
 
         Raises:
-            RuntimeError: if there is none; nothing has been moved then.
+            RuntimeError: if there is no such device; nothing is moved then.
         """
         place = cuda_device(device)
         return self._apply(lambda tensor: tensor.to(place))
@@ -221,29 +221,29 @@ class Module(Hooked):
         return self.to(needs_bfloat16("Module.bfloat16()"))
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
-        """Move parameters and buffers to a device, in place and without their values.
+        """Move parameters and buffers to a device without copying values, in place.
 
         Args:
-            device: where; where each is if None.
-            recurse: with all modules below.
+            device: the new device; if None, each tensor stays on its device.
+            recurse: also move the tensors of all submodules.
         """
         return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
 
     def share_memory(self) -> Self:
-        """Nothing to do: threads and tasks share all memory. Kept for PyTorch's programs."""
+        """Do nothing: threads and tasks share all memory. Exists for PyTorch compatibility."""
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to do: there is no compiler. Kept for PyTorch's programs."""
+        """Do nothing: there is no compiler. Exists for PyTorch compatibility."""
 
     # -- state ------------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """What a subclass wants to have in its state dict beside tensors."""
+        """State other than tensors that a subclass saves in its state dict."""
         raise NotImplementedError("a module with extra state defines get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
-        """Take over what `get_extra_state` gave."""
+        """Restore the state that `get_extra_state` returned."""
         raise NotImplementedError("a module with extra state defines set_extra_state()")
 
     def _save_to_state_dict(
@@ -265,10 +265,10 @@ class Module(Hooked):
         """The parameters and persistent buffers by their dotted names; memory is shared.
 
         Args:
-            args: the three below by position, which PyTorch discourages.
+            args: the three arguments below by position, which PyTorch discourages.
             destination: the dictionary to write into.
-            prefix: goes before every name.
-            keep_vars: the tensors themselves instead of detached ones.
+            prefix: prepended to every name.
+            keep_vars: return the tensors themselves instead of detached ones.
         """
         if args:
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
@@ -303,17 +303,17 @@ class Module(Hooked):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Take this module's own state out of a state dict, and note what does not fit.
+        """Load this module's own state from a state dict, and collect errors.
 
         Args:
-            state_dict: may be changed: it has the names below `prefix` alone.
-            prefix: goes before the module's own names.
+            state_dict: holds only names that start with `prefix`; may be changed.
+            prefix: prepended to the module's own names.
             local_metadata: the version the module had when it was saved, and
                 `assign_to_params_buffers`.
-            strict: note what is unexpected, too.
-            missing_keys: to add names to.
-            unexpected_keys: to add names to.
-            error_msgs: to add to what can't be loaded, and why.
+            strict: collect unexpected names, too.
+            missing_keys: the list to which missing names are appended.
+            unexpected_keys: the list to which unexpected names are appended.
+            error_msgs: the list to which error messages are appended.
         """
         for hook in tuple(self._load_state_dict_pre_hooks.values()):
             hook(
@@ -338,29 +338,29 @@ class Module(Hooked):
 
         Args:
             state_dict: tensors by dotted names.
-            strict: names must match exactly.
-            assign: keep the given tensors themselves instead of copying their values.
+            strict: raise if names are missing or unexpected.
+            assign: use the given tensors themselves instead of copying their values.
 
         Returns:
-            The missing and the unexpected names.
+            The missing and unexpected names.
 
         Raises:
             TypeError: if `state_dict` is no mapping.
-            RuntimeError: if shapes, or with `strict` names, do not match.
+            RuntimeError: if shapes do not match, or names do not and `strict` is set.
         """
         return load(self, state_dict, strict, assign)
 
     # -- words ------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What a subclass wants to have said about itself."""
+        """What a subclass shows between the parentheses of its `repr`."""
         return ""
 
     def _get_name(self) -> str:
         return type(self).__name__
 
     def __repr__(self) -> str:
-        """The tree, one module a line."""
+        """The tree of modules, one per line."""
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
         below = [
@@ -379,7 +379,7 @@ def _target(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> tuple[Any, Any]:
-    """The device and dtype that the arguments of `to` ask for, None for what is to stay."""
+    """The device and dtype that the arguments of `to` name; None where unchanged."""
     for argument in args:
         if isinstance(argument, Variable):
             device, dtype = argument._metadata.device, argument._metadata.dtype

@@ -1,4 +1,4 @@
-"""What is called before and after what a module does."""
+"""Registration of a module's hooks: forward, backward and state-dict hooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOOKS = (
 
 
 class Hooked(Members):
-    """The hooks of a module. `Module` alone inherits it."""
+    """The hooks of a module. Only `Module` inherits from it."""
 
     _forward_hooks: Hooks
     _forward_pre_hooks: Hooks
@@ -35,12 +35,12 @@ class Hooked(Members):
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call a function before `forward`; what it returns takes the place of the arguments.
+        """Call a function before `forward`; its result, unless None, replaces the arguments.
 
         Args:
-            hook: of the module and the positional arguments (and the keyword arguments).
+            hook: gets the module and the positional arguments (and the keyword arguments).
             prepend: before the hooks that are there already.
-            with_kwargs: the hook is also given the keyword arguments, and returns a pair.
+            with_kwargs: the hook also gets the keyword arguments, and returns a pair.
         """
         return register(self._forward_pre_hooks, ForwardHook(hook, with_kwargs), prepend=prepend)
 
@@ -52,25 +52,25 @@ class Hooked(Members):
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Call a function after `forward`; what it returns takes the place of the output.
+        """Call a function after `forward`; its result, unless None, replaces the output.
 
         Args:
-            hook: of the module, the positional arguments (the keyword arguments) and the output.
+            hook: gets the module, positional arguments (keyword arguments) and output.
             prepend: before the hooks that are there already.
             with_kwargs: the hook is also given the keyword arguments.
-            always_call: the hook is called with None if `forward` or a hook before it fails.
+            always_call: if `forward` or an earlier hook raises, call the hook with None.
         """
         entry = ForwardHook(hook, with_kwargs, always_call)
         return register(self._forward_hooks, entry, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call a function with the gradients of the module's last node, which PyTorch discourages.
+        """Call a function with the gradients of the output's node, which PyTorch discourages.
 
         See `register_full_backward_hook`, which knows the module's arguments.
 
         Args:
-            hook: of the module, the gradients of the node's inputs and those of its outputs; what
-                it returns takes the place of the inputs' gradients.
+            hook: gets the module, the gradients of the node's inputs and those of its outputs;
+                its result, unless None, replaces the inputs' gradients.
 
         Raises:
             RuntimeError: if the module has full backward hooks.
@@ -80,11 +80,11 @@ class Hooked(Members):
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call a function when the gradients of the module's outputs have arrived in a pass.
+        """Call a function once a pass has computed the gradients of the module's outputs.
 
         Args:
             hook: a function or coroutine function of the module and a tuple of gradients, None
-                for outputs without one; what it returns takes the place of the gradients.
+                for outputs without one; its result, unless None, replaces the gradients.
             prepend: before the hooks that are there already.
         """
         return register(self._backward_pre_hooks, hook, prepend=prepend)
@@ -92,12 +92,12 @@ class Hooked(Members):
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call a function when the gradients of the module's positional arguments are there.
+        """Call a function once a pass has computed the gradients of the positional arguments.
 
         Args:
             hook: a function or coroutine function of the module, the gradients of the arguments
-                and those of the outputs, as tuples with None for what has none; what it returns
-                takes the place of the arguments' gradients.
+                and those of the outputs, as tuples with None where there is no gradient; its
+                result, unless None, replaces the arguments' gradients.
             prepend: before the hooks that are there already.
         """
         return register(self._backward_hooks, hook, prepend=prepend)
@@ -107,28 +107,28 @@ class Hooked(Members):
         return register(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
-        """Call a function when the state of the module and of all below it has been saved.
+        """Call a function after the state of the module and all submodules has been saved.
 
         Args:
-            hook: of the module, the state dict, which it may change, the prefix and the module's
+            hook: gets the module, the state dict, which it may change, the prefix and the module's
                 own metadata; it returns nothing.
         """
         return register(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle:
-        """Call a function before the module takes its state out of a state dict.
+        """Call a function before the module loads its state from a state dict.
 
         Args:
-            hook: of the module, the state dict of this module and all below it, which it may
+            hook: gets the module, the state dict of this module and its submodules, which it may
                 change, the prefix, the module's saved metadata, `strict`, and the lists of missing
                 keys, unexpected keys and errors.
         """
         return register(self._load_state_dict_pre_hooks, hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
-        """Call a function when the module and all below it have taken their state.
+        """Call a function after the module and all submodules have loaded their state.
 
         Args:
-            hook: of the module and what `load_state_dict` will return, whose lists it may change.
+            hook: gets the module and the result of `load_state_dict`, whose lists it may change.
         """
         return register(self._load_state_dict_post_hooks, hook)

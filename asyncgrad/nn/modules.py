@@ -1,7 +1,7 @@
 """PyTorch's `torch.nn.modules`: all modules, also by the names of PyTorch's files.
 
-`asyncgrad.nn.modules.linear.Linear` is `asyncgrad.nn.Linear`. A file may have more names here than
-there.
+`asyncgrad.nn.modules.linear.Linear` is `asyncgrad.nn.Linear`. A submodule may have more names than
+PyTorch's file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from asyncgrad.nn import (
     transformer_layers,
 )
 
-#: Where the modules of PyTorch's files are.
+#: For each of PyTorch's files, the files here that have its modules.
 _FILES: dict[str, tuple[ModuleType, ...]] = {
     "activation": (activation, attention, activation_composite),
     "adaptive": (adaptive,),
@@ -64,7 +64,7 @@ _FILES: dict[str, tuple[ModuleType, ...]] = {
     "transformer": (transformer, transformer_layers),
     "upsampling": (images,),
 }
-#: What else programs take from them.
+#: Other names that programs import from PyTorch's files.
 _MORE: dict[str, dict[str, Any]] = {
     "conv": {"_ConvNd": conv._Convolution},
     "instancenorm": {"_NormBase": norm._BatchNorm},
@@ -81,7 +81,7 @@ _MORE: dict[str, dict[str, Any]] = {
 
 
 def _offer(file: str) -> None:
-    """Make one of PyTorch's files importable, and its modules attributes of this one."""
+    """Create an importable submodule for one of PyTorch's files, with its classes."""
     made = ModuleType(f"{__name__}.{file}", f"PyTorch's `torch.nn.modules.{file}`.")
     for source in _FILES.get(file, ()):
         for name, value in vars(source).items():

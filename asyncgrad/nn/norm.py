@@ -13,11 +13,11 @@ from asyncgrad.nn.parameter import new_parameter
 
 
 class _BatchNorm(Module):
-    """What batch norms of inputs of any number of axes share."""
+    """The base of batch norms, for inputs with any number of axes."""
 
-    #: Version 2 counts the batches.
+    #: State dicts have `num_batches_tracked` since version 2.
     _version = 2
-    #: The numbers of axes that an input may have; any if there is none.
+    #: The allowed numbers of axes of an input; any number if empty.
     _axes: tuple[int, ...] = ()
 
     def __init__(
@@ -54,14 +54,14 @@ class _BatchNorm(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Forget the batches."""
+        """Reset the running mean, variance and count of batches."""
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             init.zeros_(self.num_batches_tracked)
 
     def reset_parameters(self) -> None:
-        """Forget the batches and what was learnt."""
+        """Reset the running values, the scale to ones and the shift to zeros."""
         self.reset_running_stats()
         if self.weight is not None:
             init.ones_(self.weight)
@@ -79,7 +79,7 @@ class _BatchNorm(Module):
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked += 1
             if self.momentum is None:
-                # Each batch so far counts the same.
+                # Without a momentum, the running values are the mean over all batches.
                 factor = 1.0 / float(self.num_batches_tracked)
         mean, variance = self.running_mean, self.running_var
         from_batch = self.training or (mean is None and variance is None)
@@ -99,7 +99,7 @@ class _BatchNorm(Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """State dicts from before version 2 do not count the batches."""
+        """Add the count of batches, which state dicts before version 2 lack."""
         key = f"{prefix}num_batches_tracked"
         version = local_metadata.get("version")
         if (version is None or version < 2) and self.track_running_stats:
@@ -129,12 +129,12 @@ class BatchNorm1d(_BatchNorm):
     Args:
         num_features: how many features there are, the length of the second axis.
         eps: added to the variance.
-        momentum: how much of the running values a batch replaces; None for their plain mean.
-        affine: with a learnt scale and shift.
+        momentum: the weight of a new batch in the running values; None for their plain mean.
+        affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        device: where parameters and buffers are made.
+        device: the device of parameters and buffers.
         dtype: their dtype.
-        bias: with a learnt shift.
+        bias: learn a shift.
     """
 
     _axes = (2, 3)
@@ -146,12 +146,12 @@ class BatchNorm2d(_BatchNorm):
     Args:
         num_features: how many channels there are, the length of the second axis.
         eps: added to the variance.
-        momentum: how much of the running values a batch replaces; None for their plain mean.
-        affine: with a learnt scale and shift.
+        momentum: the weight of a new batch in the running values; None for their plain mean.
+        affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        device: where parameters and buffers are made.
+        device: the device of parameters and buffers.
         dtype: their dtype.
-        bias: with a learnt shift.
+        bias: learn a shift.
     """
 
     _axes = (4,)
@@ -163,29 +163,29 @@ class BatchNorm3d(_BatchNorm):
     Args:
         num_features: how many channels there are, the length of the second axis.
         eps: added to the variance.
-        momentum: how much of the running values a batch replaces; None for their plain mean.
-        affine: with a learnt scale and shift.
+        momentum: the weight of a new batch in the running values; None for their plain mean.
+        affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        device: where parameters and buffers are made.
+        device: the device of parameters and buffers.
         dtype: their dtype.
-        bias: with a learnt shift.
+        bias: learn a shift.
     """
 
     _axes = (5,)
 
 
 class _InstanceNorm(_BatchNorm):
-    """What instance norms of inputs of any number of axes share.
+    """The base of instance norms, for inputs with any number of axes.
 
     Args:
         num_features: how many channels there are.
         eps: added to the variance.
-        momentum: how much of the running values a batch replaces.
-        affine: with a learnt scale and shift.
+        momentum: the weight of a new batch in the running values.
+        affine: learn a scale and shift.
         track_running_stats: keep running values, and use them in evaluation mode.
-        device: where parameters and buffers are made.
+        device: the device of parameters and buffers.
         dtype: their dtype.
-        bias: with a learnt shift.
+        bias: learn a shift.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class LocalResponseNorm(Module):
         size: how many channels are neighbours.
         alpha: what the mean square is multiplied by.
         beta: the power.
-        k: what is added before.
+        k: added to that product before the power is taken.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
@@ -277,24 +277,24 @@ class LocalResponseNorm(Module):
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
-        """The numbers."""
+        """The options, as `repr` shows them."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 class _Scaled(Module):
-    """What norms share that end with a learnt scale and shift."""
+    """The base of norms with a learnt scale and shift."""
 
     def _add_parameters(
         self, shape: tuple[int, ...], affine: bool, bias: bool, device: Any, dtype: Any
     ) -> None:
-        """Make both, or None in the place of what is not wanted."""
+        """Register scale and shift, None for what is disabled."""
         for name, wanted in (("weight", affine), ("bias", affine and bias)):
             made = new_parameter(*shape, device=device, dtype=dtype) if wanted else None
             self.register_parameter(name, made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget what was learnt."""
+        """Reset the parameters to their initial values."""
         if self.weight is not None:
             init.ones_(self.weight)
         if self.bias is not None:
@@ -307,9 +307,9 @@ class LayerNorm(_Scaled):
     Args:
         normalized_shape: the lengths of those axes, or the length of the last.
         eps: added to the variance.
-        elementwise_affine: with a learnt scale and shift for each element.
-        bias: with a learnt shift.
-        device: where the parameters are made.
+        elementwise_affine: learn a scale and shift for each element.
+        bias: learn a shift.
+        device: the device of the parameters.
         dtype: their dtype.
     """
 
@@ -344,16 +344,16 @@ class GroupNorm(_Scaled):
     """Normalises groups of channels.
 
     Args:
-        num_groups: in how many groups the channels are.
+        num_groups: the number of groups.
         num_channels: how many channels there are.
         eps: added to the variance.
-        affine: with a learnt scale and shift for each channel.
-        device: where the parameters are made.
+        affine: learn a scale and shift for each channel.
+        device: the device of the parameters.
         dtype: their dtype.
-        bias: with a learnt shift.
+        bias: learn a shift.
 
     Raises:
-        ValueError: if the channels can't be shared evenly.
+        ValueError: if `num_channels` is not divisible by `num_groups`.
     """
 
     def __init__(
@@ -395,9 +395,9 @@ class RMSNorm(Module):
 
     Args:
         normalized_shape: the lengths of those axes, or the length of the last.
-        eps: added to the mean square; the dtype's least step at 1 if None.
-        elementwise_affine: with a learnt scale for each element.
-        device: where the scale is made.
+        eps: added to the mean square; the dtype's machine epsilon if None.
+        elementwise_affine: learn a scale for each element.
+        device: the device of the scale.
         dtype: its dtype.
     """
 
@@ -422,7 +422,7 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget what was learnt."""
+        """Reset the parameters to their initial values."""
         if self.weight is not None:
             init.ones_(self.weight)
 

@@ -1,4 +1,4 @@
-"""Frames round images and lines."""
+"""Padding of the last axes of lines, images and volumes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from asyncgrad.nn.module import Module
 
 
 class _Pad(Module):
-    """A frame round the last axes.
+    """The base of padding modules for the last axes.
 
     Args:
         padding: how wide it is: a number, or one for each side, the last axis first.
     """
 
-    #: How many axes get a frame, and what it is filled with.
+    #: The number of axes that are padded, and the padding mode.
     _axes: int
     _mode: str
 

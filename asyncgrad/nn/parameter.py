@@ -1,4 +1,4 @@
-"""Parameters: the tensors that a module learns."""
+"""Parameters and buffers: the tensors of a module."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from asyncgrad.tensor import Tensor
 class Parameter(Tensor):
     """A leaf tensor that a module lists among its parameters when it is assigned as an attribute.
 
-    Unlike other tensors it takes attributes of the user's own.
+    Unlike other tensors, users can set further attributes on it.
 
     Args:
         data: a tensor whose memory the parameter shares; an empty one if None.
         requires_grad: gradients are accumulated for it.
 
     Raises:
-        TypeError: if `data` is no tensor.
-        RuntimeError: if a dtype without gradients is to require them, or, outside of it, a tensor
-            made in inference mode.
+        RuntimeError: if gradients are required for a dtype that has none, or, outside inference
+            mode, for a tensor made within it.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
@@ -65,17 +64,17 @@ class Parameter(Tensor):
         return self
 
     def __repr__(self) -> str:
-        """The values, as what they are."""
+        """The tensor's `repr` under a heading, as in PyTorch."""
         return f"Parameter containing:\n{super().__repr__()}"
 
     def __copy__(self) -> Parameter:
-        """A parameter with the same memory and what the user attached, without a gradient."""
+        """A parameter with the same memory and user attributes, without a gradient."""
         copied = type(self)(self.data, requires_grad(self))
         vars(copied).update(vars(self))
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        """A parameter with a copy of the values, and without a gradient."""
+        """A parameter with a copy of the values, without a gradient."""
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
         copied = type(self)(clone(self.data), requires_grad(self))
@@ -83,7 +82,7 @@ class Parameter(Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """The values and what the user attached; neither gradient nor hooks."""
+        """Pickle the values and user attributes, but neither gradient nor hooks."""
         warn_of_hooks(self)
         device = self._metadata.device
         where = () if device is CPU else (device,)
@@ -96,10 +95,7 @@ class Buffer(Tensor):
 
     Args:
         data: a tensor whose memory the buffer shares; an empty one if None.
-        persistent: it is part of the module's state dict.
-
-    Raises:
-        TypeError: if `data` is no tensor.
+        persistent: include it in the module's state dict.
     """
 
     __slots__ = ("persistent",)
@@ -127,7 +123,7 @@ class Buffer(Tensor):
 def _rebuild(
     kind: type[Parameter], array: Any, requires_grad: bool, device: Any = CPU
 ) -> Parameter:
-    """A parameter from its pickle, where it was."""
+    """Restore a pickled parameter on its former device."""
     return kind(from_numpy(array).to(device), requires_grad)
 
 
@@ -138,7 +134,7 @@ def new_parameter(*shape: int, device: Any = None, dtype: Any = None) -> Paramet
 
 
 def clear_gradient(parameter: Tensor, set_to_none: bool) -> None:
-    """Drop a leaf's gradient, or fill it with zeros."""
+    """Set a leaf's gradient to None, or fill it with zeros."""
     meta = parameter._autograd
     grad: Any = None if meta is None else meta.grad
     if meta is None or grad is None:

@@ -1,4 +1,4 @@
-"""Modules that hold parameters, and whatever else is put beside them."""
+"""Modules that hold parameters and other values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ParameterList(Module):
     """A list of parameters, which are registered.
 
     Args:
-        values: tensors, which become parameters, and anything else, which is kept as it is.
+        values: tensors, which become parameters, and other values, which are kept unchanged.
 
     Raises:
         TypeError: if `values` is a tensor, or not iterable.
@@ -68,7 +68,7 @@ class ParameterList(Module):
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: a list computes nothing."""
+        """Raise: a list of parameters has no `forward`."""
         raise RuntimeError("ParameterList should not be called.")
 
     def extra_repr(self) -> str:
@@ -80,7 +80,7 @@ class ParameterDict(Module):
     """A dictionary of parameters, which are registered.
 
     Args:
-        parameters: a mapping or pairs. Tensors become parameters, anything else is kept as it is.
+        parameters: a mapping or pairs. Tensors become parameters, other values are kept unchanged.
             The keys of a plain dictionary are sorted.
 
     Raises:
@@ -138,7 +138,7 @@ class ParameterDict(Module):
         return ParameterDict(self)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The member of a name; `default` becomes that if there is none."""
+        """The member of a name; if there is none, `default` is added and returned."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -148,18 +148,18 @@ class ParameterDict(Module):
         return self[key] if key in self else default  # noqa: SIM401  this is get()
 
     def clear(self) -> None:
-        """Take out all."""
+        """Remove all members."""
         for key in list(self._keys):
             del self[key]
 
     def pop(self, key: str) -> Any:
-        """Take out one."""
+        """Remove and return the member of a name."""
         member = self[key]
         del self[key]
         return member
 
     def popitem(self) -> tuple[str, Any]:
-        """Take out the last, with its name."""
+        """Remove and return the last name and member."""
         if not self._keys:
             raise KeyError("popitem(): dictionary is empty")
         key = next(reversed(self._keys))
@@ -178,7 +178,7 @@ class ParameterDict(Module):
         return (self[key] for key in self._keys)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Names with members."""
+        """Pairs of names and members."""
         return ((key, self[key]) for key in self._keys)
 
     def update(self, parameters: Any) -> None:
@@ -186,7 +186,7 @@ class ParameterDict(Module):
 
         Raises:
             TypeError: if it is neither, or a key is no string.
-            ValueError: if what should be a pair is longer or shorter.
+            ValueError: if an item is not a pair.
         """
         if isinstance(parameters, (OrderedDict, ParameterDict)):
             pairs: Iterable[Any] = parameters.items()
@@ -209,7 +209,7 @@ class ParameterDict(Module):
             self[key] = value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: a dictionary computes nothing."""
+        """Raise: a dictionary of parameters has no `forward`."""
         raise RuntimeError("ParameterDict should not be called.")
 
     def extra_repr(self) -> str:
@@ -218,7 +218,7 @@ class ParameterDict(Module):
 
 
 def _two(place: int, pair: Any) -> tuple[Any, Any]:
-    """A key and a value."""
+    """Unpack a pair, or raise."""
     if len(pair) != 2:
         raise ValueError(
             f"ParameterDict update sequence element #{place} has length {len(pair)}; 2 is required"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _MaxPool(Module):
-    """The greatest element of each window, for lines or images."""
+    """The base of max-pooling: the greatest element of each window."""
 
     _function: Callable[..., Any]
 
@@ -47,7 +47,7 @@ class _MaxPool(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return (
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
             f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
@@ -59,11 +59,11 @@ class MaxPool1d(_MaxPool):
 
     Args:
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        return_indices: give where the elements are, too.
-        ceil_mode: the last windows may reach beyond the end.
+        dilation: the distance between the window's elements.
+        return_indices: also return the elements' indices.
+        ceil_mode: let the last windows reach beyond the end.
     """
 
     _function = F.max_pool1d
@@ -82,11 +82,11 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """Zeros with peaks where they were before they were pooled.
+    """The base of unpooling: zeros, with each maximum at the index it was pooled from.
 
     Args:
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moved; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows reached beyond the sides.
     """
 
@@ -104,34 +104,34 @@ class _MaxUnpool(Module):
 
         Args:
             input: the peaks.
-            indices: where they were, as pooling returns it.
-            output_size: the size of the images; else the least that there could be.
+            indices: the indices of the peaks, as pooling returns them.
+            output_size: the size of the images; if None, the least size that fits.
         """
         return type(self)._function(
             input, indices, self.kernel_size, self.stride, self.padding, output_size
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Zeros with the peaks of a line where they were before `MaxPool1d`."""
+    """Undoes `MaxPool1d`: zeros, with each maximum at its former index."""
 
     _function = F.max_unpool1d
     _ndim = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Zeros with the peaks of an image where they were before `MaxPool2d`."""
+    """Undoes `MaxPool2d`: zeros, with each maximum at its former index."""
 
     _function = F.max_unpool2d
     _ndim = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Zeros with the peaks of a volume where they were before `MaxPool3d`."""
+    """Undoes `MaxPool3d`: zeros, with each maximum at its former index."""
 
     _function = F.max_unpool3d
     _ndim = 3
@@ -142,10 +142,10 @@ class AvgPool1d(Module):
 
     Args:
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
+        stride: the step of the window; its length if None.
         padding: zeros on both sides.
-        ceil_mode: the last window may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class AvgPool1d(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -214,7 +214,7 @@ class _AvgPool(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
@@ -223,10 +223,10 @@ class AvgPool2d(_AvgPool):
 
     Args:
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
     """
 
@@ -309,7 +309,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
     Args:
         output_size: the number of windows.
-        return_indices: give where the elements are, too.
+        return_indices: also return the elements' indices.
     """
 
     _function = F.adaptive_max_pool1d
@@ -321,7 +321,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     Args:
         output_size: the number of windows, or one for rows and one for columns; None for as many
             as there are elements.
-        return_indices: give where the elements are in their planes, too.
+        return_indices: also return the elements' indices in their planes.
     """
 
     _function = F.adaptive_max_pool2d
@@ -333,14 +333,14 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     Args:
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
-        return_indices: give where the elements are in their volumes, too.
+        return_indices: also return the elements' indices in their volumes.
     """
 
     _function = F.adaptive_max_pool3d
 
 
 class _FractionalMaxPool(Module):
-    """The greatest elements of windows that are moved by random steps."""
+    """The base of fractional max-pooling, whose windows move by random steps."""
 
     _function: Callable[..., Any]
     _ndim: int
@@ -390,11 +390,11 @@ class FractionalMaxPool2d(_FractionalMaxPool):
     Args:
         kernel_size: the size of the window, a number or one for each axis.
         output_size: the number of windows, or one for rows and one for columns; or else
-        output_ratio: what the input's size is multiplied by to get it.
-        return_indices: give where the elements are in their planes, too.
+        output_ratio: the ratio of the output's size to the input's.
+        return_indices: also return the elements' indices in their planes.
 
     Raises:
-        ValueError: if there are not either sizes or ratios, or ratios are not between 0 and 1.
+        ValueError: unless exactly one of size and ratio is given, and ratios are in (0, 1).
     """
 
     _function = F.fractional_max_pool2d
@@ -402,7 +402,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """The same for a volume. The arguments are those of `FractionalMaxPool2d`."""
+    """Fractional max-pooling of a volume. The arguments are those of `FractionalMaxPool2d`."""
 
     _function = F.fractional_max_pool3d
     _ndim = 3

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class _Recurrent(Module):
-    """Layers of recurrent cells, one above the other, in one direction or both."""
+    """Stacked layers of recurrent cells, in one direction or both."""
 
-    #: The kind of cell.
+    #: The kind of cell, a key of `GATES`.
     mode: str
 
     def __init__(
@@ -70,20 +70,20 @@ class _Recurrent(Module):
         self.reset_parameters()
 
     def _endings(self, layer: int) -> tuple[str, ...]:
-        """How the names of a layer's parameters end, for each direction."""
+        """The suffixes of the names of a layer's parameters, one for each direction."""
         first = f"_l{layer}"
         return (first, f"{first}_reverse") if self.bidirectional else (first,)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew: uniform, within one over the root of the state's size."""
+        """Redraw the parameters, uniform in +-1/sqrt(hidden_size)."""
         reset(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Do nothing: parameters need not lie together. For PyTorch's sake."""
+        """Do nothing: parameters need no contiguous memory. Exists for PyTorch compatibility."""
 
     @property
     def all_weights(self) -> list[list[Any]]:
-        """The parameters of each layer and direction."""
+        """A list of parameters for each layer and direction."""
         return [
             [self._parameters[name] for name in self._parameters if name.endswith(ending)]
             for layer in range(self.num_layers)
@@ -91,7 +91,7 @@ class _Recurrent(Module):
         ]
 
     def _sequence(self, input: Any, hx: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
-        """The outputs, and the tensors that the layers end with."""
+        """Run over a tensor; return the outputs and the final states."""
         self._check_input(input)
         batched = input.ndim == 3
         x = input if batched else reshape(input, (input.shape[0], 1, input.shape[1]))
@@ -108,7 +108,7 @@ class _Recurrent(Module):
         return (transpose(x, 0, 1) if self.batch_first else x), final
 
     def _packed(self, input: PackedSequence, hx: Any) -> tuple[PackedSequence, tuple[Any, ...]]:
-        """The same for a packed sequence."""
+        """Run over a packed sequence; return the outputs and the final states."""
         data, sizes, order, back = input
         self._check_input(data, packed=True)
         if hx is not None and order is not None:
@@ -120,7 +120,7 @@ class _Recurrent(Module):
         return PackedSequence(x, sizes, order, back), final
 
     def _layers(self, x: Any, hx: tuple[Any, ...], over: Any) -> tuple[Any, tuple[Any, ...]]:
-        """All layers, of which each goes `over` the sequence in its directions."""
+        """Run all layers; `over` runs one layer in one direction."""
         directions = 1 + self.bidirectional
         last: list[tuple[Any, ...]] = []
         for layer in range(self.num_layers):
@@ -141,7 +141,7 @@ class _Recurrent(Module):
         return x, tuple(stack(parts) for parts in zip(*last, strict=True))
 
     def _check_input(self, input: Tensor, *, packed: bool = False) -> None:
-        """Raise unless the input fits."""
+        """Raise if the input's dimensions, dtype or features do not match the layer."""
         if input.ndim not in ({2} if packed else {2, 3}):
             raise (RuntimeError if packed else ValueError)(
                 f"{self._get_name()}: Expected input to be {'2D' if packed else '2D or 3D'}, got "
@@ -162,7 +162,7 @@ class _Recurrent(Module):
     def _first_state(
         self, x: Any, count: int, hx: tuple[Any, ...] | None, batched: bool
     ) -> tuple[Any, ...]:
-        """The tensors to start from, with a batch axis: zeros unless given."""
+        """The initial states with a batch axis: `hx`, or zeros if it is None."""
         sizes = [self.proj_size or self.hidden_size]
         if self.mode == "LSTM":
             sizes.append(self.hidden_size)
@@ -191,7 +191,7 @@ class _Recurrent(Module):
         return tuple(reshape(part, (lead, 1, part.shape[1])) for part in hx)
 
     def extra_repr(self) -> str:
-        """The sizes, and the options that are not the usual ones."""
+        """The sizes, and the options that differ from the defaults."""
         parts = [f"{self.input_size}, {self.hidden_size}"]
         if self.proj_size:
             parts.append(f"proj_size={self.proj_size}")
@@ -211,13 +211,13 @@ class _Recurrent(Module):
 def _over(
     mode: str, x: Any, state: tuple[Any, ...], weights: dict[str, Any], backwards: int
 ) -> tuple[Any, tuple[Any, ...]]:
-    """The outputs of a layer in one direction, and the state it ends with."""
+    """Run a layer in one direction; return the outputs and the final state."""
     out, state = advance(mode, flip(x, (0,)) if backwards else x, state, weights)
     return (flip(out, (0,)) if backwards else out), state
 
 
 def segments(batch_sizes: list[int]) -> list[tuple[int, int, int]]:
-    """Steps of a packed sequence of as many rows each: where they start, how many, of how many."""
+    """Consecutive steps with equal batch sizes: (first row, number of steps, batch size)."""
     found = []
     start = 0
     for rows, steps in groupby(batch_sizes):
@@ -235,9 +235,10 @@ def _over_packed(
     weights: dict[str, Any],
     backwards: int,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """The same over a packed sequence: segment by segment, while sequences end, or backwards begin.
+    """Run a layer in one direction over a packed sequence, one segment of equal batch size a time.
 
-    Rows that a segment does not have wait: forwards they have ended, backwards not yet begun.
+    Forwards, the states of sequences that have ended are set aside until the end. Backwards, the
+    initial states of sequences are added at the segment in which the sequences begin.
     """
     outputs: list[Any] = []
     waiting: list[tuple[Any, ...]] = []
@@ -264,7 +265,7 @@ def _over_packed(
 def _check_options(
     input_size: int, hidden_size: int, num_layers: int, dropout: float, proj_size: int
 ) -> None:
-    """Raise for options that can't be."""
+    """Raise if an option is invalid."""
     if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an element "
@@ -294,22 +295,22 @@ def _check_options(
 
 
 class RNN(_Recurrent):
-    """Layers of plain cells: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
+    """Stacked Elman layers: `h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases)`.
 
     Args:
         input_size: the features of the input.
         hidden_size: the size of the state.
-        num_layers: how many layers there are, one above the other.
+        num_layers: the number of stacked layers.
         nonlinearity: "tanh" or "relu".
-        bias: with biases.
-        batch_first: inputs are (n, length, features) and not (length, n, features).
-        dropout: the probability of being dropped between layers, in training.
+        bias: add biases.
+        batch_first: inputs are (n, length, features) instead of (length, n, features).
+        dropout: the probability of dropout between layers, in training.
         bidirectional: each layer also runs backwards over the sequence.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
-        ValueError: if an option can't be.
+        ValueError: if an option is invalid.
     """
 
     def __init__(
@@ -338,7 +339,7 @@ class RNN(_Recurrent):
         Args:
             input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
                 packed sequence, and so are the outputs then.
-            hx: the states to start from, of shape (layers * directions, n, hidden_size); zeros if
+            hx: the initial states, of shape (layers * directions, n, hidden_size); zeros if
                 None.
 
         Raises:
@@ -351,7 +352,7 @@ class RNN(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Layers of gated cells: a part of the state is reset, a part renewed.
+    """Stacked layers of gated recurrent units, with a reset and an update gate.
 
     The arguments are those of `RNN`, without `nonlinearity`.
     """
@@ -384,10 +385,10 @@ class GRU(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Layers of cells with a memory beside the state.
+    """Stacked layers of long short-term memory cells.
 
-    The arguments are those of `RNN`, without `nonlinearity`, and `proj_size`: the size of the state
-    if it is to be smaller than the memory's, `hidden_size`; or 0.
+    The arguments are those of `RNN` without `nonlinearity`, and `proj_size`: the size that states
+    are projected to, less than `hidden_size`, or 0 for no projection.
     """
 
     def __init__(
@@ -409,12 +410,12 @@ class LSTM(_Recurrent):
         )  # fmt: skip
 
     def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Any, tuple[Any, Any]]:
-        """The states of the last layer for all steps, and all layers' last states and memories.
+        """The last layer's states for all steps, and all layers' final states and memories.
 
         Args:
             input: of shape (length, n, input_size), or as `batch_first` says, or without n; or a
                 packed sequence, and so are the outputs then.
-            hx: the states and the memories to start from, of shapes (layers * directions, n,
+            hx: the initial states and memories, of shapes (layers * directions, n,
                 proj_size or hidden_size) and (layers * directions, n, hidden_size); zeros if None.
 
         Raises:

@@ -1,8 +1,8 @@
-"""Snapshots: a forward pass that spans awaits and mixes no old weights with new ones.
+"""Snapshots: a forward pass that awaits never mixes old and new weights.
 
-In the task that has entered one, a module gives out its parameters with the values they had then.
-They are tensors of their own over the old arrays, and lead to the parameters' accumulators. As long
-as they live, optimisers take them for holders and give the parameters new memory.
+In the task that has entered a snapshot, a module returns its parameters with the values from that
+time. These are separate tensors over the old arrays, with edges to the parameters' accumulators. As
+long as they exist, they count as holders of the arrays, so optimisers write to new memory.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 
 class Parameters(dict[str, Any]):
-    """A module's parameters by name; one that is looked up is the one of the task's snapshot.
+    """A module's parameters by name; look-ups return what the task's snapshot holds.
 
-    A module's table becomes one when a first snapshot is taken of it: others pay nothing.
+    It replaces a module's plain dictionary at the first snapshot, so other modules pay nothing.
     """
 
     def __getitem__(self, name: str) -> Any:
-        """The parameter, or what a snapshot of it holds."""
+        """The parameter, or the tensor that the current snapshot holds for it."""
         parameter = super().__getitem__(name)
         weights = current().weights
         return parameter if weights is None else weights.get(parameter, parameter)
 
 
 class _Weights(dict[Any, Any]):
-    """By parameter, what a snapshot holds of it."""
+    """By parameter, the tensor that a snapshot holds for it."""
 
     def __init__(self, outer: _Weights | None) -> None:
-        """Hold what an outer snapshot holds."""
+        """Start with the tensors of the outer snapshot."""
         super().__init__(outer or {})
-        #: What the snapshot's parameters lead to, which they themselves do not keep alive.
+        #: Edges to the accumulators, which the snapshot's tensors do not keep alive.
         self.accumulators: list[Any] = []
 
 
 class Snapshot(Mode):
-    """A context manager: while it is entered, the module's parameters stay what they are.
+    """A context manager that fixes the values of a module's parameters.
 
-    It holds for the task that enters it and those started within. Snapshots can be nested: what an
-    outer one holds stays.
+    It applies to the task that enters it and to tasks started within. Snapshots can be nested; the
+    values of the outer one win.
     """
 
     def __init__(self, module: Members) -> None:
-        """Nothing is taken before `__enter__`."""
+        """Keep the module; the values are taken in `__enter__`."""
         super().__init__()
         self._module = module
 
     def __enter__(self) -> Self:
-        """Take the parameters' present values."""
+        """Hold the present values of all parameters that no outer snapshot holds."""
         for module in self._module.modules():
             own = module.__dict__
             if type(own["_parameters"]) is dict:
@@ -74,7 +74,7 @@ class Snapshot(Mode):
 
 
 def _taken(parameter: Parameter) -> Any:
-    """A parameter with its present values, which leads to the same accumulator."""
+    """A tensor with a parameter's present array and the same accumulator."""
     taken = Tensor.__new__(type(parameter))
     taken._array = parameter._array
     taken._metadata = parameter._metadata

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class LoadResult(NamedTuple):
-    """What `load_state_dict` did not find, and what it found too much."""
+    """The result of `load_state_dict`: the missing and the unexpected keys."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
     def __repr__(self) -> str:
-        """PyTorch's words if all is well."""
+        """As in PyTorch, a short message if no key is missing or unexpected."""
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         return (
@@ -54,7 +54,7 @@ def load_own(
     missing: list[str],
     errors: list[str],
 ) -> None:
-    """Take a module's own tensors out of a state dict, and note what is missing or does not fit."""
+    """Load a module's own tensors; collect missing keys and errors."""
     for name, tensor in own_state(module).items():
         key = prefix + name
         if key not in state_dict:
@@ -62,7 +62,7 @@ def load_own(
             continue
         given = state_dict[key]
         if isinstance(given, Variable) and not tensor._metadata.shape and given.ndim == 1:  # type: ignore[attr-defined]
-            # As PyTorch, whose numbers have had one dimension.
+            # PyTorch once saved scalars as tensors of one dimension.
             given = given[0]  # type: ignore[index]
         if not isinstance(given, Variable):
             errors.append(
@@ -90,7 +90,7 @@ def load_own(
 
 
 def _assign(module: Module, name: str, tensor: Any, given: Any) -> None:
-    """Put a tensor of a state dict itself in the place of a parameter or buffer."""
+    """Use the given tensor itself as the parameter or buffer."""
     if not isinstance(tensor, Parameter):
         module._buffers[name] = given
         return
@@ -102,7 +102,7 @@ def _assign(module: Module, name: str, tensor: Any, given: Any) -> None:
 
 
 def unexpected_keys(module: Module, state_dict: Mapping[str, Any], prefix: str) -> list[str]:
-    """The names below a prefix that neither the module nor its children have."""
+    """The keys with a prefix that match no tensor and no child of the module."""
     own = own_state(module)
     unexpected = []
     for key in state_dict:
@@ -122,7 +122,7 @@ def _load_below(
     result: LoadResult,
     errors: list[str],
 ) -> None:
-    """Load a module and those below it."""
+    """Load a module and its submodules."""
     metadata = {**versions.get(prefix[:-1], {}), "assign_to_params_buffers": assign}
     part._load_from_state_dict(below, prefix, metadata, True, *result, errors)
     for name, child in part._modules.items():
@@ -140,7 +140,7 @@ def _load_below(
 
 
 def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadResult:
-    """Load a whole tree; see `Module.load_state_dict`."""
+    """Load a module and all its submodules; see `Module.load_state_dict`."""
     if not hasattr(state_dict, "keys"):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict).__name__}.")
     versions = getattr(state_dict, "_metadata", {})
@@ -162,14 +162,14 @@ def load(module: Module, state_dict: Any, strict: bool, assign: bool) -> LoadRes
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Take a prefix off the names in a state dict, in place and where they have it.
+    """Remove a prefix from the names in a state dict that have it, in place.
 
     Args:
-        state_dict: of a module within another one, as `DataParallel`.
-        prefix: what the other one has put before its names, as "module.".
+        state_dict: saved from a wrapper such as `DataParallel`.
+        prefix: the prefix that the wrapper has added, such as "module.".
     """
     for names in (state_dict, getattr(state_dict, "_metadata", {})):
         for name in list(names):
-            # The metadata call the module itself by the prefix without its dot.
+            # In the metadata, the wrapped module's own name is the prefix without its dot.
             if name.startswith(prefix) or (names is not state_dict and name == prefix[:-1]):
                 names[name[len(prefix) :]] = names.pop(name)

@@ -29,14 +29,14 @@ def _copies(module: Module, count: int) -> ModuleList:
 
 
 def _is_causal(mask: Any, hint: bool | None, x: Any, batch_first: bool) -> bool:
-    """Whether a mask is the causal one, which need not be added to the scores."""
+    """Whether a mask is the causal one, which attention then applies without adding it."""
     if hint is not None or mask is None:
         return bool(hint)
     length = x.shape[1 if batch_first and x.ndim == 3 else 0]
     if mask.shape != (length, length):
         return False
     if mask._metadata.device is not CPU:
-        # Nobody looks at it there: adding it does no harm.
+        # Reading a mask on a device would wait for it; adding the mask is correct in any case.
         return False
     array = mask._array
     later = np.triu(np.ones(array.shape, bool), 1)
@@ -51,7 +51,7 @@ class TransformerEncoder(Module):
         encoder_layer: the layer that is copied.
         num_layers: how many copies there are.
         norm: a norm of the result, or None.
-        enable_nested_tensor: accepted for PyTorch's sake, without effect.
+        enable_nested_tensor: accepted for PyTorch compatibility, without effect.
         mask_check: likewise.
     """
 
@@ -77,7 +77,7 @@ class TransformerEncoder(Module):
     ) -> Any:
         """The sequence after all layers; the arguments are those of a layer.
 
-        Without a hint it is looked up whether `mask` is the causal one.
+        Without a hint, `mask` on the CPU is compared with the causal mask.
         """
         causal = _is_causal(mask, is_causal, src, self.layers[0].self_attn.batch_first)
         for layer in self.layers:
@@ -118,7 +118,7 @@ class TransformerDecoder(Module):
     ) -> Any:
         """The sequence after all layers; the arguments are those of a layer.
 
-        Without a hint it is looked up whether `tgt_mask` is the causal one.
+        Without a hint, `tgt_mask` on the CPU is compared with the causal mask.
         """
         causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers[0].self_attn.batch_first)
         for layer in self.layers:
@@ -136,7 +136,7 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder of one sequence, and a decoder of another that looks at what comes out.
+    """An encoder of one sequence, and a decoder of another that attends to the encoder's output.
 
     Args:
         d_model: the features of an element.
@@ -145,14 +145,14 @@ class Transformer(Module):
         num_decoder_layers: the layers of the decoder.
         dim_feedforward: as in `TransformerEncoderLayer`, like all that follow.
         dropout: the probability of being dropped in training.
-        activation: what is between the linear maps.
-        custom_encoder: takes the place of the encoder.
-        custom_decoder: takes the place of the decoder.
-        layer_norm_eps: what norms add to the variance.
-        batch_first: inputs are (batch, length, features) and not (length, batch, features).
-        norm_first: norms come first.
+        activation: the activation between the linear maps.
+        custom_encoder: replaces the encoder.
+        custom_decoder: replaces the decoder.
+        layer_norm_eps: added to the variance in norms.
+        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
+        norm_first: apply norms before attention and feedforward, not after.
         bias: linear maps and norms have biases.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
     """
 
@@ -210,17 +210,17 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Any:
-        """What the decoder makes of `tgt` and of what the encoder makes of `src`.
+        """Decode `tgt` with the encoder's output of `src`.
 
         Args:
             src: of shape (length, n, d_model), or as `batch_first` says.
             tgt: likewise.
-            src_mask: what the encoder may not see; masks are as for `MultiheadAttention`.
-            tgt_mask: what of `tgt` the decoder may not see.
-            memory_mask: what of the encoder's output the decoder may not see.
-            src_key_padding_mask: which elements of `src` do not count.
-            tgt_key_padding_mask: which elements of `tgt` do not count.
-            memory_key_padding_mask: which elements of the encoder's output do not count.
+            src_mask: hides parts of `src` from the encoder, as in `MultiheadAttention`.
+            tgt_mask: hides parts of `tgt` from the decoder, likewise.
+            memory_mask: hides parts of the encoder's output from the decoder, likewise.
+            src_key_padding_mask: the elements of `src` to ignore.
+            tgt_key_padding_mask: the elements of `tgt` to ignore.
+            memory_key_padding_mask: the elements of the encoder's output to ignore.
             src_is_causal: a hint that `src_mask` is the causal one.
             tgt_is_causal: a hint that `tgt_mask` is the causal one.
             memory_is_causal: a hint that `memory_mask` is the causal one.

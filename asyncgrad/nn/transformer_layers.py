@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _activation(activation: Any) -> Any:
-    """A function, given by its name or as it is."""
+    """The activation of a name; functions are returned unchanged."""
     if not isinstance(activation, str):
         return activation
     if activation not in {"relu", "gelu"}:
@@ -25,19 +25,19 @@ def _activation(activation: Any) -> Any:
 
 
 class TransformerEncoderLayer(Module):
-    """Attention of a sequence to itself, then a function of each element.
+    """Self-attention, then a feedforward network for each element.
 
     Args:
         d_model: the features of an element.
-        nhead: the heads of the attention.
-        dim_feedforward: the features between the two linear maps of the function.
+        nhead: the number of attention heads.
+        dim_feedforward: the features between the feedforward network's two linear maps.
         dropout: the probability of being dropped in training.
-        activation: what is between these maps: "relu", "gelu", a function or a module.
-        layer_norm_eps: what norms add to the variance.
-        batch_first: inputs are (batch, length, features) and not (length, batch, features).
-        norm_first: norms come before attention and function, and not after.
+        activation: applied between these maps: "relu", "gelu", a function or a module.
+        layer_norm_eps: added to the variance in norms.
+        batch_first: inputs are (batch, length, features) instead of (length, batch, features).
+        norm_first: apply norms before attention and feedforward, not after.
         bias: linear maps and norms have biases.
-        device: where the parameters are made.
+        device: the device of the parameters.
         dtype: their dtype.
 
     Raises:
@@ -84,8 +84,8 @@ class TransformerEncoderLayer(Module):
 
         Args:
             src: of shape (length, n, d_model), or as `batch_first` says.
-            src_mask: what may not be seen, as for `MultiheadAttention`.
-            src_key_padding_mask: which elements do not count, likewise.
+            src_mask: hides parts of the sequence, as in `MultiheadAttention`.
+            src_key_padding_mask: the elements to ignore, likewise.
             is_causal: a hint that `src_mask` is the causal one.
         """
 
@@ -107,7 +107,7 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
-    """Attention of a sequence to itself, then to another, then a function of each element.
+    """Self-attention, attention to another sequence, then a feedforward network.
 
     The arguments are those of `TransformerEncoderLayer`.
     """
@@ -159,10 +159,10 @@ class TransformerDecoderLayer(Module):
         Args:
             tgt: of shape (length, n, d_model), or as `batch_first` says.
             memory: the other sequence, likewise.
-            tgt_mask: what of itself it may not see, as for `MultiheadAttention`.
-            memory_mask: what of the other it may not see, likewise.
-            tgt_key_padding_mask: which elements do not count, likewise.
-            memory_key_padding_mask: which elements of the other do not count, likewise.
+            tgt_mask: hides parts of `tgt`, as in `MultiheadAttention`.
+            memory_mask: hides parts of `memory`, likewise.
+            tgt_key_padding_mask: the elements of `tgt` to ignore, likewise.
+            memory_key_padding_mask: the elements of `memory` to ignore, likewise.
             tgt_is_causal: a hint that `tgt_mask` is the causal one.
             memory_is_causal: a hint that `memory_mask` is the causal one.
         """

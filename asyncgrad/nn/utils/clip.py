@@ -1,4 +1,4 @@
-"""Bounds for gradients."""
+"""Clipping of gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _gradients(parameters: Any) -> list[Any]:
-    """The gradients of one parameter or many, as far as they have any."""
+    """The gradients of one parameter or several, without those that are None."""
     parameters = [parameters] if isinstance(parameters, Variable) else list(parameters)
     metas = [parameter._autograd for parameter in parameters]
     return [meta.grad for meta in metas if meta is not None and meta.grad is not None]
@@ -35,8 +35,8 @@ def get_total_norm(
     Args:
         tensors: one, or many.
         norm_type: the norm's order; may be `float("inf")`.
-        error_if_nonfinite: refuse a norm that is no finite number.
-        foreach: accepted for PyTorch's sake, without effect.
+        error_if_nonfinite: raise if the norm is not finite.
+        foreach: accepted for PyTorch compatibility, without effect.
 
     Returns:
         A tensor without dimensions.
@@ -76,13 +76,13 @@ def _norm(array: Any, order: float) -> Any:
 def clip_grads_with_norm_(
     parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
 ) -> None:
-    """Scale gradients in place so that a norm they had, if it was greater, becomes `max_norm`.
+    """Scale gradients in place by `max_norm / total_norm`, if that is less than 1.
 
     Args:
         parameters: one, or many.
         max_norm: the greatest norm allowed.
         total_norm: the norm that the gradients have.
-        foreach: accepted for PyTorch's sake, without effect.
+        foreach: accepted for PyTorch compatibility, without effect.
     """
     _scale(_gradients(parameters), max_norm, total_norm)
 
@@ -91,9 +91,9 @@ def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
     if isinstance(total_norm, Variable) and total_norm._metadata.device.streamed:
         _scale_unseen(gradients, max_norm, total_norm)
         return
-    # A Python number: it leaves the gradients' dtype alone.
+    # A Python number does not change the gradients' dtype.
     factor = float(max_norm) / (float(total_norm) + 1e-6)
-    # The norm may be NaN, and then the gradients become so.
+    # If the norm is NaN, this is False and the gradients become NaN, too.
     if factor >= 1.0:
         return
     with np.errstate(all="ignore"):
@@ -103,7 +103,7 @@ def _scale(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
 
 
 def _scale_unseen(gradients: Iterable[Any], max_norm: float, total_norm: Any) -> None:
-    """Scale by a norm on a device, at which nobody looks: that would be to wait for it."""
+    """Scale by a norm on a device without reading it, since the host would wait for it."""
     home = total_norm._metadata.device
     factor = home.launching(_bounded)(total_norm._metadata.F.xp, max_norm, total_norm._array)
     for gradient in gradients:
@@ -124,14 +124,14 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Any:
-    """Scale gradients in place so that their norm, taken together, is at most `max_norm`.
+    """Scale gradients in place so that their total norm is at most `max_norm`.
 
     Args:
         parameters: one, or many.
         max_norm: the greatest norm allowed.
         norm_type: the norm's order; may be `float("inf")`.
-        error_if_nonfinite: refuse a norm that is no finite number.
-        foreach: accepted for PyTorch's sake, without effect.
+        error_if_nonfinite: raise if the norm is not finite.
+        foreach: accepted for PyTorch compatibility, without effect.
 
     Returns:
         The norm before, a tensor without dimensions.
@@ -148,12 +148,12 @@ def clip_grad_norm_(
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Bring each element of the gradients into [-clip_value, clip_value], in place.
+    """Clamp the elements of the gradients to [-clip_value, clip_value], in place.
 
     Args:
         parameters: one, or many.
         clip_value: the greatest absolute value allowed.
-        foreach: accepted for PyTorch's sake, without effect.
+        foreach: accepted for PyTorch compatibility, without effect.
 
     Raises:
         PendingBackwardError: if this task has started a pass that it has not awaited.

@@ -1,4 +1,4 @@
-"""Parametrizations that are often used, PyTorch's `torch.nn.utils.parametrizations`."""
+"""Common parametrizations, PyTorch's `torch.nn.utils.parametrizations`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def norm_except_dim(v: Any, dim: int) -> Any:
-    """The norm of what is left of a tensor at each place of an axis; of all of it for -1."""
+    """The norm over all axes but `dim`, or over all axes if `dim` is -1."""
     if dim == -1:
         return vector_norm(v, 2)
     others = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
@@ -37,7 +37,7 @@ def norm_except_dim(v: Any, dim: int) -> Any:
 
 
 def rows_axis(module: Module, dim: int | None) -> int:
-    """The axis of a weight's outputs, unless another is given."""
+    """`dim`, or if it is None the axis of a weight's outputs."""
     if dim is not None:
         return dim
     transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
@@ -45,7 +45,7 @@ def rows_axis(module: Module, dim: int | None) -> int:
 
 
 def check_iterations(n_power_iterations: int) -> None:
-    """Raise ValueError where nothing would improve the estimate of a singular value."""
+    """Raise ValueError unless the number of power iterations is positive."""
     if n_power_iterations <= 0:
         raise ValueError(
             f"Expected n_power_iterations to be positive, but got "
@@ -54,28 +54,28 @@ def check_iterations(n_power_iterations: int) -> None:
 
 
 class _WeightNorm(Module):
-    """A tensor as a direction and its lengths."""
+    """Computes a tensor from its direction and lengths."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()
         self.dim = -1 if dim is None else dim
 
     def forward(self, weight_g: Any, weight_v: Any) -> Any:
-        """The tensor of such lengths and direction."""
+        """The tensor with the given lengths and direction."""
         return weight_v * (weight_g / norm_except_dim(weight_v, self.dim))
 
     def right_inverse(self, weight: Any) -> Sequence[Any]:
-        """Lengths, and the tensor itself for its direction."""
+        """The lengths, and the tensor itself as its direction."""
         return norm_except_dim(weight, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Learn the lengths of a tensor's parts and their direction apart.
+    """Learn the lengths and the direction of a tensor's slices separately.
 
     Args:
         module: the module that has the tensor.
         name: its name.
-        dim: the axis whose places have lengths of their own; one for all if None.
+        dim: the axis along which each slice has its own length; one length for all if None.
 
     Returns:
         The module.
@@ -92,7 +92,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
     def rename(_: Module, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """State dicts from before there were parametrizations have other names."""
+        """Rename the keys in state dicts of the older `weight_norm`."""
         old = f"{prefix}{name}_g", f"{prefix}{name}_v"
         if all(key in state_dict for key in old):
             for place, key in enumerate(old):
@@ -104,7 +104,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 class _SpectralNorm(Module):
-    """A matrix divided by its greatest singular value, which power iterations estimate."""
+    """Divides a matrix by its greatest singular value, estimated by power iteration."""
 
     def __init__(
         self, weight: Any, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
@@ -128,12 +128,12 @@ class _SpectralNorm(Module):
             self._iterate(matrix, 15)
 
     def _matrix(self, weight: Any) -> Any:
-        """The tensor with one axis before all others, which become one."""
+        """The tensor as a matrix whose rows are the axis `dim`."""
         order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
         return weight.permute(order).flatten(1)
 
     def _iterate(self, matrix: Any, times: int) -> None:
-        """Improve the singular vectors; the buffers stay the same tensors."""
+        """Improve the singular vectors, in place."""
         with no_grad():
             for _ in range(times):
                 self._u.copy_(F.normalize(mv(matrix, self._v), dim=0, eps=self.eps))
@@ -146,12 +146,12 @@ class _SpectralNorm(Module):
         matrix = self._matrix(weight)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
-        # The next iteration changes the buffers, and this result's gradient needs them as they are.
+        # The gradient needs the present vectors, but the next iteration changes the buffers.
         u, v = self._u.clone(), self._v.clone()
         return weight / vdot(u, mv(matrix, v))
 
     def right_inverse(self, value: Any) -> Any:
-        """The value, which is taken to be normalised."""
+        """The value itself, which is assumed to be normalised."""
         return value
 
 
@@ -167,8 +167,8 @@ def spectral_norm(
     Args:
         module: the module that has the tensor.
         name: its name.
-        n_power_iterations: how many iterations improve the estimate at each look-up in training.
-        eps: the least norm that vectors are divided by.
+        n_power_iterations: the number of power iterations at each look-up in training.
+        eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
             if None.
 
@@ -193,11 +193,11 @@ def spectral_norm(
 
 
 def _reflected(columns: Any, lengths: Any) -> Any:
-    """The first columns of a product of reflections, each along one of some vectors.
+    """The first k columns of a product of Householder reflections `1 - length * v @ v.T`.
 
     Args:
-        columns: the vectors, of shape (..., n, k); each has zeros above a one, which is not stored.
-        lengths: how far each reflects, of shape (..., k).
+        columns: the vectors, of shape (..., n, k), below the diagonal; ones on it are implied.
+        lengths: the factors, of shape (..., k).
     """
     n, k = columns.shape[-2:]
     vectors = columns.tril(-1) + eye(n, k, dtype=columns.dtype, device=columns.device)
@@ -209,24 +209,24 @@ def _reflected(columns: Any, lengths: Any) -> Any:
 
 
 def _orthogonal_part(matrix: Any) -> Any:
-    """The orthogonal factor of a matrix, whose other factor has a positive diagonal."""
+    """The factor Q of a QR decomposition in which R has a positive diagonal."""
     q, r = linalg.qr(matrix)
     return q * r.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)
 
 
 def _vectors_of(matrix: Any) -> Any:
-    """What `_reflected` makes a matrix of, below the signs of its columns."""
+    """The Householder vectors of a matrix, with the signs of its columns on the diagonal."""
     array, lengths = np.linalg.qr(matrix.detach().cpu().numpy(), mode="raw")
     packed = array.swapaxes(-1, -2).copy()
     diagonal = np.arange(packed.shape[-1])
     signs = np.sign(packed[..., diagonal, diagonal])
-    # A vector of no length is none for LAPACK, and one that flips a sign for `_reflected`.
+    # LAPACK skips reflections of factor 0; `_reflected` does not, which flips the sign.
     packed[..., diagonal, diagonal] = np.where(lengths == 0, -signs, signs)
     return from_numpy(packed).to(matrix.device)
 
 
 class _Orthogonal(Module):
-    """A matrix whose columns, or rows if these are longer, are orthonormal."""
+    """Computes a matrix with orthonormal columns, or rows if these are longer."""
 
     base: Tensor | None
 
@@ -240,7 +240,7 @@ class _Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, x: Any) -> Any:
-        """The orthogonal matrix of any one."""
+        """The orthogonal matrix that any matrix is mapped to."""
         wide = x.shape[-2] < x.shape[-1]
         x = x.mT if wide else x
         n, k = x.shape[-2:]
@@ -262,7 +262,7 @@ class _Orthogonal(Module):
         return q.mT if wide else q
 
     def right_inverse(self, matrix: Any) -> Any:
-        """A matrix whose orthogonal one this is, or is near to it."""
+        """A matrix that is mapped to the given one, or to an orthogonal matrix near it."""
         if matrix.shape != self.shape:
             raise ValueError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of "
@@ -298,21 +298,21 @@ def orthogonal(
     *,
     use_trivialization: bool = True,
 ) -> Module:
-    """Learn a matrix whose columns, or rows if these are longer, stay orthonormal.
+    """Learn a matrix while its columns, or rows if these are longer, stay orthonormal.
 
     Args:
         module: the module that has the matrix, or a batch of them.
         name: its name.
-        orthogonal_map: how any matrix becomes such a one: "matrix_exp", "cayley", or for real ones
-            "householder". The first for square and for complex matrices, else the last if None.
-        use_trivialization: start from the matrix that is there, made orthogonal, and from each that
-            is assigned.
+        orthogonal_map: maps any matrix to an orthogonal one: "matrix_exp", "cayley", or for real
+            ones "householder". If None, "matrix_exp" for square and complex matrices, else
+            "householder".
+        use_trivialization: start from the present matrix, made orthogonal, or an assigned one.
 
     Returns:
         The module.
 
     Raises:
-        ValueError: if there is no such tensor or way, or it is no matrix.
+        ValueError: if there is no such tensor or map, or the tensor is not a matrix.
 
     Example:
         >>> import asyncgrad as ag

@@ -1,7 +1,7 @@
 """Parameters that are functions of others, PyTorch's `torch.nn.utils.parametrize`.
 
-A module with a parametrized tensor has a class of its own, in which the tensor is a property: each
-look-up computes it from its originals, which are what the module learns.
+A module with a parametrized tensor gets its own class, in which the tensor is a property. Each
+look-up computes the tensor from its originals, which are the parameters that the module learns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Within it each parametrized tensor is computed once, in this task and those it starts.
+    """A context in which each parametrized tensor is computed once, in this task and its children.
 
     Example:
         >>> with cached():
@@ -47,16 +47,16 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """The functions of one tensor, and the tensors that they start from.
+    """The functions that compute one tensor, and their original tensors.
 
     Args:
         modules: the functions; the first one takes the originals.
-        original: the tensor as it was. It becomes `original`, or where a `right_inverse` gives
-            several tensors these become `original0`, `original1` and so on.
+        original: the tensor. It becomes `original`; if a `right_inverse` returns several tensors,
+            these become `original0`, `original1` and so on.
         unsafe: the functions may change the shape and dtype.
 
     Raises:
-        ValueError: if there are no functions, or what they give does not fit.
+        ValueError: if there are no functions, or their results do not fit.
     """
 
     def __init__(self, modules: Iterable[Module], original: Tensor, unsafe: bool = False) -> None:
@@ -103,11 +103,11 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{place}") for place in range(self.ntensors)]
 
     def right_inverse(self, value: Any) -> None:
-        """Give the originals the values for which the functions give another one.
+        """Set the originals so that the functions compute `value`.
 
         Raises:
             RuntimeError: if a function has no `right_inverse`.
-            ValueError: if it gives other dtypes, or another number of tensors.
+            ValueError: if it returns other dtypes, or another number of tensors.
         """
         with no_grad():
             for function in reversed(list(self)):
@@ -152,7 +152,7 @@ def _count(values: Any) -> int:
 
 
 def _leaf_like(original: Any, part: Any) -> Any:
-    """A leaf with a part's values, which is learnt if the original is."""
+    """A leaf with the values of `part`, a parameter if the original is one."""
     if isinstance(original, Parameter):
         return Parameter(part.detach(), original.requires_grad)
     return part.detach().requires_grad_(original.requires_grad)
@@ -166,7 +166,7 @@ def _register(module: Module, name: str, tensor: Any) -> None:
 
 
 def _check(what: str, shape: Any, dtype: Any, value: Any) -> None:
-    """Raise unless a parametrized tensor is like the one before."""
+    """Raise unless a parametrized tensor has the shape and dtype of the one before."""
     if not isinstance(value, Tensor):
         raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
     for name, old, new in (("dtype", dtype, value.dtype), ("shape", shape, value.shape)):
@@ -184,7 +184,7 @@ def _refused(module: Module) -> Any:
 
 
 def _copied(module: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy, whose class is its own: removing its parametrizations leaves the other's."""
+    """A deep copy with its own class, so that removing parametrizations changes only one module."""
     kind = type(module)
     replica: Any = object.__new__(type(kind.__name__, kind.__bases__, dict(kind.__dict__)))
     memo[id(module)] = replica
@@ -214,7 +214,7 @@ def _property(name: str) -> property:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Make a parameter or buffer of a module a function of what it was.
+    """Make a parameter or buffer of a module a function of its original.
 
     Args:
         module: the module; its class changes.
@@ -287,15 +287,15 @@ def remove_parametrizations(
     """Make a parametrized tensor a parameter or buffer again.
 
     Args:
-        module: the module; without parametrizations it has its old class again.
+        module: the module; without any parametrizations left, it gets its old class back.
         tensor_name: the name of the tensor.
-        leave_parametrized: keep the values that the functions give, and not the original's.
+        leave_parametrized: keep the computed values instead of the original's.
 
     Returns:
         The module.
 
     Raises:
-        ValueError: if it is not parametrized, or has several originals of which none is left.
+        ValueError: if it is not parametrized, or has several originals and these would be kept.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -331,12 +331,12 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give a module the parametrizations of another one; they then share functions and originals.
+    """Give a module the parametrizations of another one; both share functions and originals.
 
     Args:
-        from_module: the module that has them; it stays as it is.
-        to_module: the module to get them.
-        tensor_name: the tensor whose parametrizations are meant; all if None.
+        from_module: the module that has them; it is not changed.
+        to_module: the module that gets them.
+        tensor_name: the tensor whose parametrizations are transferred; all if None.
 
     Returns:
         The second module.

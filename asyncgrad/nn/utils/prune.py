@@ -1,7 +1,7 @@
-"""Parameters some of whose elements are held at zero, PyTorch's `torch.nn.utils.prune`.
+"""Pruning: some elements of parameters are held at zero, PyTorch's `torch.nn.utils.prune`.
 
-A pruned parameter `weight` becomes `weight_orig`, with a buffer `weight_mask` of ones and zeros
-beside it; `weight` is their product, made anew before each call of the module.
+A pruned parameter `weight` becomes `weight_orig`, and the module gets a buffer `weight_mask` of
+ones and zeros. `weight` is their product, recomputed before each call of the module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BasePruningMethod:
-    """A way to choose elements, and the hook that holds them at zero.
+    """A method that chooses elements, and the forward pre-hook that holds them at zero.
 
     Subclasses define `PRUNING_TYPE` ("unstructured", "structured" with an attribute `dim`, or
     "global") and `compute_mask`.
@@ -32,14 +32,14 @@ class BasePruningMethod:
     _tensor_name: str | None = None
 
     def __call__(self, module: Module, inputs: Any) -> None:
-        """Make the pruned tensor, before a call of the module."""
+        """Recompute the pruned tensor before a call of the module."""
         setattr(module, str(self._tensor_name), self.apply_mask(module))
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask: ones, and zeros for what is held at zero.
+        """The new mask: ones, and zeros for pruned elements.
 
         Args:
-            t: how important each element is, usually the parameter itself.
+            t: the importance of each element, usually the parameter itself.
             default_mask: the mask so far.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define compute_mask()")
@@ -57,14 +57,14 @@ class BasePruningMethod:
     def apply(
         cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
     ) -> BasePruningMethod:
-        """Prune a parameter, further if it is pruned already.
+        """Prune a parameter, in addition to any earlier pruning.
 
         Args:
             module: the module that has the parameter.
             name: its name.
-            args: of the method.
-            importance_scores: of the parameter's shape; itself if None.
-            kwargs: of the method.
+            args: arguments of the method.
+            importance_scores: of the parameter's shape; if None, the parameter itself.
+            kwargs: keyword arguments of the method.
 
         Raises:
             AssertionError: if the shapes differ.
@@ -96,13 +96,13 @@ class BasePruningMethod:
         Args:
             t: the tensor.
             default_mask: the mask so far; ones if None.
-            importance_scores: of its shape; itself if None.
+            importance_scores: of the tensor's shape; if None, the tensor itself.
         """
         mask = ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(_checked(importance_scores, t, "tensor t"), default_mask=mask)
 
     def remove(self, module: Module) -> None:
-        """Make the parameter an ordinary one again, with zeros for what is held at zero."""
+        """Make the parameter an ordinary one again, with zeros for pruned elements."""
         name = self._tensor_name
         if name is None:
             raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
@@ -115,7 +115,7 @@ class BasePruningMethod:
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods that prune a parameter one after the other, each what the others have left.
+    """Methods that prune a parameter in turn, each among the elements that remain.
 
     Args:
         args: the methods.
@@ -129,10 +129,10 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: Any) -> None:
-        """Add one.
+        """Add a method.
 
         Raises:
-            TypeError: if it is none.
+            TypeError: if it is not a pruning method.
             ValueError: if it is for another parameter.
         """
         if not isinstance(method, BasePruningMethod):
@@ -151,10 +151,10 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[idx]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask after the last method: it is asked about what is left.
+        """The mask after the last method, which chooses among the remaining elements.
 
         Raises:
-            ValueError: if its kind is none.
+            ValueError: if its `PRUNING_TYPE` is unknown.
         """
         method = self._pruning_methods[-1]
         where: Any
@@ -175,13 +175,13 @@ class PruningContainer(BasePruningMethod):
 
 
 class _Amount(BasePruningMethod):
-    """A method that prunes so many elements or channels, or such a part of them."""
+    """A method that prunes a number or a fraction of the elements or channels."""
 
     def __init__(self, amount: Any) -> None:
         kind: Any = type(amount)
         if not issubclass(kind, Real):
             raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
-        #: It is a part of all, and no number of them.
+        #: The amount is a fraction, not a number.
         self._is_part = not issubclass(kind, Integral)
         if amount < 0 or (self._is_part and amount > 1):
             raise ValueError(
@@ -191,7 +191,7 @@ class _Amount(BasePruningMethod):
         self.amount = amount
 
     def _number(self, size: int) -> int:
-        """How many of so many."""
+        """The number to prune out of `size`."""
         number = round(self.amount * size) if self._is_part else int(self.amount)
         if number > size:
             raise ValueError(
@@ -201,14 +201,14 @@ class _Amount(BasePruningMethod):
         return number
 
     def _least(self, scores: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask without the elements of the lowest scores."""
+        """The mask with zeros for the lowest scores."""
         mask = default_mask.detach().clone().reshape(-1)
         mask[topk(scores.reshape(-1), self._number(mask.numel()), largest=False).indices] = 0
         return mask.reshape(default_mask.shape)
 
 
 class _Channels(_Amount):
-    """A method that prunes whole channels."""
+    """The base of methods that prune whole channels."""
 
     PRUNING_TYPE = "structured"
 
@@ -217,11 +217,11 @@ class _Channels(_Amount):
         self.dim = dim
 
     def _scores(self, t: Tensor, dim: int) -> Tensor:
-        """How important each channel is."""
+        """The importance of each channel."""
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask without the channels of the lowest scores."""
+        """The mask with zeros for the channels of the lowest scores."""
         if t.ndim <= 1:
             raise ValueError(
                 f"Structured pruning can only be applied to multidimensional tensors. Found tensor "
@@ -244,7 +244,7 @@ class Identity(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask as it is."""
+        """The unchanged mask."""
         return default_mask
 
 
@@ -252,13 +252,13 @@ class RandomUnstructured(_Amount):
     """Prunes elements at random.
 
     Args:
-        amount: how many, or, as a float in [0, 1], which part of them.
+        amount: their number, or, as a float in [0, 1], their fraction.
     """
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with such zeros."""
+        """The mask with zeros for the chosen elements."""
         return self._least(rand_like(t.detach()), default_mask)
 
 
@@ -266,13 +266,13 @@ class L1Unstructured(_Amount):
     """Prunes the elements of the least absolute values.
 
     Args:
-        amount: how many, or, as a float in [0, 1], which part of them.
+        amount: their number, or, as a float in [0, 1], their fraction.
     """
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with such zeros."""
+        """The mask with zeros for the chosen elements."""
         return self._least(t.detach().abs(), default_mask)
 
 
@@ -280,7 +280,7 @@ class RandomStructured(_Channels):
     """Prunes channels at random.
 
     Args:
-        amount: how many, or, as a float in [0, 1], which part of them.
+        amount: their number, or, as a float in [0, 1], their fraction.
         dim: the axis of the channels.
     """
 
@@ -292,8 +292,8 @@ class LnStructured(_Channels):
     """Prunes the channels of the least norms.
 
     Args:
-        amount: how many, or, as a float in [0, 1], which part of them.
-        n: the norm's power.
+        amount: their number, or, as a float in [0, 1], their fraction.
+        n: the order of the norm.
         dim: the axis of the channels.
     """
 
@@ -310,7 +310,7 @@ class CustomFromMask(BasePruningMethod):
     """Prunes by a mask.
 
     Args:
-        mask: ones, and zeros for what is to be held at zero.
+        mask: ones, and zeros for elements to prune.
     """
 
     PRUNING_TYPE = "global"
@@ -319,7 +319,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Both masks."""
+        """The product of both masks."""
         if default_mask.shape != self.mask.shape:
             raise AssertionError(
                 f"default_mask shape {default_mask.shape} must match self.mask shape "
@@ -329,7 +329,7 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Module, name: str) -> Module:
-    """Make a parameter one that can be pruned, and prune nothing; returns the module."""
+    """Add the hook and a mask of ones to a parameter, without pruning; returns the module."""
     Identity.apply(module, name)
     return module
 
@@ -385,12 +385,12 @@ def global_unstructured(
 
     Args:
         parameters: pairs of a module and a parameter's name.
-        pruning_method: a class of methods, of the kind "unstructured".
-        importance_scores: by such pairs; a parameter itself if there are none for it.
-        kwargs: of the method.
+        pruning_method: a subclass of `BasePruningMethod`, of type "unstructured".
+        importance_scores: by such pairs; parameters without an entry are their own scores.
+        kwargs: keyword arguments of the method.
 
     Raises:
-        TypeError: for another kind, or if the parameters or scores come in something else.
+        TypeError: for another type of method, or if parameters or scores are not such collections.
     """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
@@ -419,7 +419,7 @@ def global_unstructured(
 
 
 def remove(module: Module, name: str) -> Module:
-    """Make a pruned parameter an ordinary one again, whose zeros stay until it is changed.
+    """Make a pruned parameter an ordinary one again; its zeros are no longer enforced.
 
     Raises:
         ValueError: if it is not pruned.
@@ -453,7 +453,7 @@ def _pruned_by(module: Module, name: str) -> tuple[int, BasePruningMethod] | Non
 
 
 def _checked(scores: Any, tensor: Tensor, words: str) -> Any:
-    """The scores of a tensor's elements: itself if there are no others."""
+    """The scores, checked to have the tensor's shape; if None, the tensor itself."""
     if scores is None:
         return tensor
     if scores.shape != tensor.shape:

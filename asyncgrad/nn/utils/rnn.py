@@ -1,9 +1,9 @@
 """Sequences of several lengths in one tensor: padded, or packed without padding.
 
-In a packed sequence the rows of the first step of all sequences come first, then those of the
-second, and so on; `batch_sizes` says of each step how many sequences still go on. The sequences are
-in order of falling length, to which `sorted_indices` leads and from which `unsorted_indices` leads
-back.
+In a packed sequence the first step's rows of all sequences come first, then those of the second
+step, and so on. `batch_sizes` holds for each step the number of sequences that have not ended. The
+sequences are sorted by falling length; `sorted_indices` is that order, `unsorted_indices` its
+inverse.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class PackedSequence(NamedTuple):
-    """What `pack_padded_sequence` and `pack_sequence` make, and recurrent layers take and return.
+    """Packed sequences, made by `pack_padded_sequence` and used by recurrent layers.
 
     Attributes:
         data: of shape (rows, ...).
         batch_sizes: int64, of shape (steps,), on the CPU.
-        sorted_indices: the order in which the sequences are; None if it is their own.
-        unsorted_indices: the way back.
+        sorted_indices: the order of the sequences; None if they were sorted already.
+        unsorted_indices: the inverse of that order.
     """
 
     data: Any
@@ -39,7 +39,7 @@ class PackedSequence(NamedTuple):
     unsorted_indices: Any = None
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """The sequence with its data in another dtype or place, as `Tensor.to` takes them."""
+        """Convert the data to another dtype or device; the arguments are those of `Tensor.to`."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
@@ -69,7 +69,7 @@ class PackedSequence(NamedTuple):
 
 
 def invert_permutation(permutation: Any) -> Any:
-    """The order that undoes an order; None for None."""
+    """The inverse of a permutation; None for None."""
     if permutation is None:
         return None
     return tensor(np.argsort(permutation.numpy(force=True)), device=permutation.device)
@@ -78,17 +78,17 @@ def invert_permutation(permutation: Any) -> Any:
 def pack_padded_sequence(
     input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Sequences without their padding.
+    """Pack padded sequences into one tensor without padding.
 
     Args:
         input: of shape (length, n, ...), or (n, length, ...) with `batch_first`.
         lengths: the length of each sequence: a sequence of integers, or a tensor on the CPU.
         batch_first: see above.
-        enforce_sorted: the lengths have to fall; otherwise the sequences are put in order.
+        enforce_sorted: require falling lengths; otherwise the sequences are sorted.
 
     Raises:
-        RuntimeError: if a length is not positive or beyond the input, they are not as many as the
-            sequences, or do not fall.
+        RuntimeError: if a length is not in [1, input length], or the lengths do not match the
+            number of sequences, or are not sorted.
 
     Example:
         >>> import asyncgrad as ag
@@ -136,16 +136,16 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Any, Any]:
-    """What `pack_padded_sequence` was given: the padded sequences, and their lengths.
+    """Undo `pack_padded_sequence`: return the padded sequences and their lengths.
 
     Args:
         sequence: the packed sequence.
-        batch_first: the result is (n, length, ...) and not (length, n, ...).
-        padding_value: what goes where a sequence has ended.
+        batch_first: the result is (n, length, ...) instead of (length, n, ...).
+        padding_value: the value of padding elements.
         total_length: the length of the result; that of the longest sequence if None.
 
     Raises:
-        ValueError: if the result is to be shorter than a sequence.
+        ValueError: if `total_length` is shorter than a sequence.
     """
     data, sizes = sequence.data, sequence.batch_sizes.numpy()
     longest, count = len(sizes), int(sizes[0])
@@ -173,16 +173,16 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Any:
-    """Sequences of several lengths as one tensor.
+    """Pad sequences of several lengths and stack them in one tensor.
 
     Args:
-        sequences: tensors of shapes (length, ...), alike but for the length.
-        batch_first: the result is (n, length, ...) and not (length, n, ...).
-        padding_value: what goes where a sequence has ended.
+        sequences: tensors of shapes (length, ...), equal but for the length.
+        batch_first: the result is (n, length, ...) instead of (length, n, ...).
+        padding_value: the value of padding elements.
         padding_side: "right" to pad behind the sequences, "left" to pad before them.
 
     Raises:
-        RuntimeError: if there are no sequences, they are not alike, or there is no such side.
+        RuntimeError: if there are no sequences, their shapes differ, or the side is unknown.
     """
     if isinstance(sequences, Variable):
         sequences = sequences.unbind(0)  # type: ignore[attr-defined]
@@ -223,11 +223,11 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
 
 
 def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> PackedSequence:
-    """Sequences of several lengths, packed.
+    """Pack sequences of several lengths.
 
     Args:
-        sequences: tensors of shapes (length, ...), alike but for the length.
-        enforce_sorted: the lengths have to fall; otherwise the sequences are put in order.
+        sequences: tensors of shapes (length, ...), equal but for the length.
+        enforce_sorted: require falling lengths; otherwise the sequences are sorted.
 
     Raises:
         RuntimeError: as `pad_sequence` and `pack_padded_sequence`.
@@ -237,6 +237,6 @@ def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> Pack
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
-    """The sequences of a packed one."""
+    """The list of sequences in a packed sequence."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

@@ -12,16 +12,12 @@ if TYPE_CHECKING:
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
-    """The elements of all parameters, one after another, recorded."""
+    """Concatenate the elements of all parameters; gradients flow to them."""
     return cat([reshape(parameter, -1) for parameter in parameters])
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
-    """Make consecutive pieces of a vector the data of the parameters; the memory is shared.
-
-    Raises:
-        TypeError: if `vec` is no tensor.
-    """
+    """Set the data of parameters to consecutive pieces of a vector; they share its memory."""
     if not isinstance(vec, Variable):
         raise TypeError(f"expected asyncgrad.Tensor, but got: {type(vec).__name__}")
     start = 0

@@ -1,4 +1,4 @@
-"""Norms of parameters that hooks apply before each call: the older forms of `parametrizations`."""
+"""Weight and spectral norm by forward pre-hooks, the older form of `parametrizations`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weigh
 
 
 class _WeightNorm:
-    """Makes a tensor of its direction and lengths before each call."""
+    """Computes a tensor from its direction and lengths before each call."""
 
     kind = "weight_norm"
 
@@ -49,12 +49,12 @@ class _SpectralNorm:
         self.eps = eps
 
     def matrix(self, weight: Any) -> Any:
-        """The tensor with one axis before all others, which become one."""
+        """The tensor as a matrix whose rows are the axis `dim`."""
         order = [self.dim, *(axis for axis in range(weight.ndim) if axis != self.dim)]
         return weight.permute(order).reshape(weight.shape[self.dim], -1)
 
     def compute(self, module: Any, iterate: bool) -> Any:
-        """The tensor with a greatest singular value of 1; the vectors stay the same tensors."""
+        """The tensor with a greatest singular value of 1; `iterate` improves u and v in place."""
         weight, u, v = (getattr(module, f"{self.name}_{key}") for key in ("orig", "u", "v"))
         matrix = self.matrix(weight)
         if iterate:
@@ -62,7 +62,7 @@ class _SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     v.copy_(F.normalize(mv(matrix.mH, u), dim=0, eps=self.eps))
                     u.copy_(F.normalize(mv(matrix, v), dim=0, eps=self.eps))
-            # The next iteration changes them, and this gradient needs them as they are.
+            # The gradient needs the present vectors, but the next iteration changes u and v.
             u, v = u.clone(), v.clone()
         return weight / vdot(u, mv(matrix, v))
 
@@ -71,7 +71,7 @@ class _SpectralNorm:
 
 
 def _hooks(module: Module, kind: str, name: str) -> list[Any]:
-    """The places of such hooks of a parameter."""
+    """The keys of a parameter's hooks of one kind."""
     return [
         place
         for place, held in module._forward_pre_hooks.items()
@@ -80,7 +80,7 @@ def _hooks(module: Module, kind: str, name: str) -> list[Any]:
 
 
 def _parameter(module: Module, kind: str, name: str) -> Any:
-    """A parameter that is to be taken apart."""
+    """The parameter of a name that has no hook of this kind yet."""
     if _hooks(module, kind, name):
         raise RuntimeError(f"Cannot register two {kind} hooks on the same parameter {name}")
     parameter = module._parameters.get(name)
@@ -90,7 +90,7 @@ def _parameter(module: Module, kind: str, name: str) -> Any:
 
 
 def _removed(module: Module, kind: str, name: str) -> Any:
-    """The hook of a parameter, taken away."""
+    """Remove and return a parameter's hook."""
     places = _hooks(module, kind, name)
     if not places:
         raise ValueError(f"{kind} of '{name}' not found in {module}")
@@ -98,14 +98,14 @@ def _removed(module: Module, kind: str, name: str) -> Any:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Learn the lengths of a parameter's parts and its direction apart, as `name_g` and `name_v`.
+    """Learn lengths and direction of a parameter's slices, as `name_g` and `name_v`.
 
     Deprecated, as in PyTorch: see `parametrizations.weight_norm`.
 
     Args:
         module: the module that has the parameter.
         name: its name.
-        dim: the axis whose places have lengths of their own; one for all if None.
+        dim: the axis along which each slice has its own length; one length for all if None.
 
     Returns:
         The module.
@@ -131,7 +131,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Make one parameter again of what `weight_norm` took apart.
+    """Undo `weight_norm`: make the tensor one parameter again.
 
     Raises:
         ValueError: if there is no such parameter.
@@ -157,8 +157,8 @@ def spectral_norm(
     Args:
         module: the module that has the parameter, which becomes `name_orig`.
         name: its name.
-        n_power_iterations: how many iterations improve the estimate at each call in training.
-        eps: the least norm that vectors are divided by.
+        n_power_iterations: the number of power iterations at each call in training.
+        eps: the lower bound of norms that vectors are divided by.
         dim: the axis of the matrix's rows; 0, or that of the outputs for transposed convolutions,
             if None.
 
@@ -185,7 +185,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Make one parameter again of what `spectral_norm` keeps.
+    """Undo `spectral_norm`: make the normalised tensor a parameter again.
 
     Raises:
         ValueError: if there is no such parameter.

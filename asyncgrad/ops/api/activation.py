@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Those of PyTorch's top level; the others are functions of `nn.functional`.
 __all__ = ["log_softmax", "softmax"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("log_softmax", "softmax")
 IN_PLACE = ()
 
@@ -28,7 +28,7 @@ def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
     """A tensor of a floating dtype.
 
     Raises:
-        TypeError: if it is no tensor.
+        TypeError: if it is not a tensor.
         NotImplementedError: for another dtype.
     """
     if not isinstance(input, Variable):

@@ -1,4 +1,4 @@
-"""Activations and normalisations that are made of other functions; all of `nn.functional`."""
+"""Activations and normalisations composed of other functions; all are in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 
 def _floating(name: str, input: Any) -> Any:
-    """The operand, unless it is made of integers or complex numbers."""
+    """The operand; raise if its dtype is not floating."""
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) != 2:
         raise NotImplementedError(
@@ -38,7 +38,7 @@ def _done(input: Any, out: Any, name: str, inplace: bool) -> Any:
 
 
 def _held(input: Any, inplace: bool) -> Any:
-    """A copy for the derivative, where the input itself is about to be overwritten."""
+    """A copy that the derivative can use after the input is overwritten, if `inplace`."""
     return R.clone(input) if inplace else input
 
 
@@ -46,10 +46,10 @@ def _held(input: Any, inplace: bool) -> Any:
 def hardtanh(
     input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """The elements moved between two bounds; the gradient is 0 at the bounds and beyond.
+    """Clamp the elements between two bounds; the gradient is 0 at the bounds and beyond.
 
     Raises:
-        ValueError: if the bounds are the wrong way round.
+        ValueError: if `min_val` is greater than `max_val`.
     """
     if min_val > max_val:
         raise ValueError(
@@ -58,20 +58,20 @@ def hardtanh(
     x = as_tensor_operand(input, "hardtanh", 1)
     if category(x._metadata.dtype) in {0, 3}:
         raise NotImplementedError(f'"hardtanh" not implemented for {x._metadata.dtype}')
-    # What is no number counts as inside, as in PyTorch.
+    # As in PyTorch, NaN is treated as inside the bounds.
     within = ~((x <= min_val) | (x >= max_val))
     bounded = x.detach().clamp(min_val, max_val).to(x.dtype)
     return _done(input, where(within, _held(x, inplace), bounded), "hardtanh", inplace)
 
 
 def relu6(input: Any, inplace: bool = False) -> Tensor:
-    """The elements moved between 0 and 6."""
+    """Clamp the elements between 0 and 6."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
 @one_node("HardsigmoidBackward0")
 def hardsigmoid(input: Any, inplace: bool = False) -> Tensor:
-    """A line from 0 at -3 to 1 at 3."""
+    """`clamp(x / 6 + 0.5, 0, 1)`: linear from 0 at -3 to 1 at 3."""
     x = _held(_floating("hardsigmoid", input), inplace)
     bounded = where((x > -3) & (x < 3), x + 3, (x.detach() + 3).clamp(0.0, 6.0))
     return _done(input, bounded / 6, "hardsigmoid", inplace)
@@ -92,7 +92,7 @@ def mish(input: Any, inplace: bool = False) -> Tensor:
 
 @one_node("EluBackward0")
 def selu(input: Any, inplace: bool = False) -> Tensor:
-    """`elu` with the numbers with which networks keep mean 0 and variance 1."""
+    """A scaled `elu` whose constants keep mean 0 and variance 1 in self-normalising networks."""
     x = _held(_floating("selu", input), inplace)
     return _done(input, elu(x, _SELU_ALPHA) * _SELU_SCALE, "selu", inplace)
 
@@ -135,7 +135,7 @@ def hardshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
 
 @one_node("SoftshrinkBackward0")
 def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
-    """The elements moved towards 0 by `lambd`, and 0 if they are that near.
+    """The elements moved towards 0 by `lambd`, and 0 where they are nearer than that.
 
     Raises:
         RuntimeError: if `lambd` is negative.
@@ -148,7 +148,7 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Tensor:
             f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}."
         )
     moved = where(x > lambd, x - lambd, x + lambd)
-    # What is no number stays one, and zeros keep their sign.
+    # x * 0 keeps the signs of zeros; NaN fails both comparisons and is passed on.
     return where((x >= -lambd) & (x <= lambd), x.detach() * 0, moved)
 
 
@@ -171,7 +171,7 @@ def prelu(input: Any, weight: Any) -> Tensor:
         weight: one slope, or one for each index of the second axis.
 
     Raises:
-        RuntimeError: if the slopes are not as many, or of another dtype.
+        RuntimeError: if the number of slopes or their dtype does not fit.
     """
     x, slopes = as_tensor_operand(input, "prelu", 1), as_tensor_operand(weight, "prelu", 2)
     if x.dtype != slopes.dtype:
@@ -193,7 +193,7 @@ def prelu(input: Any, weight: Any) -> Tensor:
     if x.ndim:
         shape[min(1, x.ndim - 1)] = slopes.numel()
     above = x > 0
-    # What is above counts as 0 in the product: a slope's gradient would be NaN for infinities.
+    # Positive elements are masked to 0 in the product, as infinities would make gradients NaN.
     return where(above, x, reshape(slopes, tuple(shape)) * R.mask(x, ~above))
 
 
@@ -202,7 +202,7 @@ def glu(input: Any, dim: int = -1) -> Tensor:
     """The first half of an axis times the logistic function of the second.
 
     Raises:
-        RuntimeError: if the axis has no halves.
+        RuntimeError: if the axis has an odd length.
     """
     x = _floating("glu", input)
     if not x.ndim:
@@ -226,7 +226,7 @@ def softmin(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 def normalize(
     input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None
 ) -> Tensor:
-    """Vectors along an axis divided by their norms, which count as `eps` if they are less."""
+    """Divide vectors along an axis by their norms, which are clamped to at least `eps`."""
     if out is not None:
         return put(out, "normalize", normalize(input, p, dim, eps))
     x = as_tensor_operand(input, "normalize", 1)
@@ -246,17 +246,17 @@ def pairwise_distance(
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
-    """Groups of channels with mean 0 and variance 1, then scaled and shifted.
+    """Normalise groups of channels to mean 0 and variance 1, then scale and shift.
 
     Args:
         input: of shape (n, channels, ...).
-        num_groups: in how many groups the channels are.
-        weight: what to multiply with, of shape (channels,).
-        bias: what to add, of that shape.
-        eps: what is added to the variance.
+        num_groups: the number of groups.
+        weight: the factors, of shape (channels,).
+        bias: the summands, of that shape.
+        eps: added to the variance.
 
     Raises:
-        RuntimeError: if there is no axis of channels, or they can't be shared evenly.
+        RuntimeError: if there is no axis of channels, or they are not divisible by the groups.
     """
     x = _floating("group_norm", input)
     if x.ndim < 2:
@@ -292,7 +292,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
         upscale_factor: the factor.
 
     Raises:
-        RuntimeError: if the channels are not so many.
+        RuntimeError: if the channels are not divisible by `factor**2`.
     """
     x = as_tensor_operand(input, "pixel_shuffle", 1)
     r = one_int("pixel_shuffle", "upscale_factor", upscale_factor)
@@ -315,7 +315,7 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Tensor:
 
 @one_node("PixelUnshuffleBackward0")
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
-    """`pixel_shuffle` undone.
+    """Undo `pixel_shuffle`.
 
     Raises:
         RuntimeError: if height or width is not a multiple of the factor.

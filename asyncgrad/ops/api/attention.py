@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: A function of `nn.functional`.
 __all__: list[str] = []
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 

@@ -1,4 +1,4 @@
-"""Comparisons of whole tensors, and questions about elements; none of them has a derivative."""
+"""Comparisons, searches and unique elements; none of these functions has a derivative."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
     "unique",
     "unique_consecutive",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",
     "isneginf", "isposinf", "isreal", "signbit", "unique",
@@ -63,7 +63,7 @@ def equal(input: Any, other: Any) -> bool:
     """Whether two tensors have one shape and the same elements.
 
     Raises:
-        RuntimeError: if they are in different places.
+        RuntimeError: if they are on different devices.
     """
     x, y = as_tensor_operand(input, "equal", 1), as_tensor_operand(other, "equal", 2)
     check_device("equal", x, y)
@@ -75,14 +75,14 @@ def equal(input: Any, other: Any) -> bool:
 def isclose(
     input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
-    """Where `|input - other| <= atol + rtol * |other|`, broadcast, or both are the same infinity.
+    """Where `|input - other| <= atol + rtol * |other|` or both are equal infinities; broadcast.
 
     Args:
         input: any tensor.
         other: a tensor of its dtype.
         rtol: the tolerance relative to `other`.
         atol: the absolute tolerance.
-        equal_nan: NaN is close to NaN.
+        equal_nan: treat NaN as close to NaN.
 
     Raises:
         RuntimeError: if the dtypes differ, or a tolerance is negative.
@@ -149,7 +149,7 @@ def isneginf(input: Any) -> Tensor:
 
 @writes
 def signbit(input: Any) -> Tensor:
-    """Where elements are negative, and where they are -0."""
+    """Where elements are negative or -0."""
     x = as_tensor_operand(input, "signbit", 1)
     if x._metadata.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
@@ -163,13 +163,13 @@ def signbit(input: Any) -> Tensor:
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
-    """Where elements are among others.
+    """Where elements occur in `test_elements`.
 
     Args:
         elements: a tensor or a number.
         test_elements: the others, likewise.
-        assume_unique: they are all different, in both.
-        invert: where they are not.
+        assume_unique: both have no duplicates.
+        invert: where elements do not occur.
     """
     like = elements if isinstance(elements, Variable) else test_elements
     like = as_tensor_operand(like, "isin", 1)
@@ -182,22 +182,22 @@ def isin(
 
 
 def count_nonzero(input: Any, dim: Any = None) -> Tensor:
-    """How many elements are not 0, of all or over some axes."""
+    """The number of nonzero elements, of all or over some axes."""
     x = as_tensor_operand(input, "count_nonzero", 1)
     return sum((x.detach() != 0), dim)
 
 
 def argwhere(input: Any) -> Tensor:
-    """The indices of the elements that are not 0, one row for each."""
+    """The indices of the nonzero elements, one row for each."""
     return nonzero(input)
 
 
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """How often each number from 0 to the largest is there.
+    """The number of occurrences of each number from 0 to the largest.
 
     Args:
         input: integers that are not negative, in one axis.
-        weights: what each counts, of the same shape.
+        weights: the weight of each, of the same shape.
         minlength: the least length of the result.
 
     Raises:
@@ -230,15 +230,15 @@ def searchsorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Tensor:
-    """Where values would be put into rising numbers so that they keep rising.
+    """The indices at which values would be inserted into sorted numbers to keep their order.
 
     Args:
-        sorted_sequence: of shape (..., length): the rising numbers.
+        sorted_sequence: of shape (..., length): the sorted numbers.
         input: of shape (..., values), or of any if there is one row of numbers; or a number.
-        out_int32: the result is int32 and not int64.
-        right: behind equal numbers and not before them.
+        out_int32: return int32 instead of int64.
+        right: insert after equal numbers instead of before them.
         side: "left" or "right" for the same.
-        sorter: the order in which the numbers rise.
+        sorter: the indices that sort the numbers.
 
     Raises:
         RuntimeError: if the shapes do not fit, or `right` and `side` contradict one another.
@@ -279,7 +279,7 @@ def searchsorted(
 def bucketize(
     input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """Between which of some rising boundaries values are; see `searchsorted`."""
+    """The indices of the intervals between sorted boundaries; see `searchsorted`."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
@@ -290,13 +290,13 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements, or parts along an axis, in order.
+    """The distinct elements, or distinct slices along an axis, in order.
 
     Args:
         input: any tensor.
-        sorted: for PyTorch's programs: they always are.
-        return_inverse: where in the result each element is, too.
-        return_counts: how often each is there, too.
+        sorted: for PyTorch compatibility: they are always sorted.
+        return_inverse: also return the index in the result of each element.
+        return_counts: also return the number of occurrences of each.
         dim: the axis; None for the elements.
 
     Returns:
@@ -320,7 +320,7 @@ def unique(
 
 
 def _axis_of_parts(name: str, x: Any, dim: Any) -> int:
-    """The axis along which parts are compared, counted from the front."""
+    """The axis along which slices are compared, as a number from 0."""
     axis = one_dim(name, dim, x.ndim)
     if 0 in x.shape[:axis] + x.shape[axis + 1 :]:
         raise RuntimeError(
@@ -336,13 +336,13 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The elements, or parts along an axis, without those that are equal to the one before.
+    """The elements, or slices along an axis, without those equal to the one before.
 
     Args:
         input: any tensor.
-        return_inverse: where in the result each element is, too.
-        return_counts: how many each stands for, too.
-        dim: the axis; None for the elements in a row.
+        return_inverse: also return the index in the result of each element.
+        return_counts: also return the length of each run.
+        dim: the axis; None for the flattened elements.
 
     Returns:
         A tensor, or a tuple of those asked for.
@@ -373,7 +373,7 @@ def unique_consecutive(
 
 
 def _one_or_all(x: Any, results: list[Any], function: Any) -> Any:
-    """What was found in a tensor by a function of the table, and its indices."""
+    """The results of a table's function: one tensor, or a tuple if there are several."""
     made = [function(x, x._metadata.F.as_array(results[0]))]
     made += [_made(x, array) for array in results[1:]]
     return made[0] if len(made) == 1 else tuple(made)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["complex", "imag", "polar", "real", "view_as_complex", "view_as_real"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 

@@ -1,4 +1,4 @@
-"""Functions that are made of elementwise functions, reductions and products."""
+"""Functions composed of elementwise functions, reductions and products."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ __all__ = [
     "var_mean",
     "vdot",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
     "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",
@@ -93,24 +93,24 @@ def _scaled(x: Any, factor: Any) -> Any:
 
 
 def _with(name: str, input: Any, product: Any, beta: Any, alpha: Any) -> Any:
-    """`beta * input + alpha * product`, where what is in `input` does not count for beta = 0."""
+    """`beta * input + alpha * product`; for `beta=0`, NaN and infinity in `input` are ignored."""
     x = as_tensor_operand(input, name, 1)
     if category(x._metadata.dtype) < 2:
-        # As PyTorch: what is behind the point does not count.
+        # As in PyTorch: numbers are truncated to integers.
         beta, alpha = int(beta), int(alpha)
     dtype = result_dtype(x, product)
     product = _scaled(product, alpha)
     wide = expand(x, product._metadata.shape)
     if beta == 0:
-        # Neither NaN nor infinity is left of it, and its gradient is 0.
+        # NaN and infinity are replaced by 0, as 0 times them is NaN; the gradient is 0.
         wide = where(wide == wide, wide, wide.new_zeros(()))
         wide = where(wide.abs() < math.inf, wide, wide.new_zeros(()))
-    # Booleans stay what they are, whatever they were multiplied with.
+    # The cast restores bool, which the multiplications have promoted.
     return cast(add(_scaled(wide, beta), product), dtype)
 
 
 def _in_one_dtype(name: str, *operands: Any) -> list[Any]:
-    """Operands in the dtype of the result, in which everything is computed."""
+    """Convert the operands to the dtype of the result."""
     tensors = [as_tensor_operand(x, name, place) for place, x in enumerate(operands, 1)]
     dtype = result_dtype(*tensors)
     return [cast(x, dtype) for x in tensors]
@@ -123,7 +123,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor
     x, y, z = _in_one_dtype("addcmul", input, tensor1, tensor2)
     product = R.mul(y, z)
     if category(x._metadata.dtype) < 2:
-        # As PyTorch: what is behind the point does not count.
+        # As in PyTorch: numbers are truncated to integers.
         value = int(value)
     return add(x, _scaled(product, value))
 
@@ -196,7 +196,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
         raise RuntimeError(
             f"lerp: expected dtype {x._metadata.dtype} for `end` and `weight`, but got {dtypes}"
         )
-    # With a number PyTorch keeps nothing.
+    # PyTorch has separate nodes for tensor and number weights; the latter saves nothing.
     node = "LerpBackward1" if isinstance(weight, Variable) else "LerpBackward0"
     return renamed(add(x, R.mul(weight, R.sub(y, x))), node)
 
@@ -205,7 +205,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
 
 
 def conj(input: Any) -> Tensor:
-    """The complex conjugates; a real tensor itself."""
+    """The complex conjugates; a real tensor is returned unchanged."""
     x = as_tensor_operand(input, "conj", 1)
     return R.conj(x) if x._metadata.is_complex else x
 
@@ -222,12 +222,12 @@ def angle(input: Any) -> Tensor:
         return R.atan2(R.imag(x), R.real(x))
     if category(x._metadata.dtype) < 2:
         x = cast(x, np.dtype("float32"))
-    # All but NaN are constants; that of a sign is a zero with a gradient, which is 0.
+    # sign(x) * 0 is 0 with a recorded gradient of 0; only NaN is passed on.
     return where(isnan(x), x.detach(), where(x < 0, math.pi, R.mul_scalar(R.sign(x), 0.0)))
 
 
 def resolve_conj(input: Any) -> Tensor:
-    """The tensor itself: conjugates are always computed."""
+    """Return the tensor itself: there are no lazy conjugates here."""
     return as_tensor_operand(input, "resolve_conj", 1)
 
 
@@ -235,7 +235,7 @@ resolve_neg = resolve_conj
 
 
 def is_conj(input: Any) -> bool:
-    """False: conjugates are always computed."""
+    """Return False: there are no lazy conjugates here."""
     as_tensor_operand(input, "is_conj", 1)
     return False
 
@@ -249,7 +249,7 @@ is_neg = is_conj
 @writes
 @one_node("FracBackward0")
 def frac(input: Any) -> Tensor:
-    """What is behind the point, with the number's sign."""
+    """The fractional parts, with the numbers' signs."""
     x = as_tensor_operand(input, "frac", 1)
     if category(x._metadata.dtype) < 2:
         raise NotImplementedError(f'"frac" not implemented for {x._metadata.dtype}')
@@ -258,7 +258,7 @@ def frac(input: Any) -> Tensor:
 
 @writes
 def float_power(input: Any, exponent: Any) -> Tensor:
-    """Powers in double precision."""
+    """`input` to the power of `exponent`, computed in double precision."""
     operands = [z for z in (input, exponent) if isinstance(z, Variable)]
     numbers = isinstance(input, complex) or isinstance(exponent, complex)
     dtype = _COMPLEX128 if numbers or any(z._metadata.is_complex for z in operands) else _FLOAT64
@@ -268,7 +268,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 @writes
 def frexp(input: Any) -> Any:
-    """Numbers as a mantissa from 0.5 to 1, with their sign, times 2 to the power of an exponent.
+    """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
     Args:
         input: a real floating tensor.
@@ -289,7 +289,7 @@ def frexp(input: Any) -> Any:
         return wrap(array, F.metadata_of(array))
 
     exponent = mapped(exponents, x) if x._batched else exponents(x)
-    # In two steps, as the factor alone may be too large a number.
+    # Scaled in two steps, as 2**exponent alone may overflow.
     half = R.div_floor(exponent, 2)
     mantissa = x
     for power in (R.neg(half), R.sub(half, exponent)):
@@ -330,7 +330,7 @@ def logaddexp(input: Any, other: Any) -> Tensor:
 def nan_to_num(
     input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """Numbers in the place of NaN and the infinities: 0, and the dtype's limits unless given."""
+    """Replace NaN by 0 and infinities by the dtype's limits, unless other numbers are given."""
     x = as_tensor_operand(input, "nan_to_num", 1)
     kind = x._metadata.dtype.kind
     if kind in "biu":
@@ -348,11 +348,11 @@ def nan_to_num(
 @writes
 @one_node("RenormBackward0")
 def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
-    """The parts along an axis, made shorter where their norm is above a bound.
+    """Scale slices along an axis down to a norm of at most `maxnorm`.
 
     Args:
         input: a floating tensor of two axes at least.
-        p: which norm, above 0.
+        p: the order of the norm, above 0.
         dim: the axis.
         maxnorm: the bound.
 
@@ -369,7 +369,7 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
     axis = one_dim("renorm", dim, x.ndim)
     others = [i for i in range(x.ndim) if i != axis]
     length = vector_norm(x, p, others, True)
-    # PyTorch's number, too, that keeps the quotient finite.
+    # PyTorch also adds 1e-7 to keep the quotient finite.
     return R.mul(x, where(length > maxnorm, R.div(maxnorm, R.add(length, 1e-7)), 1.0))
 
 
@@ -379,14 +379,14 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
 @writes
 @one_node("CumprodBackward0")
 def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
-    """The products of all elements up to each along an axis; exact gradients at zeros, too.
+    """The cumulative products along an axis; gradients are exact even at zeros.
 
-    Without a gradient this is one pass; with one, memory grows with the square of the axis.
+    If a gradient is recorded, memory grows with the square of the axis' length.
 
     Args:
         input: any tensor.
         dim: the axis.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
@@ -410,20 +410,20 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
     products = prod(where(before, rows, x.new_ones(())), -1)
     back = [*range(x.ndim - 1)]
     back.insert(axis, x.ndim - 1)
-    # Not what `prod` keeps: the result may be changed in place.
+    # A copy, since `prod` saves its result, and users may change this one in place.
     return R.clone(R.permute(products, tuple(back)))
 
 
 @writes
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Differences of neighbours along an axis, `n` times.
+    """The n-th differences of neighbours along an axis.
 
     Args:
         input: any tensor.
-        n: how often.
+        n: the order of the differences.
         dim: the axis.
-        prepend: what goes before the tensor first.
-        append: what goes behind it.
+        prepend: a tensor that is prepended before taking differences.
+        append: a tensor that is appended.
 
     Raises:
         RuntimeError: if `n` is negative, or the tensor has no axes.
@@ -455,7 +455,7 @@ def dist(input: Any, other: Any, p: float = 2) -> Tensor:
 @writes
 @one_node("NansumBackward0")
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The sum of what is not NaN, over some axes."""
+    """The sum over some axes, without NaN."""
     x = as_tensor_operand(input, "nansum", 1)
     if x._metadata.is_complex:
         raise RuntimeError("nansum does not support complex inputs")
@@ -466,7 +466,7 @@ def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 @writes
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean of what is not NaN, over some axes."""
+    """The mean over some axes, without NaN."""
     x = as_tensor_operand(input, "nanmean", 1)
     if category(x._metadata.dtype) != 2:
         raise RuntimeError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__: list[str] = []
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "bfloat16",
     "bool",
@@ -141,7 +141,7 @@ def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
     Args:
         input: the tensor.
         dtype: a dtype, such a name or such a type.
-        non_blocking: for PyTorch's programs.
+        non_blocking: for PyTorch compatibility.
 
     Raises:
         ValueError: for a text that is no such name.

@@ -1,4 +1,4 @@
-"""Convolution."""
+"""Convolutions and transposed convolutions over one to three axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.tensor import Tensor
 
-#: Of PyTorch's top level; all are functions of `nn.functional`.
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
     "conv1d",
     "conv2d",
@@ -24,13 +24,13 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
 
 def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
-    """A number for each axis of the image, given as one for all or a sequence."""
+    """Expand an option to one number for each axis of the image."""
     if value.__class__ is int:
         return (value,) * ndim
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -53,7 +53,7 @@ def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
 def _sides(
     name: str, padding: Any, kernel: tuple[int, ...], stride: Any, dilation: Any
 ) -> tuple[tuple[int, int], ...]:
-    """What is added before and after each axis."""
+    """The padding before and after each axis."""
     ndim = len(kernel)
     if not isinstance(padding, str):
         numbers = for_each(name, "padding", padding, ndim)
@@ -82,7 +82,7 @@ def _operands(
     dilation: Any,
     groups: int,
 ) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
-    """The input, the weight, the strides and the dilations, checked as far as one can see them."""
+    """The input, weight, strides and dilations, after the checks that all convolutions share."""
     x = as_tensor_operand(input, name, 1)
     w = as_tensor_operand(weight, name, 2)
     shape, kernel = x._metadata.shape, w._metadata.shape
@@ -203,7 +203,7 @@ def _convolve_transposed(
     batched = len(shape) == ndim + 2
     if not batched:
         x = R.reshape(x, (1, *shape))
-    # The windows fit exactly: what `output_padding` adds is cut off by the padding after.
+    # `output_padding` extends the output's end, so the padding there is less by as much.
     sides = tuple((p, p - e) for p, e in zip(pads, extra, strict=True))
     geometry = Geometry(strides, sides, dilations, groups)
     out = R.convolution_input(x, w, (x._metadata.shape[0], outputs, *image), geometry)
@@ -216,12 +216,12 @@ def _unbatched(out: Any) -> Any:
     return renamed(R.reshape(out, out._metadata.shape[1:]), "SqueezeBackward1")
 
 
-#: How an image's axes are called, by their number.
+#: The names of an image's axes, by their number.
 _IMAGE = {1: "length", 2: "rows, columns", 3: "depth, rows, columns"}
 
 
 def _convolution(ndim: int) -> Callable[..., Tensor]:
-    """The convolution over so many axes."""
+    """Make the convolution over `ndim` axes."""
     name = f"conv{ndim}d"
 
     def function(
@@ -255,7 +255,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
 
 
 def _transposed(ndim: int) -> Callable[..., Tensor]:
-    """Its adjoint."""
+    """Make the transposed convolution over `ndim` axes."""
     name = f"conv_transpose{ndim}d"
 
     def function(

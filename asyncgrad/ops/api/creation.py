@@ -1,4 +1,4 @@
-"""Tensors from shapes, and of numbers in a row."""
+"""Tensors from shapes, and ranges of numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
 IN_PLACE = ()
 
@@ -74,7 +74,7 @@ def zeros(
         sizes: the shape, as one sequence or as several numbers.
         size: the shape, by name.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -102,7 +102,7 @@ def empty(
     *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """A tensor with any values; see `zeros`."""
+    """A tensor with arbitrary values; see `zeros`."""
     as_memory_format("empty", memory_format)
     place = place_of("empty", device)
     array = place.xp.empty(new_shape("empty", sizes, size), dtype=_dtype("empty", dtype))
@@ -113,13 +113,13 @@ def empty(
 def empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor with any values whose elements lie in memory as the strides say.
+    """A tensor with arbitrary values and the given strides in memory.
 
     Args:
         size: the shape.
-        stride: for each axis, how many elements further in memory the next one is.
+        stride: for each axis, the distance of neighbours in memory, in elements.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -152,11 +152,11 @@ def full(
         size: the shape.
         fill_value: the value: a number, or a tensor without dimensions.
         dtype: the dtype; the number's if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the shape or the value is none.
+        TypeError: if the shape or the value is invalid.
         RuntimeError: if the value does not fit the dtype, or a dtype without gradients is to
             require them.
     """
@@ -169,17 +169,17 @@ def full(
 
 
 def _constant(place: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
-    """An array with one value everywhere."""
+    """An array filled with one value."""
     if place is not CPU:
         return place.xp.full(shape, value, dtype=dtype)
-    # What NumPy's function does in the end.
+    # `np.full` does this, more slowly.
     array = np.empty(shape, dtype)
     array.fill(value)
     return array
 
 
 def _fill(array: Any, value: Any, place: Any) -> None:
-    """Put one value everywhere."""
+    """Fill an array with one value."""
     if place is CPU:
         array.fill(value)
     else:
@@ -187,9 +187,9 @@ def _fill(array: Any, value: Any, place: Any) -> None:
 
 
 def _fitted(name: str, number: Any, dtype: Any) -> Any:
-    """A number as a dtype takes it: an array without dimensions, or itself if there is no doubt."""
+    """A number checked to fit a dtype: itself if it obviously does, else as an array."""
     if number.__class__ is float and dtype.kind == "f" and dtype.itemsize > 2:
-        # Half as much as there is room for: no other number fails this.
+        # The bound is half the largest float32, so every number below it fits.
         if -_WITHIN < number < _WITHIN:
             return number
     elif number.__class__ is int and dtype is _INT64 and -_WITHIN_INT64 <= number < _WITHIN_INT64:
@@ -198,7 +198,7 @@ def _fitted(name: str, number: Any, dtype: Any) -> Any:
 
 
 def _number(name: str, what: str, value: Any) -> Any:
-    """A Python number, or that of a tensor without dimensions."""
+    """A Python number, also from a tensor without dimensions."""
     if value.__class__ is float or value.__class__ is int:
         return value
     if isinstance(value, Variable) and not value._metadata.shape:
@@ -223,7 +223,7 @@ def _like(
     dtype = metadata.dtype if dtype is None else as_dtype(name, dtype)
     if place is metadata.device:
         strides = x._array.strides
-        # Where elements share their memory, and in sparse rows, there is no layout to take over.
+        # Expanded tensors (stride 0) and sparse rows have no layout that could be copied.
         if strides and 0 not in strides:
             return place.xp.empty_like(x._array, dtype=dtype), dtype, place
     return place.xp.empty(metadata.shape, dtype=dtype), dtype, place
@@ -234,17 +234,17 @@ def empty_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Any values, in the shape, layout, dtype and place of another tensor.
+    """Arbitrary values, in the shape, layout, dtype and device of another tensor.
 
     Args:
         input: the other tensor.
         dtype: another dtype.
-        device: another place.
+        device: another device.
         requires_grad: the tensor is a leaf to accumulate gradients for.
-        memory_format: for PyTorch's programs.
+        memory_format: for PyTorch compatibility.
 
     Raises:
-        TypeError: if the input is no tensor.
+        TypeError: if the input is not a tensor.
         RuntimeError: if a dtype without gradients is to require them.
     """
     if getattr(input, "_batched", False):
@@ -258,7 +258,7 @@ def zeros_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Zeros in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    """Zeros in the shape, layout, dtype and device of another tensor; see `empty_like`."""
     if getattr(input, "_batched", False):
         return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("zeros_like", input, dtype, device, memory_format)
@@ -271,7 +271,7 @@ def ones_like(
     input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Ones in the shape, layout, dtype and place of another tensor; see `empty_like`."""
+    """Ones in the shape, layout, dtype and device of another tensor; see `empty_like`."""
     if getattr(input, "_batched", False):
         return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
     array, _, place = _like("ones_like", input, dtype, device, memory_format)
@@ -284,7 +284,7 @@ def full_like(
     input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
-    """One value everywhere, in the shape, layout, dtype and place of another tensor.
+    """One value, in the shape, layout, dtype and device of another tensor.
 
     See `empty_like`.
     """
@@ -297,7 +297,7 @@ def full_like(
 
 
 def _beside(name: str, input: Any, dtype: Any, device: Any) -> dict[str, Any]:
-    """The dtype and the device of a new tensor: those of another one unless given."""
+    """The dtype and device of a new tensor: as given, or those of `input`."""
     x = as_tensor_operand(input, name, 1)
     return {
         "dtype": x._metadata.dtype if dtype is None else dtype,
@@ -332,7 +332,7 @@ def new_empty(
     input: Any, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Any values of this tensor's dtype and on its device, in another shape."""
+    """Arbitrary values of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_empty", input, dtype, device)
     made = empty(*sizes, size=size, requires_grad=requires_grad, **beside)
     return for_each(made, input)
@@ -343,7 +343,7 @@ def new_full(
     input: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """One value everywhere, of this tensor's dtype and on its device, in another shape."""
+    """One value of this tensor's dtype and on its device, in another shape."""
     beside = _beside("new_full", input, dtype, device)
     return for_each(full(size, fill_value, requires_grad=requires_grad, **beside), input)
 
@@ -356,17 +356,17 @@ def arange(
     *bounds: Any, start: Any = None, end: Any = None, step: Any = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers from `start` up to `end`, which is left out.
+    """Numbers from `start` up to `end`, which is excluded.
 
     Called as `arange(end)`, `arange(start, end)` or `arange(start, end, step)`.
 
     Args:
         bounds: see above.
-        start: the first number; 0 if there is none.
-        end: where to stop.
-        step: how far it is to the next one; 1 if there is none.
+        start: the first number; 0 if left out.
+        end: the exclusive end.
+        step: the difference of neighbours; 1 if left out.
         dtype: the dtype; the default one if None and a number is floating, else int64.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -416,8 +416,8 @@ def _steps(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     if not whole[2] and category(dtype) == 1:
         raise ValueError(f"arange: step must be nonzero in {dtype}")
     if dtype == _INT64:
-        # As PyTorch: what is behind the point counts in other integers, though the numbers have
-        # nothing there.
+        # As in PyTorch, only int64 truncates the bounds first; other integer dtypes use the
+        # fractions of the bounds for the number of elements.
         return np.arange(*whole, dtype=_INT64)
     places = np.arange(math.ceil((end - start) / step), dtype=np.float64)
     if category(dtype) == 1:
@@ -444,13 +444,13 @@ def linspace(
     Args:
         start: the first: a number, or a tensor without dimensions.
         end: the last, likewise.
-        steps: how many there are.
-        dtype: the dtype; the default one, or the complex one that goes with it, if None.
-        device: where it is made; the default device if None.
+        steps: how many numbers.
+        dtype: the dtype; if None, the default one or its complex counterpart.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if `steps` is no integer.
+        TypeError: if `steps` is not an integer.
         RuntimeError: if it is negative, a bound has dimensions, or the dtype is real and a bound
             is not.
         NotImplementedError: for booleans.
@@ -470,7 +470,7 @@ def logspace(
 
 
 def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) -> Any:
-    """Numbers in a row, or powers of a base with such exponents."""
+    """Evenly spaced numbers, or powers of a base with such exponents."""
     count = one_int(name, "steps", steps)
     for what, bound in (("start", start), ("end", end)):
         if isinstance(bound, Variable) and bound._metadata.shape:
@@ -495,7 +495,7 @@ def _line(name: str, start: Any, end: Any, steps: Any, dtype: Any, base: Any) ->
         raise NotImplementedError(f'"{name}" not implemented for bool')
     if category(wanted) == 1:
         first, last = int(first), int(last)
-    # From both ends, so that the last number is exactly the end.
+    # Computed from both ends, so that the last number is exactly `end`.
     step = (last - first) / (count - 1) if count > 1 else 0.0
     half = count // 2 + (count == 1)
     places = np.arange(max(half, count - half), dtype=np.float64)
@@ -520,9 +520,9 @@ def eye(
 
     Args:
         n: how many rows there are.
-        m: how many columns; as many if None.
+        m: how many columns; `n` if None.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -552,21 +552,21 @@ def _count(name: str, what: str, value: Any) -> int:
 def tril_indices(
     row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """The places on and below a diagonal of a matrix, row by row.
+    """The indices on and below a diagonal of a matrix, row by row.
 
     Args:
         row: how many rows the matrix has.
         col: how many columns.
         offset: which diagonal; larger is further to the right.
         dtype: int64 if None, or int32.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
 
     Returns:
-        A tensor of shape (2, places): the rows and the columns.
+        A tensor of shape (2, count): the row and column indices.
 
     Raises:
         RuntimeError: if the numbers are negative.
-        NotImplementedError: for dtypes that are no indices.
+        NotImplementedError: for other dtypes.
     """
     return _triangle("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
@@ -575,7 +575,7 @@ def tril_indices(
 def triu_indices(
     row: Any, col: Any, offset: Any = 0, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """The places on and above a diagonal of a matrix, row by row; see `tril_indices`."""
+    """The indices on and above a diagonal of a matrix, row by row; see `tril_indices`."""
     return _triangle("triu_indices", np.triu_indices, row, col, offset, dtype, device)
 
 

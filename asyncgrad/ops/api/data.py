@@ -1,4 +1,4 @@
-"""Tensors of data: numbers, nested sequences of them, arrays."""
+"""Tensors from data: numbers, nested sequences, arrays and buffers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["as_tensor", "asarray", "detach", "from_numpy", "frombuffer", "scalar_tensor", "tensor"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new", "new_tensor")
 IN_PLACE = ()
 
@@ -48,18 +48,18 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor with a copy of some data: numbers, nested sequences of them, an array or a tensor.
+    """Copy numbers, nested sequences of them, an array or a tensor into a new tensor.
 
     Args:
         data: the values. Python floats become the default dtype, arrays keep theirs.
         dtype: the dtype; taken from the data if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
-        pin_memory: in memory that the accelerator can copy from by itself.
+        pin_memory: use pinned memory, from which the accelerator copies asynchronously.
 
     Raises:
         ValueError: if nested sequences are ragged, or an integer has more than 64 bits.
-        TypeError: if the data are no numbers.
+        TypeError: if the data are not numbers.
         RuntimeError: if values do not fit the dtype, or a dtype without gradients is to require
             them.
 
@@ -73,12 +73,12 @@ def tensor(
 
 
 def _is_on_cuda(data: Any) -> bool:
-    """Whether data is another library's array on a CUDA device: CuPy's, first of all."""
+    """Whether data is another library's array on a CUDA device, such as CuPy's."""
     return hasattr(type(data), "__cuda_array_interface__")
 
 
 def _borrowed(name: str, array: Any) -> Any:
-    """A tensor of CuPy's array, sharing its memory and coming after its current stream."""
+    """A tensor that shares a CuPy array's memory, ordered after CuPy's current stream."""
     place: Any = as_device(name, find("cuda", int(array.device.id)))
     return leaf(name, place.borrow(array), place)
 
@@ -101,7 +101,7 @@ def _made(name: str, data: Any, dtype: Any, device: Any, requires_grad: bool) ->
 
 
 def _array_of(name: str, data: Any, wanted: Any) -> Any:
-    """A new array of numbers, sequences or an array, in the dtype wanted or else their own."""
+    """Copy numbers, sequences or an array into a new array of dtype `wanted`, or their own."""
     if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__array__"):
         data = np.asarray(data)
     if isinstance(data, (np.ndarray, np.generic)):
@@ -111,7 +111,7 @@ def _array_of(name: str, data: Any, wanted: Any) -> Any:
     found: set[Any] = set()
     first = _first(data)
     if first is not data and isinstance(first, str):
-        # As PyTorch, which counts dims along what comes first: a text has them without end.
+        # As in PyTorch: it descends into first elements to count axes, and strings never end.
         raise ValueError(f"{name}: too many dimensions 'str'. Numbers are needed.")
     plain = _plain(name, data, found)
     try:
@@ -128,7 +128,7 @@ def _array_of(name: str, data: Any, wanted: Any) -> Any:
             )
         return array.astype(wanted)
     if wanted is None:
-        # Without elements it is as if they were floats.
+        # Without elements, the dtype is the default one, as for floats.
         types = list(found) or [number_dtype(0.0)]
         wanted = types[0]
         for other in types[1:]:
@@ -139,14 +139,14 @@ def _array_of(name: str, data: Any, wanted: Any) -> Any:
 
 
 def _first(data: Any) -> Any:
-    """What nested sequences begin with."""
+    """The first innermost element of nested sequences."""
     while isinstance(data, Sequence) and not isinstance(data, str) and data:
         data = data[0]
     return data
 
 
 def _plain(name: str, data: Any, found: set[Any]) -> Any:
-    """Data with Python's numbers in the place of tensors and arrays, and what dtypes they had."""
+    """Replace tensors in nested data by Python numbers, and collect all dtypes in `found`."""
     if type(data) in _NUMBERS:
         found.add(number_dtype(data))
         return data
@@ -179,7 +179,7 @@ def _plain(name: str, data: Any, found: set[Any]) -> Any:
 
 
 def _check_numbers(name: str, array: Any) -> None:
-    """Raise for an array whose elements a tensor can't have."""
+    """Raise for an array whose dtype tensors do not support."""
     if not is_dtype(array.dtype):
         raise TypeError(
             f"{name}: can't convert np.ndarray of type {array.dtype}. The supported kinds are "
@@ -193,12 +193,12 @@ def _check_numbers(name: str, array: Any) -> None:
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of some data, sharing their memory where they are an array of the dtype.
+    """A tensor of some data; an array of the right dtype shares its memory.
 
     Args:
-        data: see `tensor`. A tensor is returned as it is, or converted and recorded.
+        data: see `tensor`. A tensor is returned unchanged, or its conversion is recorded.
         dtype: the dtype; taken from the data if None.
-        device: where it has to be; tensors stay where they are if None.
+        device: the device; if None, tensors stay on their device.
 
     Raises:
         ValueError: see `tensor`.
@@ -227,16 +227,16 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of an object, sharing its memory if it can and may.
+    """A tensor of an object, which shares its memory if possible and allowed.
 
     Args:
         obj: a tensor, an array of NumPy's or CuPy's, a buffer (of the default dtype if none is
             given), or data as for `tensor`.
         dtype: the dtype; taken from the object if None.
-        device: where it has to be.
+        device: the device; unchanged if None.
         copy: True always copies, False never does.
-        requires_grad: the result is to require gradients. If False, what is returned is a
-            tensor's own history or none.
+        requires_grad: make a result without history require gradients; if False, a tensor keeps
+            its history.
 
     Raises:
         ValueError: if `copy` is False and the memory can't be shared.
@@ -276,7 +276,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """A tensor that shares an array's memory.
 
     Raises:
-        TypeError: if it is no array, or one of a dtype without arithmetic.
+        TypeError: if it is not an array, or of an unsupported dtype.
         ValueError: if its bytes are in foreign order.
     """
     if not isinstance(ndarray, np.ndarray):
@@ -293,12 +293,12 @@ def frombuffer(
     Args:
         buffer: an object with Python's buffer protocol.
         dtype: the dtype.
-        count: how many numbers; -1 for all that there are.
-        offset: how many bytes come before them.
+        count: the number of elements; -1 for all.
+        offset: the number of bytes to skip.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        ValueError: if it is no buffer, too short, or has a part of a number.
+        ValueError: if it is not a buffer, too short, or has a part of a number.
     """
     wanted = as_dtype("frombuffer", dtype)
     try:
@@ -319,7 +319,7 @@ def frombuffer(
 
 
 def detach(input: Any) -> Tensor:
-    """The same values, cut off from the graph; the memory is shared."""
+    """A tensor with the same memory, but without history."""
     return as_tensor_operand(input, "detach", 1).detach()
 
 
@@ -341,7 +341,7 @@ def new_tensor(
 
 
 def new(input: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
-    """A tensor like this one in dtype and device; the arguments are those of `Tensor`.
+    """A tensor of this tensor's dtype and device; the arguments are those of `Tensor`.
 
     Raises:
         TypeError: if they fit no form.
@@ -363,7 +363,7 @@ def by_size_or_data(
     other: Any = None,
     any_dtype: bool = False,
 ) -> Any:
-    """What the constructors that came before `tensor` and `empty` make of their arguments.
+    """The result of older constructors such as `Tensor(2, 3)` or `Tensor([1, 2])`.
 
     Args:
         name: the constructor, for errors.
@@ -402,5 +402,5 @@ def by_size_or_data(
 
 
 def _is_length(value: Any) -> bool:
-    """Whether an argument is the length of an axis, and no data."""
+    """Whether an argument is the length of an axis, not data."""
     return isinstance(value, Integral) and not isinstance(value, bool)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["cdist", "pdist"]
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = ()
 IN_PLACE = ()
 
@@ -137,7 +137,7 @@ def pdist(input: Any, p: float = 2.0) -> Tensor:
         A tensor of shape (n (n - 1) / 2,).
 
     Raises:
-        RuntimeError: if it is no matrix of floating numbers, or the order is negative.
+        RuntimeError: if it is not a matrix of floating numbers, or the order is negative.
     """
     name = "pdist"
     x = as_tensor_operand(input, name, 1)

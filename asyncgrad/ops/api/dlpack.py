@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["from_dlpack"]
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = ("__dlpack__", "__dlpack_device__")
 IN_PLACE = ()
 

@@ -1,4 +1,4 @@
-"""Elements or channels that are zeroed at random in training, and other functions with chance."""
+"""Dropout of elements and channels, and other random functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _FLOAT32 = np.dtype("float32")
-#: What a self-normalising network's activation tends to: `-scale * alpha` of `selu`.
+#: The negated limit of `selu` for negative inputs: `scale * alpha`.
 _ALPHA = 1.7580993408473766
 
 
@@ -50,17 +50,17 @@ def dropout(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Zeros at random, with probability `p`; what stays is divided by `1 - p`.
+    """Zero elements at random with probability `p`, and divide the others by `1 - p`.
 
     Args:
         input: a floating or complex tensor.
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
-        generator: where the choice comes from; the default generator if None.
+        generator: the source of random numbers; the default generator if None.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for a dtype that is not floating.
     """
     return _dropped("dropout", input, p, training, inplace, generator)
@@ -84,7 +84,7 @@ def dropout1d(
         generator: see `dropout`.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for another shape, or a dtype that is not floating.
     """
     x = as_tensor_operand(input, "dropout1d", 1)
@@ -116,7 +116,7 @@ def dropout2d(
         generator: see `dropout`.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for fewer than two axes, or a dtype that is not floating.
     """
     _warn_about_axes("dropout2d", input, (3, 4), "2 spatial dimensions")
@@ -141,7 +141,7 @@ def dropout3d(
         generator: see `dropout`.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for fewer than two axes, or a dtype that is not floating.
     """
     ndim = _warn_about_axes("dropout3d", input, (4, 5), "3 spatial dimensions")
@@ -163,10 +163,10 @@ def alpha_dropout(
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
-        generator: where the choice comes from; the default generator if None.
+        generator: the source of random numbers; the default generator if None.
 
     Raises:
-        ValueError: if `p` is no probability.
+        ValueError: if `p` is not in [0, 1].
         RuntimeError: for a dtype that is not floating.
     """
     return _dropped("alpha_dropout", input, p, training, inplace, generator, alpha=True)
@@ -208,7 +208,7 @@ def _dropped(
     *,
     alpha: bool = False,
 ) -> Any:
-    """Dropout of elements, or of what the first axes count.
+    """Dropout of elements, or of whole channels.
 
     Args:
         name: the function, for errors.
@@ -216,8 +216,8 @@ def _dropped(
         p: the probability.
         training: False leaves everything as it is.
         inplace: overwrite the input.
-        generator: where the choice comes from.
-        channels: how many of the first axes have a choice of their own; all if None.
+        generator: the source of random numbers.
+        channels: the number of first axes that are dropped separately; all if None.
         alpha: keep mean and variance.
     """
     if not 0 <= p <= 1:
@@ -263,7 +263,7 @@ def _dropped(
 
 
 def _self_normalised(x: Any, mask: Any, p: float) -> Any:
-    """What stays, scaled, and the lowest activation elsewhere; then shifted back to mean 0."""
+    """Alpha dropout: dropped elements get the limit of `selu`, then an affine map is applied."""
     scale = 1 / ((_ALPHA**2 * p + 1) * (1 - p)) ** 0.5
     F = x._metadata.F
     offset = F.as_array(x._metadata.device.launching(_offset)(mask, scale, p, x._metadata.dtype))
@@ -277,7 +277,7 @@ def _offset(mask: Any, scale: float, p: float, dtype: Any) -> Any:
 def rrelu(
     input: Any, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Any:
-    """The elements, in training the negative ones times slopes that are drawn at random."""
+    """The elements, with negative ones times slopes that are random in training."""
     x = as_tensor_operand(input, "rrelu", 1)
     if x._metadata.dtype.kind not in "fV":
         raise NotImplementedError(f'"rrelu" not implemented for {x.dtype}. Convert it with .to().')
@@ -297,12 +297,12 @@ def rrelu(
 def gumbel_softmax(
     logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
-    """A draw from the categorical distributions along `dim`, soft enough to have gradients.
+    """Differentiable, soft samples from the categorical distributions along `dim`.
 
     Args:
         logits: unnormalised logarithms of probabilities, of a floating dtype.
         tau: the temperature: the lower, the nearer the result is to one-hot vectors.
-        hard: give one-hot vectors, which have the soft ones' gradients.
+        hard: return one-hot vectors with the gradients of the soft ones.
         eps: without effect.
         dim: the axis of a distribution.
 

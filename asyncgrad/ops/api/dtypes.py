@@ -87,7 +87,7 @@ class iinfo:
         type: the dtype.
 
     Raises:
-        TypeError: if it is no integer dtype.
+        TypeError: if it is not an integer dtype.
     """
 
     __slots__ = ("bits", "dtype", "max", "min")

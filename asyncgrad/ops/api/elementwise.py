@@ -1,6 +1,6 @@
 """Elementwise functions and comparisons.
 
-Most are the table's functions themselves; what is written out has arguments of its own.
+Most are the table's functions themselves. Functions with further arguments are written out.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ __all__ = [
     "trunc",
     "where",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
 _NEVER_IN_PLACE = frozenset({
     "abs", "absolute", "isfinite", "isinf", "isnan", "maximum", "minimum", "positive",
@@ -133,14 +133,14 @@ IN_PLACE = tuple([name for name in METHODS if name not in _NEVER_IN_PLACE])
 
 
 def _of_table(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function of a name, with a docstring."""
+    """The table's function `name` with a docstring."""
     function: Callable[..., Any] = getattr(R, name)
     function.__doc__ = doc
     return function
 
 
 def of_one(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function of one tensor, with an argument `out`; methods go without."""
+    """The table's function of one tensor, with an argument `out` that methods do not have."""
     inner = _of_table(name, doc)
 
     def function(input: Any, *, out: Any = None) -> Any:
@@ -150,7 +150,7 @@ def of_one(name: str, doc: str) -> Callable[..., Tensor]:
 
 
 def of_two(name: str, doc: str) -> Callable[..., Tensor]:
-    """The table's function of two operands, with an argument `out`; methods go without."""
+    """The table's function of two operands, with an argument `out` that methods do not have."""
     inner = _of_table(name, doc)
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
@@ -167,7 +167,7 @@ def _public(function: Any, inner: Any) -> Callable[..., Tensor]:
 
 
 def _test(name: str, doc: str) -> Callable[[Any], Any]:
-    """A function of one tensor that has no gradient."""
+    """A boolean function of one tensor, without a gradient."""
     inner = getattr(R, name)
 
     def function(input: Any) -> Any:
@@ -298,7 +298,7 @@ def round(input: Any, *, decimals: int = 0, out: Any = None) -> Tensor:
     return R.round_decimals(as_tensor_operand(input, "round", 1), decimals)
 
 
-#: The default of `alpha`, told from True and from 1.0 by its identity.
+#: The default of `alpha`, compared by identity, since True and 1.0 are equal to it.
 _ONE = 1
 
 
@@ -306,7 +306,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Tensor:
     """`input + alpha * other`, broadcast.
 
     Raises:
-        RuntimeError: if the shapes can't be broadcast, or `alpha` has a dtype above theirs.
+        RuntimeError: if the shapes can't be broadcast, or `alpha` has a higher kind of dtype.
     """
     if out is not None:
         return put(out, "add", add(input, other, alpha=alpha))
@@ -336,7 +336,7 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
-    """A second operand times a number that does not raise the dtype."""
+    """Multiply the second operand by `alpha`, which must not raise the dtype."""
     alpha = number_argument(name, "alpha", alpha)
     dtype = result_dtype(input, other)
     kind = dtype.kind
@@ -355,9 +355,9 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     if other.__class__ is int or other.__class__ is float:
         return other * alpha
     if isinstance(other, Variable) and other._metadata.dtype.kind in "biu":
-        # Times a float it would become one of the default dtype, and count for more than it does.
+        # Without the cast, an integer times a float would have the default dtype and raise others.
         other = cast(other, dtype)
-    # PyTorch's `add` does this itself, and keeps nothing.
+    # As in PyTorch, where `add` multiplies, no tensor is saved for the backward pass.
     return renamed(R.mul(other, alpha), "MulBackward0", saves=False)
 
 
@@ -409,7 +409,7 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Tensor:
-    """Each element moved into the interval from `min` to `max`, which counts as inside.
+    """Clamp each element to [min, max]; at the bounds the gradient passes.
 
     Args:
         input: any real tensor.
@@ -418,7 +418,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> T
 
     Raises:
         RuntimeError: without a bound, or if the shapes can't be broadcast.
-        TypeError: for a number beside a tensor.
+        TypeError: if one bound is a number and the other a tensor.
         NotImplementedError: for complex numbers.
     """
     if out is not None:
@@ -444,7 +444,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> T
     return R.clamp(x if wanted is dtype else cast(x, wanted), *bounds)
 
 
-#: Bounds that leave a floating dtype as it is.
+#: Types of bounds that do not change a floating dtype.
 _PLAIN = frozenset({type(None), int, float})
 
 
@@ -469,13 +469,13 @@ def _clamp_by_tensors(x: Any, low: Any, high: Any) -> Any:
 
 @writes
 def clamp_min(input: Any, min: Any) -> Tensor:
-    """Each element, or `min` where it is less."""
+    """The elements, or `min` where they are less."""
     return renamed(clamp(input, min), _one_bound("Min", min))
 
 
 @writes
 def clamp_max(input: Any, max: Any) -> Tensor:
-    """Each element, or `max` where it is greater."""
+    """The elements, or `max` where they are greater."""
     return renamed(clamp(input, None, max), _one_bound("Max", max))
 
 
@@ -488,9 +488,9 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
 
     Args:
         condition: a bool tensor.
-        input: a tensor or a number; with `other` left out, too, the indices where the condition
+        input: a tensor or a number; without `input` and `other`, the indices where the condition
             holds are returned, one tensor for each axis.
-        other: a tensor or a number; two numbers have the dtype that they would have as tensors.
+        other: a tensor or a number; two numbers are promoted as if they were tensors.
 
     Raises:
         RuntimeError: if the condition is no bool tensor, or the shapes can't be broadcast.
@@ -522,7 +522,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
 
 
 def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
-    """Two operands as tensors of one dtype."""
+    """Convert two operands to tensors of one dtype."""
     tensors = isinstance(x, Variable), isinstance(y, Variable)
     if tensors[0]:
         dtype = x._metadata.dtype
@@ -544,7 +544,7 @@ def _alike(x: Any, y: Any, like: Any) -> tuple[Any, Any]:
 
 
 def fill(input: Any, value: Any) -> Tensor:
-    """A tensor like this one with one value everywhere.
+    """A tensor like this one, filled with one value.
 
     Args:
         input: the tensor.

@@ -1,4 +1,4 @@
-"""Sums, means and maxima of rows of a table, by bags. For `nn.functional`."""
+"""Sums, means and maxima of bags of rows of a table; in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Any:
-    """What bags of rows of a table sum up to; an empty bag gives zeros.
+    """The sum, mean or maximum of each bag of rows of a table; an empty bag gives zeros.
 
     Args:
         input: integers of shape (bags, length), or of shape (n,) with `offsets`.
         weight: the table, of shape (rows, features).
         offsets: where each bag starts in `input`, of shape (bags,).
-        max_norm: rows that are longer are shortened to it, in place.
-        norm_type: which norm `max_norm` is.
+        max_norm: looked-up rows of a greater norm are scaled down to it, in place.
+        norm_type: the order of that norm.
         scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
         mode: "sum", "mean" or "max", which is taken for each feature.
         sparse: the table's gradient holds no more than the rows that were looked up.
-        per_sample_weights: what each row counts in a sum, of the input's shape.
+        per_sample_weights: the weight of each row in a sum, of the input's shape.
         include_last_offset: `offsets` also says where the last bag ends.
-        padding_idx: a row that is in no bag, whatever `input` says.
+        padding_idx: a row that is ignored in all bags.
 
     Returns:
         A tensor of shape (bags, features).
 
     Raises:
-        ValueError: if shapes do not fit, for another mode, or one that the options do not go with.
+        ValueError: if shapes do not fit, or the mode is unknown or does not allow an option.
         NotImplementedError: for `per_sample_weights` in another mode than "sum".
-        RuntimeError: if indices, offsets or dtypes are not what they have to be.
+        RuntimeError: if indices, offsets or dtypes are invalid.
     """
     index = as_tensor_operand(input, "embedding_bag", 1)
     table = as_tensor_operand(weight, "embedding_bag", 2)
@@ -81,7 +81,7 @@ def embedding_bag(
     bags = bags[kept]
 
     def there(array: Any) -> Any:
-        """An array beside the table."""
+        """Move an array to the table's device."""
         place = table._metadata.device
         return to(wrap(array, metadata_of(array, CPU)), place)
 
@@ -175,7 +175,7 @@ def _check_numbers(numbers: Any, table: Any, shares: Any) -> None:
 
 
 def _bags(starts: Any, size: int, ends: bool) -> tuple[int, Any]:
-    """How many bags there are, and the bag of each element; -1 for what is in none."""
+    """The number of bags, and the bag of each element; -1 for elements in no bag."""
     if ends:
         if not starts.size:
             raise RuntimeError("include_last_offset: number of offset should be at least 1")
@@ -190,7 +190,7 @@ def _bags(starts: Any, size: int, ends: bool) -> tuple[int, Any]:
 
 
 def _greatest(found: Any, bags: Any, empty: Any, there: Any) -> Any:
-    """The greatest element of each bag and feature; the first one where several are."""
+    """The greatest element of each bag and feature; the first of equal ones."""
     values = on_host(found)
     count, features = empty.shape
     if not values.size:

@@ -48,7 +48,7 @@ __all__ = [
 
 
 def _floating(name: str, input: Any) -> Any:
-    """The tensor; integers become floating.
+    """The operand of a transform; integers are converted to floating.
 
     Raises:
         RuntimeError: for numbers of half precision.
@@ -75,7 +75,7 @@ def _real(name: str, input: Any) -> Any:
 
 
 def _scale(name: str, norm: Any, size: int, forward: bool) -> float:
-    """What a transform of so many points is multiplied with."""
+    """The factor of a transform of `size` points."""
     if norm == "ortho":
         return 1 / math.sqrt(size)
     if norm is not None and norm not in {"forward", "backward"}:
@@ -87,7 +87,7 @@ def _scale(name: str, norm: Any, size: int, forward: bool) -> float:
 
 
 def _axes(name: str, x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int]]:
-    """The axes to transform, and how many points along each."""
+    """The axes to transform, and the number of points along each."""
     shape = x._metadata.shape
     sizes = (
         None if s is None else [one_int(f"fft.{name}", "s", n) for n in ([s] if _is_int(s) else s)]
@@ -126,7 +126,7 @@ def _check_points(name: str, points: Any) -> None:
 
 
 def _resized(x: Any, dims: Any, points: Any) -> Any:
-    """Cut off along axes, or filled up with zeros."""
+    """Cut axes, or pad them with zeros, to the numbers of points."""
     for axis, n in zip(dims, points, strict=True):
         shape = x._metadata.shape
         if n < shape[axis]:
@@ -148,7 +148,7 @@ def _complex(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) 
 
 
 def _halved(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
-    """Of real numbers; `forward` says which sign and factor the result has."""
+    """A transform of real numbers; `forward` selects the sign and the factor."""
     x = _real(name, input)
     dims, points = _axes(name, x, s, dim)
     if not dims:
@@ -162,7 +162,7 @@ def _halved(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -
 
 
 def _joined(name: str, input: Any, s: Any, dim: Any, norm: Any, forward: bool) -> Any:
-    """To real numbers; `forward` says which sign and factor they have."""
+    """A transform to real numbers; `forward` selects the sign and the factor."""
     x = _as_complex(_floating(name, input))
     dims, points = _axes(name, x, s, dim)
     if not dims:
@@ -272,7 +272,7 @@ def _moved(name: str, input: Any, dim: Any, back: bool) -> Any:
 
 
 def fftshift(input: Any, dim: Any = None) -> Tensor:
-    """The spectrum with the frequency 0 in the middle.
+    """Shift the spectrum so that the frequency 0 is in the middle.
 
     Args:
         input: any tensor.
@@ -307,10 +307,10 @@ def fftfreq(
     """The frequencies of `fft`, in its order.
 
     Args:
-        n: how many points.
+        n: the number of points.
         d: the distance between two of them.
         dtype: the dtype; the default one if None.
-        device: where it is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
     """
     numbers = np.roll(np.arange(-(n // 2), (n + 1) // 2, dtype=np.float64), (n + 1) // 2)

@@ -1,4 +1,4 @@
-"""Images looked at in between their elements."""
+"""Sampling of images at arbitrary positions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["affine_grid", "grid_sample"]
 
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
-#: Of the cubic convolution, as in other libraries.
+#: The constant of the cubic kernel, as in other libraries.
 _CUBIC = -0.75
 
 
@@ -68,14 +68,14 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Images as they look at given places.
+    """Sample images at given positions.
 
     Args:
         input: of shape (n, channels, rows, columns) or (n, channels, layers, rows, columns).
-        grid: of its dtype and of shape (n, *out, 2) or (n, *out, 3): where in the columns, rows
-            (and layers) each result is taken, from -1 at the first to 1 at the last.
+        grid: of its dtype and of shape (n, *out, 2) or (n, *out, 3): the position of each result
+            along columns, rows (and layers), from -1 at the first to 1 at the last.
         mode: "bilinear", "nearest" or, for images, "bicubic".
-        padding_mode: beyond the image there are "zeros", the nearest element of its "border" or
+        padding_mode: outside of the image are "zeros", the nearest element of its "border" or
             its "reflection".
         align_corners: -1 and 1 are the centres of the outermost elements, not their outer sides.
 
@@ -142,11 +142,11 @@ def _aligned(name: str, align_corners: bool | None) -> bool:
 def _taps(
     at: Any, length: int, mode: str, padding: str, aligned: bool
 ) -> Iterator[tuple[Any, Any]]:
-    """The elements along an axis that count at some places, with their shares."""
+    """Yield the elements along an axis that contribute at positions, with their weights."""
     if mode != "bicubic":
         at = _within(at, length, padding, aligned)
     if mode == "nearest":
-        # Of steps the gradient is 0, and not none.
+        # whole - whole + 1 is 1 with a recorded gradient of 0, since PyTorch's is 0, not None.
         whole = R.round(at)
         share = R.add_scalar(R.sub(whole, whole), 1)
         yield _held(whole.detach(), length, share)
@@ -163,7 +163,7 @@ def _taps(
 
 
 def _cubic_shares(t: Any) -> Iterator[Any]:
-    """How much each of four neighbours counts at `t` behind the second one."""
+    """The cubic weights of neighbours -1, 2, 0 and 1 at `t` behind neighbour 0."""
     for distance in (R.add_scalar(t, 1), R.rsub_scalar(t, 2)):
         yield _polynomial(distance, _CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
     for distance in (t, R.rsub_scalar(t, 1)):
@@ -178,14 +178,14 @@ def _polynomial(x: Any, first: float, *rest: float) -> Any:
 
 
 def _held(place: Any, length: int, share: Any) -> tuple[Any, Any]:
-    """The numbers of elements, and their shares: 0 beyond the image."""
+    """The indices of elements, and their weights: 0 outside of the image."""
     inside = R.logical_and(R.ge(place, 0), R.le(place, length - 1))
     index = R.to(where(inside, place, 0.0), np.dtype("int64"))
     return index, R.mul(share, R.to(inside, share._metadata.dtype))
 
 
 def _within(at: Any, length: int, padding: str, aligned: bool) -> Any:
-    """Places moved into the image; at its outermost elements they have no gradient."""
+    """Move positions into the image; at its outermost elements they have no gradient."""
     if padding == "zeros":
         return at
     if padding == "reflection":
@@ -203,11 +203,11 @@ def _within(at: Any, length: int, padding: str, aligned: bool) -> Any:
 
 
 def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Tensor:
-    """The places for `grid_sample` of affine maps.
+    """The positions for `grid_sample` that affine maps give.
 
     Args:
         theta: floating, of shape (n, 2, 3), or (n, 3, 4) for images of three axes.
-        size: the shape of what is to be sampled, (n, channels, *image).
+        size: the shape of the result of sampling, (n, channels, *image).
         align_corners: see `grid_sample`.
 
     Returns:
@@ -245,7 +245,7 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Ten
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(image)], -1)
     known = points.reshape(-1, axes + 1).astype(x._metadata.dtype)
     base = from_host(name, known, x._metadata.device)
-    # PyTorch's node keeps no tensor, and can run again.
+    # As in PyTorch, the node saves no tensor, so it can run twice.
     product = renamed(matmul(base, R.permute(x, (0, 2, 1))), "BmmBackward0", saves=False)
     return renamed(
         R.reshape(product, (n, *image, axes)), "AffineGridGeneratorBackward0", saves=False
@@ -253,7 +253,7 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Ten
 
 
 def _centres(image: list[int], aligned: bool) -> list[Any]:
-    """Where the elements of an image lie along each axis."""
+    """The positions of an image's elements along each axis."""
     lines = []
     for length in image:
         line = np.linspace(-1, 1, length) if length > 1 else np.zeros(1)

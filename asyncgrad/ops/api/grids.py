@@ -1,4 +1,4 @@
-"""Values at points: slopes, areas, histograms, covariances, and the points themselves."""
+"""Functions of sampled values: gradients, integrals, histograms, covariances and grids."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ __all__ = [
     "unravel_index",
     "vander",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("corrcoef", "cov", "histc", "histogram")
 IN_PLACE = ()
 
 
 def _part(x: Any, axis: int, start: int, stop: int) -> Any:
-    """The elements along an axis from one place to another, counted from the end if negative."""
+    """The elements along an axis from `start` to `stop`; negative ones count from the end."""
     length = x._metadata.shape[axis]
     begin = start + length if start < 0 else start
     return shape.narrow(x, axis, begin, max(stop + length if stop <= 0 else stop, begin) - begin)
 
 
 def _along(values: Any, axis: int, ndim: int) -> Any:
-    """A vector along one of several axes."""
+    """A vector reshaped to lie along one of `ndim` axes."""
     return R.reshape(values, tuple(-1 if i == axis else 1 for i in range(ndim)))
 
 
@@ -73,14 +73,14 @@ def _along(values: Any, axis: int, ndim: int) -> Any:
 def gradient(
     input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
-    """The slopes along axes: central differences inside, one-sided ones at the edges.
+    """Derivatives along axes: central differences inside, one-sided ones at the edges.
 
     Args:
         input: values at the points of a grid.
-        spacing: the distance of the points, one for each axis, or for each axis a vector of their
-            places.
+        spacing: the distance of the points, one for each axis, or for each axis a vector of
+            coordinates.
         dim: the axis, or several; all if None.
-        edge_order: how exact the edges are: 1, or 2 for three points.
+        edge_order: the order of accuracy at the edges: 1, or 2 with three points.
 
     Returns:
         For each axis a tensor of the input's shape.
@@ -137,7 +137,7 @@ def _slopes(x: Any, axis: int, spacing: Any, order: int) -> Any:
     if steps is not None:
         one, other = _part(steps, axis, 0, -1), _part(steps, axis, 1, 0)
         share = R.div(one, R.add(one, other))
-    # The slope of the parabola through three points, in the middle and at its ends.
+    # The derivative of the parabola through three points, in the middle and at its ends.
     inside = R.add(before, R.mul(R.sub(after, before), share))
     if order == 2:
         low, high = share, share
@@ -180,16 +180,16 @@ def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> tuple[Any, int]:
 
 
 def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """The area under points that lines join, along an axis.
+    """The integral along an axis by the trapezoidal rule.
 
     Args:
-        y: the heights of the points.
-        x: their places: one vector, or broadcast against `y`.
-        dx: instead, the distance between two of them.
+        y: the values at the points.
+        x: the coordinates: one vector, or a tensor broadcast against `y`.
+        dx: the distance of neighbours, if `x` is not given.
         dim: the axis.
 
     Raises:
-        RuntimeError: for booleans, or another number of places.
+        RuntimeError: for booleans, or another number of coordinates.
     """
     areas, axis = _areas("trapezoid", y, x, dx, dim)
     return sum(areas, axis)
@@ -199,7 +199,7 @@ trapz = trapezoid
 
 
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """The area under the line up to each point but the first; see `trapezoid`."""
+    """The integrals up to each point but the first; see `trapezoid`."""
     areas, axis = _areas("cumulative_trapezoid", y, x, dx, dim)
     return R.cumsum(areas, axis)
 
@@ -212,9 +212,9 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
     Args:
         input: of shape (variables, observations), or one variable's observations.
-        correction: what is subtracted from the number of observations.
-        fweights: how often each observation counts: integers that are not negative.
-        aweights: how much each observation counts.
+        correction: subtracted from the number of observations.
+        fweights: the number of repetitions of each observation, not negative.
+        aweights: the weight of each observation.
 
     Returns:
         A matrix of shape (variables, variables); of one variable its variance.
@@ -291,7 +291,7 @@ def _bounds(name: str, array: Any, low: Any, high: Any, room: float) -> tuple[fl
 
 
 def _counted(x: Any, low: float, high: float, bins: int, weights: Any = None) -> Any:
-    """How many elements each of some bins of one width has."""
+    """The number of elements in each of `bins` bins of equal width."""
     inside = (x >= low) & (x <= high)
     shares = (x[inside] - x.dtype.type(low)) / x.dtype.type(high - low)
     places = np.minimum((shares * bins).astype(np.int64), bins - 1)
@@ -308,13 +308,13 @@ def _checked(name: str, input: Any) -> Any:
 
 @writes
 def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
-    """How many elements lie in each of some bins of one width; without a gradient.
+    """The number of elements in each of `bins` bins of equal width; without a gradient.
 
     Args:
         input: a float or double tensor.
-        bins: how many.
-        min: where the first begins.
-        max: where the last ends; if both are equal, they are those of the elements.
+        bins: their number.
+        min: the start of the first bin.
+        max: the end of the last bin; if both are equal, the elements' extremes are used.
 
     Raises:
         RuntimeError: if there are no bins, or their range is not finite.
@@ -332,13 +332,13 @@ def histc(input: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
 def histogram(
     input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False
 ) -> Any:
-    """How many elements lie in each of some bins, and their edges; without a gradient.
+    """The number of elements in each bin, and the bins' edges; without a gradient.
 
     Args:
         input: a float or double tensor.
-        bins: how many of one width, or their edges, in order.
-        range: where the first begins and the last ends; the elements' if None.
-        weight: what each element counts.
+        bins: the number of bins of equal width, or the edges, in order.
+        range: the start of the first and the end of the last bin; the elements' if None.
+        weight: the weight of each element.
         density: divide by the sum, and by the width of each bin.
 
     Raises:
@@ -385,10 +385,10 @@ def histogram(
 
 
 def cartesian_prod(*tensors: Any) -> Tensor:
-    """All ways to take one element of each of some vectors, one row for each.
+    """The Cartesian product of vectors, one row for each combination.
 
     Raises:
-        RuntimeError: if they are no vectors.
+        RuntimeError: if they are not vectors.
     """
     vectors = [as_tensor_operand(x, "cartesian_prod", i) for i, x in enumerate(tensors, 1)]
     for x in vectors:
@@ -403,11 +403,11 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All ways to take `r` elements of a vector in their order, one row for each.
+    """All combinations of `r` elements of a vector, in order, one row for each.
 
     Args:
         input: a vector.
-        r: how many.
+        r: the number of elements in a combination.
         with_replacement: an element may be taken several times.
 
     Raises:
@@ -427,7 +427,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
-    """A matrix of the powers of a vector's elements, the highest first.
+    """A Vandermonde matrix: the powers of a vector's elements, the highest first.
 
     Args:
         x: a vector.
@@ -448,7 +448,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
-    """Where in a tensor of a shape the elements are that flat indices name, axis by axis.
+    """Convert flat indices into indices along each axis of a shape.
 
     Args:
         indices: integers.
@@ -456,7 +456,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
 
     Raises:
         ValueError: if the shape has negative numbers.
-        TypeError: if indices are no tensor of integers.
+        TypeError: if `indices` is not a tensor of integers.
     """
     if not isinstance(indices, Variable):
         raise TypeError(
@@ -473,6 +473,6 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
     out = []
     for axis in range(len(sizes)):
         behind = math.prod(sizes[axis + 1 :])
-        # Of nothing there are no places; what is asked for none is none.
+        # The bounds of 1 avoid divisions by zero for shapes without elements.
         out.append(R.remainder(R.div_floor(indices, max(behind, 1)), max(sizes[axis], 1)))
     return tuple(out)

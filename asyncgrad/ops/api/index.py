@@ -1,4 +1,4 @@
-"""Functions that pick elements by index, and put them back."""
+"""Indexing: reading elements at an index, and writing them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ __all__ = [
     "scatter_add",
     "take_along_dim",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     *__all__,
     "index_add_",
@@ -74,10 +74,10 @@ _ALL = slice(None)
 
 
 def getitem(input: Any, index: Any) -> Tensor:
-    """The elements at an index, as PyTorch understands it.
+    """The elements at an index, with PyTorch's rules.
 
-    Numbers, slices, None and Ellipsis come first and select a view; lists, masks and tensors of
-    integers then select a copy from that.
+    Numbers, slices, None and Ellipsis are applied first and select a view. Lists, masks and integer
+    tensors then select a copy from that view.
 
     Raises:
         IndexError: if there are too many parts, one is out of range or is no index.
@@ -100,11 +100,11 @@ def getitem(input: Any, index: Any) -> Tensor:
 
 
 class _BatchedIndexError(Exception):
-    """An index holds tensors that differ from example to example of a batch."""
+    """An index holds tensors that are batched by `vmap`."""
 
 
 def _at_batched(x: Any, index: Any) -> Any:
-    """The elements of a tensor at an index that differs from example to example."""
+    """`getitem` with an index that is batched by `vmap`."""
     parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
     tensors: list[Any] = [part for part in parts if isinstance(part, Variable)]
     if any(x.dtype.kind in "bu" and x._batched for x in tensors):
@@ -134,7 +134,7 @@ def _at_batched(x: Any, index: Any) -> Any:
 
 
 def _set_batched(x: Any, index: Any, value: Any) -> None:
-    """Put something at an index that differs from example to example, in place."""
+    """`setitem` with an index that is batched by `vmap`."""
     level = level_of((x, value, *(index if isinstance(index, tuple) else (index,))))
     if level is None or not (x._batched and x._level is level):
         raise RuntimeError(
@@ -152,7 +152,7 @@ def _set_batched(x: Any, index: Any, value: Any) -> None:
 
 
 def setitem(input: Any, index: Any, value: Any) -> None:
-    """Put a number or a tensor, broadcast, at an index, in place.
+    """Write a number or a tensor, broadcast, at an index, in place.
 
     Raises:
         TypeError: if the value is neither.
@@ -169,12 +169,12 @@ def setitem(input: Any, index: Any, value: Any) -> None:
             )
         dtype = input._metadata.dtype
         if dtype.itemsize == 2 and dtype.kind in "fV" and isinstance(number, (int, float)):
-            # As PyTorch: what is too large for halves is infinite.
+            # As in PyTorch, numbers beyond the range of a half-precision dtype become infinite.
             with np.errstate(over="ignore"):
                 number = dtype.type(float(number)).item()
         number = fitted("__setitem__", number, dtype)
     if index is True:
-        # As PyTorch: all of the tensor, and no mask of it.
+        # As in PyTorch, True selects the whole tensor and is not treated as a mask.
         index = None
     try:
         basic, arrays, watched = _parsed(input._metadata.shape, index)
@@ -199,7 +199,7 @@ def setitem(input: Any, index: Any, value: Any) -> None:
 
 
 def _is_mask(target: Any, arrays: tuple[Any, ...]) -> bool:
-    """Whether an index is one mask of all of a device's tensor: nobody need count what it picks."""
+    """Whether an index is one full mask of a device tensor; its elements need no counting."""
     metadata = target._metadata
     return (
         metadata.device.streamed
@@ -213,14 +213,14 @@ def _is_mask(target: Any, arrays: tuple[Any, ...]) -> bool:
 def _parsed(
     shape: tuple[int, ...], index: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, tuple[Any, ...]]:
-    """An index, taken apart.
+    """Split an index into a part that selects a view and a part that selects a copy.
 
     Returns:
-        What selects a view, empty for all; arrays and full slices that select from that, or
-        None; the tensors among the arrays, which must not change.
+        The basic index of the view, empty if it is the whole tensor; the arrays and full slices
+        that select from the view, or None; the index tensors, which must not change later.
     """
     if index.__class__ is not tuple:
-        # A list with parts that are more than numbers stands for a tuple.
+        # As in NumPy, a list with elements other than numbers is treated as a tuple.
         several = isinstance(index, list) and any(
             part is None
             or part is Ellipsis
@@ -248,7 +248,7 @@ def _parsed(
             arrays.append(_ALL)
             trivial = trivial and part == _ALL
         elif part is Ellipsis:
-            # NumPy raises for a second one.
+            # A second Ellipsis is not checked here: NumPy raises for it.
             basic.append(part)
             arrays += [_ALL] * (len(shape) - consumed)
         elif part.__class__ is int:
@@ -258,11 +258,11 @@ def _parsed(
             basic += [_ALL] * _axes_of(part)
             arrays.append(part)
         else:
-            # A single boolean: an axis of one, taken or not.
+            # A boolean scalar adds an axis of length 1, or 0 if it is False.
             basic.append(None)
             arrays.append(part.reshape(1))
             trivial = False
-    # With an Ellipsis NumPy gives an array where it would give a scalar.
+    # With an Ellipsis, NumPy returns an array of no dimensions instead of a scalar.
     if not any(part is Ellipsis for part in basic):
         basic.append(Ellipsis)
     if all(part.__class__ is slice for part in arrays):
@@ -307,7 +307,7 @@ def _plain(part: Any) -> Any:
 
 
 def _checked_index(array: Any) -> Any:
-    """An array that is an index: integers (a number if it is one) or booleans."""
+    """Check an index array: integers (an int if it has no dimensions) or booleans."""
     if array.dtype == np.uint8:
         warnings.warn(
             "indexing with dtype uint8 is deprecated, please use a dtype bool instead",
@@ -330,7 +330,7 @@ _INT64, _INT32, _BOOL = np.dtype("int64"), np.dtype("int32"), np.dtype("bool")
 
 
 def _axes_of(part: Any) -> int:
-    """How many axes a part of an index is for."""
+    """The number of axes that a part of an index consumes."""
     if part is None or part is Ellipsis:
         return 0
     if part.__class__ is int or part.__class__ is slice or part.dtype != np.bool_:
@@ -342,12 +342,12 @@ def _axes_of(part: Any) -> int:
 def _picked(
     x: Any, arrays: tuple[Any, ...], watched: tuple[Any, ...], node: str = "IndexBackward0"
 ) -> Any:
-    """A copy of the elements at an index of arrays, by a function whose node PyTorch calls so."""
+    """Copy the elements at an index of arrays; `node` is PyTorch's name for the graph node."""
     return renamed(R.index(x, arrays), node, saves=True, watched=watched)
 
 
 def _region(shape: tuple[int, ...], arrays: tuple[Any, ...]) -> tuple[int, ...]:
-    """The shape of what an index of arrays selects."""
+    """The shape of the elements that an index of arrays selects."""
     picked = [
         (int(np.count_nonzero(part)),) if part.dtype == np.bool_ else part.shape
         for part in arrays
@@ -379,7 +379,7 @@ def _region(shape: tuple[int, ...], arrays: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _fitted(value: Any, region: tuple[int, ...]) -> Any:
-    """A tensor, broadcast to what is indexed."""
+    """Broadcast a value to the shape of the indexed elements."""
     given = value._metadata.shape
     if given == region:
         return value
@@ -396,7 +396,7 @@ def _fitted(value: Any, region: tuple[int, ...]) -> Any:
 
 
 def _fills(arrays: tuple[Any, ...], value: Any, accumulate: bool) -> bool:
-    """Whether PyTorch fills where one mask holds with one number, which has any dtype."""
+    """Whether the index is one mask and the value one number, which may have any dtype."""
     masks = [part for part in arrays if part.__class__ is not slice]
     return value._metadata.size == 1 and not accumulate and [m.dtype for m in masks] == [_BOOL]
 
@@ -410,7 +410,7 @@ def _put_into(
     accumulate: bool = False,
     region: tuple[int, ...] | None = None,
 ) -> Any:
-    """Change a tensor in place at an index of arrays, which selects something of shape `region`."""
+    """Write into a tensor at an index of arrays, which selects elements of shape `region`."""
     metadata = tensor._metadata
     if value._metadata.dtype != metadata.dtype and _fills(arrays, value, accumulate):
         value = R.to(value, metadata.dtype)
@@ -434,7 +434,7 @@ def _put_into(
     try:
         node = (R.put_add if accumulate else R.put)(tensor, value, arrays)._edge
     except IndexError:
-        # An index out of range, which is found before anything is written.
+        # The index is out of range and nothing was written, so the version bump is undone.
         if not is_inference(tensor):
             counter_of(tensor).value -= 1
         raise
@@ -451,7 +451,7 @@ def _put_into(
 
 @writes
 def index_select(input: Any, dim: int, index: Any) -> Tensor:
-    """The slices of `input` along `dim` at the numbers in `index`, which has one axis or none.
+    """The slices of `input` along `dim` at `index`, a tensor with at most one axis.
 
     Raises:
         IndexError: if a number is out of range, or `index` has more axes or another dtype.
@@ -480,7 +480,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
 
 
 def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = False) -> Any:
-    """The array of a tensor of integers."""
+    """The array of an index tensor, checked to be int64 (or int32 if `int32`)."""
     array = index._array
     if array.dtype != _INT64 and not (int32 and array.dtype == _INT32):
         raise error(
@@ -491,9 +491,9 @@ def _numbers(name: str, index: Any, error: type[Exception], *, int32: bool = Fal
 
 
 def check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> None:
-    """Raise unless 0 <= number < bound for all; one pass, as negative ones become huge.
+    """Raise unless 0 <= number < bound for all numbers in host memory.
 
-    Nobody can look at what is on a device without waiting for it.
+    Negative numbers are huge as unsigned ones, so one pass suffices. Device arrays are not checked.
     """
     if not isinstance(numbers, np.ndarray) or not numbers.size:
         return
@@ -507,14 +507,14 @@ def check_range(name: str, numbers: Any, bound: int, error: type[Exception]) -> 
 
 
 def along(numbers: Any, axis: int) -> tuple[Any, ...]:
-    """The index of arrays for numbers that stand along one axis, all others in their place."""
+    """An index of arrays: `numbers` for one axis, each element's own index for the others."""
     places = _places(numbers.shape)
     return (*places[:axis], numbers, *places[axis + 1 :])
 
 
 @functools.lru_cache(128)
 def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """For each axis the numbers of its places, along it."""
+    """For each axis, `arange` of its length along that axis (as `numpy.ogrid`)."""
     ndim = len(shape)
     return tuple(
         np.arange(n).reshape((1,) * i + (n,) + (1,) * (ndim - i - 1)) for i, n in enumerate(shape)
@@ -522,7 +522,7 @@ def _places(shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]:
-    """The axis and the array of numbers for `gather` and `scatter`, checked."""
+    """The checked axis and index array of `gather` and `scatter`."""
     index = as_tensor_operand(index, name, 3)
     check_device(name, x, index)
     shape = x._metadata.shape
@@ -541,7 +541,7 @@ def axis_and_numbers(name: str, x: Any, dim: Any, index: Any) -> tuple[int, Any]
 
 @writes
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
-    """Along `dim` the elements at the numbers in `index`, whose shape is the result's.
+    """The elements at `index` along `dim`; the result has the shape of `index`.
 
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
@@ -558,7 +558,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
             f"{axis}"
         )
     if not shape or len(numbers.shape) != len(shape):
-        # A tensor without axes counts as one of one element; an empty index fits anything.
+        # A tensor without axes is treated as a vector of one; an empty index fits any shape.
         flat = R.reshape(x, (-1,) if x._metadata.size else (0,))
         picked = _picked(flat, (numbers.reshape(-1),), (index,))
         return renamed(R.reshape(picked, numbers.shape), "GatherBackward0")
@@ -567,7 +567,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
 
 @writes
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
-    """As `gather`, with both broadcast apart from `dim`; without `dim` from all elements in a row.
+    """`gather` with broadcasting apart from `dim`; if `dim` is None, of the flattened input.
 
     Raises:
         RuntimeError: if the numbers of axes differ or a number is out of range.
@@ -599,7 +599,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
 
 
 def mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -> Any:
-    """A function along an axis of tensors that stand for examples of a batch."""
+    """Apply a function along an axis of tensors that are batched by `vmap`."""
     shape = x._metadata.shape
     axis = one_dim(function.__name__, dim, len(shape))
     if not shape or not all(isinstance(other, Variable) for other in others):
@@ -608,7 +608,7 @@ def mapped_along(function: Callable[..., Any], x: Any, dim: int, *others: Any) -
 
 
 def _wrapped_gather(x: Any, axis: int, index: Any) -> Any:
-    """`gather`, with negative numbers counted from the end."""
+    """`gather` in which negative numbers count from the end."""
     if index._batched:
         return (
             mapped(lambda batch, at: _wrapped_gather(batch, axis + 1, at), x, index)
@@ -625,7 +625,7 @@ def _wrapped_gather(x: Any, axis: int, index: Any) -> Any:
 
 
 def _broadcast_but(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """What two shapes are broadcast to, whatever they are along one axis."""
+    """The shape that two shapes are broadcast to, without regard to one axis."""
     try:
         return np.broadcast_shapes((*a[:axis], 1, *a[axis + 1 :]), (*b[:axis], 1, *b[axis + 1 :]))
     except ValueError:
@@ -643,9 +643,9 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 
     Args:
         input: the tensor.
-        indices: for each of the first axes a tensor.
+        indices: one tensor for each of the leading axes.
         values: of the dtype of `input`.
-        accumulate: add to what is there; what is indexed twice gets both.
+        accumulate: add the values instead of replacing; repeated indices add up.
     """
     return index_put_(copied(input, "index_put", *indices, values), indices, values, accumulate)
 
@@ -679,10 +679,10 @@ def index_put_(input: Any, indices: Sequence[Any], values: Any, accumulate: bool
 
 
 def copied(input: Any, name: str, *others: Any) -> Any:
-    """A copy to be changed; one for each example if what it is changed with differs for them."""
+    """A copy of `input` to be changed in place, batched if one of `others` is."""
     x = as_tensor_operand(input, name, 1)
     if current().plain:
-        # Not recorded: the change takes the place of the copy in the graph, too.
+        # The copy is not recorded, since the following in-place change records one node for both.
         out = wrap(x._metadata.kernels["clone"](x._array), x._metadata, gradient_edge(x))
         out._counter = VersionCounter()
         return out
@@ -697,7 +697,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
     Args:
         input: the tensor.
         dim: the axis.
-        index: where each slice goes, of one axis; what is indexed twice gets both.
+        index: the position of each slice, of one axis; repeated positions add up.
         source: of the dtype of `input`, and of its shape apart from `dim`.
         alpha: a number.
 
@@ -731,14 +731,14 @@ def index_add_(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1)
 def rows_to_change(
     name: str, x: Any, axis: int, index: Any, source: Any, error: type[Exception]
 ) -> Any:
-    """The array of numbers that say which slices along an axis change, checked.
+    """The checked index array of the slices to change along an axis.
 
     Args:
         name: the function, for errors.
-        x: what is changed.
+        x: the tensor that is changed.
         axis: the axis.
-        index: the numbers.
-        source: what it is changed with.
+        index: the indices of the slices.
+        source: the tensor with the new slices.
         error: the class of error for numbers out of range.
     """
     shape, given = x._metadata.shape, source._metadata.shape
@@ -770,15 +770,15 @@ def rows_to_change(
 def scatter(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
 ) -> Tensor:
-    """A copy of `input` with the elements of `src` along `dim` at the numbers in `index`.
+    """A copy of `input` with the elements of `src` written at `index` along `dim`.
 
     Args:
         input: the tensor.
         dim: the axis.
-        index: where the elements go, no larger than `src`, nor than `input` apart from `dim`.
+        index: the positions, no larger than `src`, nor than `input` apart from `dim`.
         src: a tensor of the dtype of `input`, or a number.
-        value: a number, by name.
-        reduce: None to replace what is there, "add" or "multiply"; as in PyTorch these have no
+        value: the number, as a keyword, instead of `src`.
+        reduce: None to replace elements, or "add" or "multiply"; as in PyTorch these have no
             gradient, which `scatter_add` and `scatter_reduce` have.
 
     Raises:
@@ -802,7 +802,7 @@ def scatter_(
 
 @writes
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """A copy of `input` with the elements of `src` added along `dim` at the numbers in `index`.
+    """A copy of `input` with the elements of `src` added at `index` along `dim`.
 
     Raises:
         RuntimeError: if a number is out of range or the shapes or dtypes do not fit.
@@ -846,7 +846,7 @@ def _scatter_into(input: Any, dim: int, index: Any, src: Any, reduce: Any, name:
 
 
 def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Any) -> None:
-    """Raise if an index reaches beyond a tensor apart from the axis along which it counts."""
+    """Raise if an index is larger than the tensor apart from the scattered axis."""
     if any(m > n for i, (m, n) in enumerate(zip(numbers.shape, shape, strict=False)) if i != axis):
         raise RuntimeError(
             f"{name}(): Expected index {list(numbers.shape)} to be no larger than self "
@@ -855,7 +855,7 @@ def check_scattered(name: str, shape: tuple[int, ...], axis: int, numbers: Any) 
 
 
 def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
-    """What is scattered: as much of a tensor as there are numbers, or a number everywhere."""
+    """The values to scatter, in the shape of the index: a part of `src`, or a number."""
     if not isinstance(src, Variable):
         number = as_number(src)
         if number is None:
@@ -889,7 +889,7 @@ def scattered_values(x: Any, src: Any, numbers: Any, name: str) -> Any:
 
 @writes
 def masked_select(input: Any, mask: Any) -> Tensor:
-    """The elements where `mask` holds, in a row; both are broadcast.
+    """The elements where `mask` is True, as a vector; both are broadcast.
 
     Raises:
         RuntimeError: if `mask` is not boolean, or the shapes do not fit.
@@ -935,14 +935,14 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """The rows of a table.
+    """Look up rows of a table.
 
     Args:
         input: integers of any shape.
         weight: the table, of shape (rows, length).
         padding_idx: a row that gets no gradient.
-        max_norm: rows that are longer are shortened to it, in place.
-        norm_type: which norm `max_norm` is.
+        max_norm: looked-up rows of a greater norm are scaled down to it, in place.
+        norm_type: the order of that norm.
         scale_grad_by_freq: divide a row's gradient by how often it occurs in `input`.
         sparse: the table's gradient holds no more than the rows that were looked up; on other
             devices than the CPU it is dense.
@@ -964,7 +964,7 @@ def embedding(
     check_range("embedding", numbers, shape[0], IndexError)
     if padding_idx is not None:
         padding_idx = one_int("embedding", "padding_idx", padding_idx)
-        # PyTorch asserts here.
+        # As in PyTorch, an AssertionError is raised here.
         assert -shape[0] <= padding_idx < shape[0], "Padding_idx must be within num_embeddings"
         padding_idx %= shape[0]
     if max_norm is not None:
@@ -988,7 +988,7 @@ def embedding(
 def _shares(
     xp: Any, numbers: Any, rows: int, dtype: Any, padding: int | None, by_freq: bool
 ) -> Any:
-    """What each lookup's gradient counts."""
+    """The factor of each look-up's gradient."""
     share = xp.ones(numbers.shape, dtype=dtype)
     if by_freq:
         share /= xp.bincount(numbers.reshape(-1), minlength=rows)[numbers]
@@ -998,7 +998,7 @@ def _shares(
 
 
 def _refuse_frequencies(gradient: Any) -> None:
-    """As PyTorch: the forward pass takes what the backward pass can't do."""
+    """Raise in the backward pass, as PyTorch: its forward pass accepts the option."""
     raise RuntimeError(
         "embedding_backward: scale_grad_by_freq not supported with sparse gradients. Pass "
         "sparse=False."
@@ -1006,7 +1006,7 @@ def _refuse_frequencies(gradient: Any) -> None:
 
 
 def _shorten(weight: Any, numbers: Any, max_norm: float, norm_type: float) -> None:
-    """Shorten the rows that are longer than `max_norm`, in place and outside of the graph."""
+    """Scale rows down to `max_norm`, in place and unrecorded."""
     in_place.check_change(weight, "embedding_renorm_", recorded=False)
     metadata = weight._metadata
     bump_version(weight)
@@ -1024,14 +1024,14 @@ def _shortened(xp: Any, array: Any, numbers: Any, max_norm: float, norm_type: fl
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
-    """Rows of `num_classes` zeros with a one at the numbers in `tensor`.
+    """Rows of `num_classes` zeros with a one at the index in `tensor`.
 
     Args:
         tensor: int64, of any shape.
         num_classes: the length of the rows; -1 for one more than the greatest number.
 
     Raises:
-        RuntimeError: if a number is negative or too large, or there are none to count from.
+        RuntimeError: if a number is negative or too large, or `tensor` is empty with -1.
     """
     x = as_tensor_operand(tensor, "one_hot", 1)
     num_classes = one_int("one_hot", "num_classes", num_classes)
@@ -1045,11 +1045,11 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
                 "num_classes."
             )
     elif not isinstance(array, np.ndarray):
-        # As PyTorch: nobody looks at what is on a device, unless it has to be counted.
+        # As in PyTorch, device values are not checked, and read only to infer `num_classes`.
         if num_classes == -1:
             num_classes = 1 + x._metadata.device.launching(_greatest)(array)
     else:
-        # Negative ones become huge: one look finds both.
+        # Viewed as unsigned, negative numbers are huge, so one maximum checks both.
         top = int(array.view(np.uint64).max())
         if top >= 1 << 63:
             raise RuntimeError("one_hot: Class values must be non-negative.")

@@ -1,4 +1,4 @@
-"""Images of other sizes: each axis by itself, a weighted sum of some elements for each new one."""
+"""Resizing of images; each axis is interpolated separately by weighted sums."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from asyncgrad.ops.promotion import as_tensor_operand, category
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-#: The number of axes that an image has in each mode; None for any.
+#: The number of axes of an image in each mode; None for any.
 _AXES = {
     "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2,
     "bicubic": 2, "trilinear": 3,
 }  # fmt: skip
 _WITH_CORNERS = ("linear", "bilinear", "bicubic", "trilinear")
-#: Those that images of bytes have, too, and `antialias`.
+#: The modes that support bytes and `antialias`.
 _SMOOTH = ("bilinear", "bicubic")
 #: The constant of the cubic curve that PyTorch interpolates with; with `antialias` another.
 _CUBIC, _CUBIC_ANTIALIAS = -0.75, -0.5
-#: Bits of the weights of bytes.
+#: The number of bits of the integer weights for bytes.
 _BITS = 15
 
 
@@ -43,24 +43,23 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Images of another size.
+    """Resize images.
 
     Args:
         input: of shape (n, channels, *image), where the image has one to three axes.
-        size: the new size, a number or one for each axis; or else
-        scale_factor: what the old one is multiplied by, and rounded down.
+        size: the new size, a number or one for each axis; otherwise
+        scale_factor: the factor of the size; the new size is rounded down.
         mode: "nearest", "nearest-exact", "linear" (one axis), "bilinear", "bicubic" (two),
             "trilinear" (three) or "area".
-        align_corners: the centres of the outermost elements stay where they are, and not their
-            edges.
-        recompute_scale_factor: where elements are is computed from the sizes, and not from
-            `scale_factor`.
-        antialias: elements that come to lie between the new ones count as well, for "bilinear"
-            and "bicubic".
+        align_corners: align the centres of the corner elements of input and output instead of
+            their edges.
+        recompute_scale_factor: compute the scale from the sizes instead of `scale_factor`.
+        antialias: when shrinking, use all elements that a new element covers, for "bilinear" and
+            "bicubic".
 
     Raises:
         ValueError: if sizes or options do not fit.
-        NotImplementedError: if the mode is not for so many axes, or for the dtype.
+        NotImplementedError: if the mode does not support the number of axes, or the dtype.
         RuntimeError: for an empty image.
     """
     x = as_tensor_operand(input, "interpolate", 1)
@@ -113,7 +112,7 @@ def interpolate(
 def _sizes(
     old: tuple[int, ...], size: Any, scale_factor: Any, recompute: bool
 ) -> tuple[tuple[int, ...], list[float | None]]:
-    """The new size, and for each axis the factor that says where elements are, if one does."""
+    """The new size, and for each axis the scale factor, or None to compute it from the sizes."""
     if (size is None) == (scale_factor is None):
         raise ValueError(
             "only one of size or scale_factor should be defined"
@@ -138,12 +137,12 @@ def _sizes(
 
 
 def _areas(x: Any, new: tuple[int, ...]) -> Any:
-    """The means of the parts of an image."""
+    """Resize an image by averaging areas."""
     if len(new) == 1:
         return adaptive_avg_pool1d(x, new)
     if len(new) == 2:
         return adaptive_avg_pool2d(x, new)
-    # The means of means over one axis and over two, as all parts of an axis count the same.
+    # All windows have the same shape, so the mean over three axes is a mean over two, then one.
     n, channels, depth, rows, columns = x._metadata.shape
     flat = adaptive_avg_pool2d(R.reshape(x, (n, channels * depth, rows, columns)), new[1:])
     lines = R.reshape(flat, (n, channels, depth, new[1] * new[2]))
@@ -153,19 +152,19 @@ def _areas(x: Any, new: tuple[int, ...]) -> Any:
 def _along(
     x: Any, axis: int, length: int, count: int, factor: float | None, mode: str, corners: bool
 ) -> Any:
-    """An image with another length along one axis."""
-    # As PyTorch: a factor of a little more than 1 moves nothing, but for cubic curves.
+    """Resize an image along one axis."""
+    # As in PyTorch: if the length stays, a factor near 1 has no effect, except in bicubic mode.
     still = mode != "bicubic" or corners or factor in {None, 1.0}
     if mode in _WITH_CORNERS and length == count and still:
         return x
     if mode.startswith("nearest"):
         step = length / count if factor is None else 1 / factor
         offset = 0.5 if mode == "nearest-exact" else 0.0
-        # PyTorch computes where elements are in single precision.
+        # Positions are in single precision, as in PyTorch.
         steps = (np.arange(count, dtype=np.float32) + np.float32(offset)) * np.float32(step)
         places = np.minimum(np.floor(steps).astype(np.int64), length - 1)
         if mode == "nearest" and len(x._metadata.shape) == 4 and count in {length, 2 * length}:
-            # As PyTorch, for images of two axes: whatever the factor.
+            # As in PyTorch, for images of two axes, the factor is ignored here.
             places = np.arange(count) // (count // length)
         return R.index(x, _at(x, axis, places))
     out = None
@@ -179,7 +178,7 @@ def _along(
 def _by_products(
     x: Any, new: tuple[int, ...], factors: list[float | None], mode: str, corners: bool, anti: bool
 ) -> Any:
-    """An image of two axes, between a matrix of weights for its rows and one for its columns."""
+    """Resize an image of two axes by products with weight matrices for rows and columns."""
     metadata = x._metadata
     if x._batched and metadata.dtype == np.uint8:
         return by_parts(_by_products, x, new, factors, mode, corners, anti)
@@ -204,7 +203,7 @@ def _by_products(
 
 
 def _spread_weights(length: int, count: int, factor: float | None, mode: str, corners: bool) -> Any:
-    """The weights of all elements for each new one, which is as wide as they become narrow."""
+    """The antialiasing weights of all elements for each new element, as a matrix."""
     if corners:
         step = (length - 1) / (count - 1) if count > 1 else 0.0
     else:
@@ -226,9 +225,9 @@ def _spread_weights(length: int, count: int, factor: float | None, mode: str, co
 
 
 def _of_bytes(xp: Any, x: Any, rows: Any, columns: Any) -> Any:
-    """A product with weights of few bits, rounded after each axis, as PyTorch computes images."""
+    """As PyTorch for bytes: products with integer weights, rounded after each axis."""
     for axis, weights in ((3, columns), (2, rows)):
-        # The greatest weight takes as many bits as there are, and none of them is its sign.
+        # Scale the weights so that the greatest has `_BITS` bits, besides the sign.
         bits = next(b for b in range(23) if int(0.5 + weights.max() * (2 << b)) >> _BITS)
         whole = xp.asarray(np.copysign(np.floor(np.abs(weights) * (1 << bits) + 0.5), weights))
         sums = xp.moveaxis(xp.tensordot(x, whole, (axis, 1)), -1, axis)
@@ -239,7 +238,7 @@ def _of_bytes(xp: Any, x: Any, rows: Any, columns: Any) -> Any:
 def _taps(
     length: int, count: int, factor: float | None, mode: str, corners: bool, dtype: Any
 ) -> list[tuple[Any, Any]]:
-    """The elements that each new one is made of, with their weights: pairs of arrays."""
+    """Pairs of arrays: the indices of elements, and their weights in the new elements."""
     real = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
     if corners:
         step = (length - 1) / (count - 1) if count > 1 else 0.0
@@ -264,12 +263,12 @@ def _taps(
 
 
 def _near(t: Any, a: float = _CUBIC) -> Any:
-    """The cubic curve within a distance of 1."""
+    """The cubic kernel at a distance of 0 to 1."""
     return ((a + 2) * t - (a + 3)) * t * t + 1
 
 
 def _far(t: Any, a: float = _CUBIC) -> Any:
-    """The cubic curve at a distance of 1 to 2."""
+    """The cubic kernel at a distance of 1 to 2."""
     return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
 
 
@@ -290,19 +289,19 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate`, by an older name."""
+    """`interpolate` by an older name."""
     _warn_of("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """`interpolate` with the nearest elements, by an older name."""
+    """`interpolate` in mode "nearest", by an older name."""
     _warn_of("upsample_nearest")
     return interpolate(input, size, scale_factor)
 
 
 def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """`interpolate` with "bilinear" and corners that stay, by an older name."""
+    """`interpolate` in mode "bilinear" with aligned corners, by an older name."""
     _warn_of("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)
 

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products, `tensordot` and `einsum`."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ __all__ = [
     "outer",
     "tensordot",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
 IN_PLACE = ("addmm",)
 
 
 def _operands(name: str, *values: Any) -> Any:
-    """Tensors of one dtype.
+    """Check that the operands are tensors of one dtype.
 
     Raises:
         TypeError: if one is no tensor.
@@ -77,7 +77,7 @@ def _expect_ndims(name: str, tensors: Any, ndims: tuple[int, ...]) -> None:
 
 
 def _expect_alignment(name: str, x: Any, y: Any) -> None:
-    """Raise unless the last axis of the first is as long as the second's next to last."""
+    """Raise unless x's last axis is as long as y's last but one."""
     a, b = x._metadata.shape, y._metadata.shape
     axis = len(b) - 2 if len(b) > 1 else 0
     if a[-1] != b[axis]:
@@ -141,7 +141,7 @@ def _matmul(input: Any, other: Any) -> Any:
 
 
 def _matmul_or_not(input: Any, other: Any) -> Any:
-    """`_matmul`, or `NotImplemented` where the other operand may know what to do."""
+    """`_matmul`, or `NotImplemented` so that Python tries the other operand's method."""
     for operand in (input, other):
         ours = isinstance(operand, Variable) or as_number(operand) is not None
         if not ours and not knows_no_tensors("matmul", operand):
@@ -155,7 +155,7 @@ operator_product: Callable[[Any, Any], Tensor] = product_dispatch(OPS["mm"], _ma
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
-    """The matrix product; what is bound below says more."""
+    """The matrix product; `__doc__` is that of `_matmul`."""
     return product(input, other) if out is None else put(out, "matmul", product(input, other))
 
 
@@ -171,7 +171,7 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
         mat2: of shape (k, n).
 
     Raises:
-        RuntimeError: if they are no matrices, do not align, or differ in dtype.
+        RuntimeError: if they are not matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "mm", mm(input, mat2))
@@ -189,7 +189,7 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Tensor:
         mat2: of shape (b, k, n).
 
     Raises:
-        RuntimeError: if they are no batches of matrices, do not align, or differ in dtype.
+        RuntimeError: if they are not batches of matrices, do not align, or differ in dtype.
     """
     if out is not None:
         return put(out, "bmm", bmm(input, mat2))
@@ -242,14 +242,14 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Tensor:
 
 @writes
 def outer(input: Any, vec2: Any) -> Tensor:
-    """The products of every element of one vector with every element of another.
+    """The outer product of two vectors.
 
     Args:
         input: of shape (m,).
         vec2: of shape (n,).
 
     Raises:
-        RuntimeError: if they are no vectors.
+        RuntimeError: if they are not vectors.
     """
     x = as_tensor_operand(input, "outer", 1)
     y = as_tensor_operand(vec2, "outer", 2)
@@ -289,14 +289,14 @@ def inner(input: Any, other: Any) -> Tensor:
 
 @writes
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """`beta * input + alpha * (mat1 @ mat2)`; with a `beta` of 0 the input is not looked at.
+    """`beta * input + alpha * (mat1 @ mat2)`; with a `beta` of 0 the input is ignored.
 
     Args:
-        input: what can be broadcast to (m, n).
+        input: a tensor that can be broadcast to (m, n).
         mat1: of shape (m, k).
         mat2: of shape (k, n).
-        beta: what the input is multiplied with.
-        alpha: what the product is multiplied with.
+        beta: the factor of the input.
+        alpha: the factor of the product.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit.
@@ -311,7 +311,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
             f"shape {shape}."
         )
     if category(x._metadata.dtype) < 2:
-        # As PyTorch: what is behind the point does not count.
+        # As in PyTorch: numbers are truncated to integers.
         beta, alpha = int(beta), int(alpha)
     if beta == 0:
         out = R.mm(x, y)
@@ -365,7 +365,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     Args:
         a: the first tensor.
         b: the second.
-        dims: how many of the last axes of `a` and the first of `b`, or two sequences of axes.
+        dims: the number of last axes of `a` and first axes of `b`, or two sequences of axes.
 
     Raises:
         RuntimeError: if the axes do not fit, or the dtypes differ.
@@ -411,7 +411,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
                 f"dim {i} and second has size {other[j]} in dim {j}"
             )
         if shape[i] != other[j]:
-            # One of the two is 1 and stands for all.
+            # One of the two lengths is 1 and is broadcast, so both axes can be summed separately.
             x, y = R.sum(x, (i,), True), R.sum(y, (j,), True)
         y_labels[j] = x_labels[i]
     return R.contract(x, y, tuple(x_labels), tuple(y_labels), tuple(kept))
@@ -421,7 +421,7 @@ _INT64 = np.dtype("int64")
 
 # -- einsum ---------------------------------------------------------------------------------------
 
-#: Labels of the axes that "..." stands for count down from here, from the last to the first.
+#: The label of the last axis of "..."; the labels of earlier axes count down from it.
 _ELLIPSIS = -1
 
 
@@ -434,7 +434,7 @@ def einsum(*args: Any) -> Tensor:
 
     Raises:
         ValueError: if there is no tensor.
-        RuntimeError: if the equation is none, or does not fit the tensors.
+        RuntimeError: if the equation is invalid, or does not fit the tensors.
     """
     if not args or len(args) < 2:
         raise ValueError(
@@ -465,7 +465,7 @@ def einsum(*args: Any) -> Tensor:
             shape = x._metadata.shape
             x = R.reshape(x, tuple(n for i, n in enumerate(shape) if i not in dropped))
         if summed:
-            # The sum of a tensor alone counts in int64, as `sum` does; products keep their dtype.
+            # The sum of a single tensor is in int64, as in `sum`; products keep their dtype.
             x = R.sum(cast(x, _INT64) if category(x._metadata.dtype) < 2 else x, summed, False)
         tensors[place] = x
     out = tensors[0]
@@ -479,7 +479,7 @@ def einsum(*args: Any) -> Tensor:
 
 
 def _letters(labels: Sequence[Any]) -> str:
-    """A list of labels as the part of an equation."""
+    """A list of labels as a term of an equation."""
     parts = []
     for label in labels:
         if label is Ellipsis:
@@ -516,12 +516,12 @@ def _labels(term: str, ndim: int | None, equation: str) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
-    """What to do with tensors of some shapes.
+    """The steps of an `einsum` of tensors of given shapes.
 
     Returns:
-        For each tensor the pairs of axes to take diagonals of, the axes to drop and the axes to
-        sum; for each but the first the axes of the intermediate result to sum and the labels of
-        the contraction with it; the axes of the result to sum; its order or None.
+        For each tensor, the pairs of axes whose diagonals are taken, the axes to drop and the axes
+        to sum; for each but the first, the axes of the intermediate result to sum and the labels
+        of the contraction with it; the axes of the result to sum; its order or None.
     """
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -582,9 +582,9 @@ def _einsum_steps(equation: str, shapes: tuple[tuple[int, ...], ...]) -> Any:
 def _take_diagonals(
     labels: list[int], shape: list[int], equation: str
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """The pairs of axes with one label, and the shape when their diagonals have been taken.
+    """The pairs of axes with equal labels, and the shape after taking their diagonals.
 
-    The labels are changed accordingly: an axis of diagonals comes last.
+    `labels` is updated in place: the axis of a diagonal becomes the last.
     """
     pairs = []
     while len(set(labels)) < len(labels):
@@ -606,7 +606,7 @@ def _take_diagonals(
 
 
 def _lengths(labels: list[list[int]], shapes: list[list[int]], equation: str) -> dict[int, int]:
-    """How long the axes of each label are; those of one are broadcast."""
+    """The length of the axes of each label; axes of length 1 are broadcast."""
     lengths: dict[int, int] = {}
     for part, shape in zip(labels, shapes, strict=True):
         for label, length in zip(part, shape, strict=True):

@@ -40,7 +40,7 @@ __all__ = [
     "svd",
     "svd_lowrank",
 ]
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
 IN_PLACE = ()
 
@@ -58,7 +58,7 @@ def inverse(input: Any) -> Tensor:
 
 @writes
 def slogdet(input: Any) -> Any:
-    """The signs and the logarithms of the sizes of determinants; see `linalg.slogdet`."""
+    """The signs and logarithms of absolute values of determinants; see `linalg.slogdet`."""
     return return_types.slogdet(*matrices.slogdet(input))
 
 
@@ -69,7 +69,7 @@ def logdet(input: Any) -> Tensor:
         input: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return matrices.log_det(input)
 
@@ -80,18 +80,18 @@ def pinverse(input: Any, rcond: Any = 1e-15) -> Tensor:
 
 
 def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
-    """The greatest singular values, and their vectors: `U @ diag(S) @ V.mH` is near `A - M`.
+    """A low-rank approximation `U @ diag(S) @ V.mH` of `A - M`.
 
-    They are exact: PyTorch's are found from random vectors.
+    It is the exact truncated decomposition, while PyTorch's is a randomised one.
 
     Args:
         A: of shape (..., m, n).
-        q: how many, at most; 6 if None.
-        niter: for PyTorch's programs: it changes nothing.
-        M: what is subtracted first.
+        q: the greatest rank; 6 if None.
+        niter: for PyTorch compatibility, without effect.
+        M: subtracted from `A` first.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or `q` is negative.
+        RuntimeError: if they are not matrices of floating or complex numbers, or `q` is negative.
     """
     count = 6 if q is None else one_int("svd_lowrank", "q", q)
     if count < 0:
@@ -104,19 +104,19 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
 
 
 def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
-    """The principal components of rows: `svd_lowrank` of them without their means.
+    """The principal components of rows: `svd_lowrank` after subtracting their means.
 
     Args:
         A: of shape (..., observations, variables).
-        q: how many; 6 if None, or as many as there are.
+        q: the number of components; if None, 6 or as many as there are.
         center: subtract the means.
-        niter: for PyTorch's programs: it changes nothing.
+        niter: for PyTorch compatibility, without effect.
 
     Returns:
         The scores before they are scaled, the singular values, and the components as columns.
 
     Raises:
-        ValueError: if there are not so many.
+        ValueError: if there are fewer than `q`.
     """
     x = as_tensor_operand(A, "pca_lowrank", 1)
     most = min(x._metadata.shape[-2:])
@@ -130,23 +130,23 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
 
 @writes
 def matrix_power(input: Any, n: int) -> Tensor:
-    """Square matrices multiplied with themselves; see `linalg.matrix_power`."""
+    """Integer powers of square matrices; see `linalg.matrix_power`."""
     return linalg_norm.matrix_power(input, n)
 
 
 @writes
 def cholesky(input: Any, upper: bool = False) -> Tensor:
-    """The triangles L with `L @ L.mH = input`; see `linalg.cholesky`."""
+    """The Cholesky factors L with `L @ L.mH = input`; see `linalg.cholesky`."""
     return matrices.cholesky(input, upper=upper)
 
 
 @writes
 def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
-    """The solutions of equations with matrices whose triangles L are known.
+    """The solutions of linear systems from the Cholesky factors of their matrices.
 
     Args:
         input: the right sides, of shape (..., n, k).
-        input2: the triangles, of shape (..., n, n).
+        input2: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
 
     Raises:
@@ -163,21 +163,21 @@ def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
             f"{y._metadata.shape[-2]} by {y._metadata.shape[-1]}"
         )
     x, y = matrices.beside(name, R.adjoint(x) if upper else x, y)
-    # The values are those of the triangle, the gradient is that of `x @ x.mH`, as in PyTorch.
+    # As in PyTorch: only the triangle's values are used, but the gradient is that of all of x.
     x = R.add(x, R.sub(tril(x), x).detach())
     return R.solve(R.adjoint(x), R.solve(x, y))
 
 
 @writes
 def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
-    """The inverses of matrices whose triangles L are known.
+    """The inverses of matrices from their Cholesky factors L.
 
     Args:
-        input: the triangles, of shape (..., n, n).
+        input: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices.matrices("cholesky_inverse", input, square=True)
     metadata = x._metadata
@@ -186,12 +186,12 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
 
 
 def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
-    """Both triangles in one matrix, and which rows changed places; see `linalg.lu_factor`.
+    """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
         input: of shape (..., m, n).
-        pivot: rows change places; there is no other way.
-        get_infos: return where there is a first 0 on the diagonal of the upper triangle, too.
+        pivot: must be True: rows are always exchanged.
+        get_infos: also return the position of the first 0 on the diagonal of U, or 0.
     """
     out = triangular.lu_factor_ex(input, pivot=pivot)
     return out if get_infos else tuple(out[:2])
@@ -199,7 +199,7 @@ def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
 
 @writes
 def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
-    """The solutions of equations with matrices whose triangles are known; see `linalg.lu_solve`."""
+    """The solutions of linear systems from LU decompositions; see `linalg.lu_solve`."""
     return triangular.lu_solve(LU_data, LU_pivots, input)
 
 
@@ -207,13 +207,13 @@ def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
 def lu_unpack(
     LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
-    """Permutations P, lower triangles L and upper triangles U from what `lu` returns.
+    """Unpack the result of `lu` into permutations P, lower triangular L and upper triangular U.
 
     Args:
         LU_data: of shape (..., m, n).
         LU_pivots: int32, of shape (..., min(m, n)).
-        unpack_data: make L and U, which are else empty.
-        unpack_pivots: make P, which is else empty.
+        unpack_data: compute L and U, which are otherwise empty.
+        unpack_pivots: compute P, which is otherwise empty.
 
     Raises:
         RuntimeError: if dtypes do not fit.
@@ -230,7 +230,7 @@ def matrix_exp(input: Any) -> Tensor:
 
 @writes
 def qr(input: Any, some: bool = True) -> Any:
-    """Orthogonal columns and upper triangles; see `linalg.qr`.
+    """The QR decomposition; see `linalg.qr`.
 
     Args:
         input: of shape (..., m, n).
@@ -246,7 +246,7 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     Args:
         input: of shape (..., m, n).
         some: the reduced form.
-        compute_uv: make the vectors, which are else zeros.
+        compute_uv: compute the vectors, which are otherwise zeros.
     """
     if compute_uv:
         u, s, vh = matrices.svd(input, not some)
@@ -264,7 +264,7 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
 
 @writes
 def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
-    """The cross products of vectors of three along an axis.
+    """The cross products of vectors of length 3 along an axis.
 
     Args:
         input: a tensor.
@@ -285,14 +285,14 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
 
 @writes
 def kron(input: Any, other: Any) -> Tensor:
-    """The Kronecker product: blocks of the second tensor, times the elements of the first.
+    """The Kronecker product: a block of the second tensor for each element of the first.
 
     Args:
         input: a tensor.
         other: a tensor.
     """
     x, y = as_tensor_operand(input, "kron", 1), as_tensor_operand(other, "kron", 2)
-    # A tensor without dimensions counts like any other.
+    # In type promotion, a tensor without dimensions has full weight here.
     dtype = promote_dtypes(x._metadata.dtype, y._metadata.dtype)
     x, y = cast(x, dtype), cast(y, dtype)
     a, b = x._metadata.shape, y._metadata.shape

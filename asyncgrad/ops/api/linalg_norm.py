@@ -66,8 +66,8 @@ def norm(
         ord: the order, a number, "fro" or "nuc"; None for the Euclidean norm of all.
         dim: the axis of vectors, or the two axes of matrices. If None, an order asks for a tensor
             of one or two axes.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
@@ -109,8 +109,8 @@ def matrix_norm(
             for the greatest and the smallest of them, 1 and -1 for sums over columns, infinity and
             its negative for sums over rows.
         dim: the axes of rows and columns.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
@@ -202,7 +202,7 @@ def cond(A: Any, p: Any = None) -> Tensor:
 
 
 def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
-    """A real tensor beside another one."""
+    """A constant real tensor on another tensor's device."""
     F = x._metadata.F
     dtype = np.empty(0, x._metadata.dtype).real.dtype
     return leaf("linalg", F.xp.full(shape, value, dtype=dtype), x._metadata.device)
@@ -212,7 +212,7 @@ def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
 
 
 def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
-    """What singular values have to exceed: absolutely, and relative to the greatest."""
+    """The absolute tolerance of singular values, and that relative to the greatest."""
     if rtol is None:
         unset = atol is None or (not isinstance(atol, Variable) and atol == 0)
         metadata = x._metadata
@@ -221,7 +221,7 @@ def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
 
 
 def _tolerance(value: Any) -> Any:
-    """A number, or one for each matrix."""
+    """A tolerance: a number, or one for each matrix."""
     return value._array[..., None] if isinstance(value, Variable) else float(value)
 
 
@@ -229,18 +229,18 @@ def _tolerance(value: Any) -> Any:
 def matrix_rank(
     A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
 ) -> Tensor:
-    """How many singular values of matrices are not 0; no gradient.
+    """The ranks of matrices: the numbers of nonzero singular values; no gradient.
 
     Args:
         A: of shape (..., m, n).
         tol: the old name of `atol`.
         hermitian: the matrices are Hermitian, which is faster.
-        atol: what the values have to exceed, 0 if None.
+        atol: singular values up to this one are treated as 0; 0 if None.
         rtol: the same, relative to the greatest; the larger length times the precision of the
             dtype if both are None.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers.
+        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     name = "linalg.matrix_rank"
     x = matrices(name, A, square=hermitian).detach()
@@ -265,12 +265,12 @@ def pinv(
         A: of shape (..., m, n).
         rcond: the old name of `rtol`.
         hermitian: the matrices are Hermitian, which is faster.
-        atol: singular values up to this one are taken for 0.
+        atol: singular values up to this one are treated as 0.
         rtol: the same, relative to the greatest; the larger length times the precision of the
             dtype if both are None.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers.
+        RuntimeError: if they are not matrices of floating or complex numbers.
     """
     x = matrices("linalg.pinv", A, square=hermitian)
     tolerances = _tolerances("linalg.pinv", x, atol, rtol if rcond is None else rcond)
@@ -281,14 +281,14 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
-    """The X for which `A @ X` is nearest to `B`.
+    """The least-squares solution X of `A @ X = B`.
 
     Args:
         A: of shape (..., m, n).
         B: of shape (..., m, k), or (..., m).
-        rcond: singular values up to this one, relative to the greatest, are taken for 0.
-        driver: PyTorch's name of an algorithm. All give the same here, but "gels" tells no rank,
-            and only "gelsd" and "gelss" tell singular values.
+        rcond: singular values up to this one, relative to the greatest, are treated as 0.
+        driver: PyTorch's name of an algorithm. All are equal here, but "gels" returns no rank,
+            and only "gelsd" and "gelss" return singular values.
 
     Returns:
         The solution, the squared residuals where A has more rows than columns and full rank, the
@@ -343,16 +343,16 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Any:
 
 @writes
 def matrix_power(A: Any, n: int) -> Tensor:
-    """Square matrices multiplied with themselves.
+    """Integer powers of square matrices.
 
     Args:
         A: of shape (..., n, n), of any numbers; of floating or complex ones for a negative power.
-        n: how often; a negative one is the power of the inverses.
+        n: the power; negative powers are those of the inverses.
 
     Raises:
         TypeError: if the power is no integer.
         LinAlgError: if a matrix has no inverse.
-        RuntimeError: if they are no square matrices.
+        RuntimeError: if they are not square matrices.
     """
     name = "linalg.matrix_power"
     x = as_tensor_operand(A, name, 1)
@@ -380,14 +380,14 @@ def matrix_power(A: Any, n: int) -> Tensor:
 
 @writes
 def multi_dot(tensors: Sequence[Any]) -> Tensor:
-    """The product of several matrices, in the order that multiplies least.
+    """The product of several matrices, in the order of the fewest multiplications.
 
     Args:
         tensors: two matrices or more; the first and the last may be vectors.
 
     Raises:
         RuntimeError: if there are less than two, or shapes or dtypes do not fit.
-        TypeError: if it is no sequence of tensors.
+        TypeError: if `tensors` is not a sequence of tensors.
     """
     name = "linalg.multi_dot"
     if not isinstance(tensors, (tuple, list)):
@@ -429,7 +429,7 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
 
 
 def _splits(lengths: list[int]) -> dict[tuple[int, int], int]:
-    """Where to split each run of matrices for the fewest multiplications."""
+    """The best split of each run of matrices, by dynamic programming."""
     count = len(lengths) - 1
     costs = {(i, i): 0 for i in range(count)}
     splits = {}
@@ -455,7 +455,7 @@ def _multiplied(given: list[Any], splits: dict[tuple[int, int], int], i: int, j:
 
 @writes
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
-    """The products of vectors along an axis, the first of them conjugated.
+    """The dot products of vectors along an axis, with the first conjugated.
 
     Args:
         x: a tensor.
@@ -483,7 +483,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
 
 @writes
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
-    """The cross products of vectors of three along an axis.
+    """The cross products of vectors of length 3 along an axis.
 
     Args:
         input: a tensor.
@@ -527,7 +527,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tens
 
 @writes
 def vander(x: Any, *, N: int | None = None) -> Tensor:
-    """Matrices of the powers of vectors, from 0 on.
+    """Vandermonde matrices: the powers of vectors, from 0 on.
 
     Args:
         x: of shape (..., n).

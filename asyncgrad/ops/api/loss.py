@@ -1,4 +1,4 @@
-"""Losses."""
+"""Losses of pairs of elements, of classes, and cosine similarity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncgrad.ops.api.index import getitem
 from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts, level_of, mapped, unwrap_batch
 
-#: Of PyTorch's top level; the others are functions of `nn.functional`.
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 from asyncgrad.ops.float32_compute import in_float32
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed, watch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["cosine_similarity"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
@@ -42,7 +42,7 @@ _REDUCTIONS = ("none", "mean", "sum")
 
 
 def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = None) -> str:
-    """The reduction, also where the arguments that it replaced are given."""
+    """The reduction, or the one that the deprecated arguments ask for."""
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
         warnings.warn(
@@ -57,7 +57,7 @@ def chosen_reduction(reduction: str, size_average: Any = None, reduce: Any = Non
     return reduction
 
 
-#: PyTorch's nodes of losses that are reduced by functions of their own.
+#: PyTorch's nodes of reductions that are separate from the loss.
 _REDUCED = {"mean": "MeanBackward0", "sum": "SumBackward0", "batchmean": "DivBackward0"}
 
 
@@ -71,16 +71,16 @@ def reduced(losses: Any, reduction: str) -> Any:
 
 
 def _share(size: int) -> float:
-    """What each of so many counts in a mean."""
+    """The weight of each of `size` elements in a mean."""
     return 1 / size if size else float("nan")
 
 
-#: Losses of complex numbers.
+#: Losses that accept complex numbers.
 _COMPLEX = frozenset({"cosine_similarity", "l1_loss"})
 
 
 def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
-    """Two tensors of one floating dtype and one shape, broadcast if need be."""
+    """Broadcast two tensors and convert them to one floating dtype."""
     x = as_tensor_operand(input, name, 1)
     y = as_tensor_operand(target, name, 2)
     if x._metadata is not y._metadata:
@@ -90,7 +90,7 @@ def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
             full = x._metadata.F.xp.broadcast_shapes(shape, other)
             x = x if shape == full else R.expand(x, full)
             y = y if other == full else R.expand(y, full)
-        # Expanded before: a tensor without axes counts as much as the other.
+        # Expanded first, so that a tensor without axes has full weight in type promotion.
         dtype = result_dtype(x, y)
         x, y = cast(x, dtype), cast(y, dtype)
     if category(x._metadata.dtype) < 2:
@@ -106,7 +106,7 @@ def _pair(name: str, input: Any, target: Any) -> tuple[Any, Any]:
 
 
 def _of_pair(op: Any, x: Any, y: Any, parameter: Any, reduction: str, factor: float = 1) -> Any:
-    """A loss of pairs of elements through its entry."""
+    """A loss of pairs of elements by its op."""
     if reduction == "none":
         losses = op(x, y, parameter, 1.0, True)
         return losses if factor == 1 else R.mul_scalar(losses, factor)
@@ -121,7 +121,7 @@ def _absolute(x: Any, y: Any, reduction: str) -> Any:
 
 
 def in_dtype(name: str, losses: Any, like: Any) -> Any:
-    """Losses in the dtype of what PyTorch writes them into."""
+    """Cast losses to the dtype of the tensor into which PyTorch writes them."""
     dtype = like._metadata.dtype
     if category(dtype) < 2:
         raise AutogradError(
@@ -142,7 +142,7 @@ def _warn_of_sizes(input: Any, target: Any) -> None:
 
 
 def _weighted(name: str, losses: Any, input: Any, weight: Any) -> Any:
-    """Losses times weights of the input's shape."""
+    """Multiply losses by weights of the input's shape."""
     weight = as_tensor_operand(weight, name, 3)
     if weight._metadata.shape != input._metadata.shape:
         raise ValueError(
@@ -168,7 +168,7 @@ def mse_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        weight: what each element counts, of the same shape; the mean is weighted, too.
+        weight: the weight of each element, of the same shape; the mean is weighted, too.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
@@ -201,7 +201,7 @@ def l1_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        weight: what each element counts, of the same shape; the mean is weighted, too.
+        weight: the weight of each element, of the same shape; the mean is weighted, too.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
@@ -232,7 +232,7 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """Half the squares of small differences, by `beta`, and the others less `beta / 2`.
+    """`d**2 / (2 * beta)` for differences `d` below `beta`, and `d - beta / 2` for others.
 
     Args:
         input: a floating tensor.
@@ -240,7 +240,7 @@ def smooth_l1_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        beta: the difference that counts as small; with 0 this is `l1_loss`.
+        beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
 
     Raises:
         ValueError: for another reduction.
@@ -260,14 +260,14 @@ def smooth_l1_loss(
 def huber_loss(
     input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
 ) -> Tensor:
-    """Half the squares of small differences, and `delta` times the others less `delta / 2`.
+    """`d**2 / 2` for differences `d` up to `delta`, and `delta * (d - delta / 2)` for others.
 
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
         reduction: "mean", "sum" or "none".
-        delta: the difference that counts as small.
-        weight: what each element counts, of the same shape.
+        delta: the difference at which the loss becomes linear.
+        weight: the weight of each element, of the same shape.
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
@@ -302,7 +302,7 @@ def kl_div(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "batchmean" (the sum by the length of the first axis), "mean", "sum" or "none".
-        log_target: the target is logarithms.
+        log_target: the target holds logarithms.
 
     Raises:
         ValueError: for another reduction.
@@ -321,7 +321,7 @@ def kl_div(
     operands = [as_tensor_operand(part, "kl_div", n) for n, part in enumerate((input, target), 1)]
     if any(category(operand._metadata.dtype) < 2 for operand in operands):
         raise RuntimeError("kl_div: Integral inputs not supported. Convert them with .to().")
-    # PyTorch's is arithmetic, in which a tensor without axes counts less.
+    # As in PyTorch's arithmetic, a tensor without axes has less weight in type promotion.
     dtype = result_dtype(*operands)
     x, y = _pair("kl_div", *(cast(operand, dtype) for operand in operands))
     op = R.kl_div_log if log_target else R.kl_div
@@ -350,12 +350,12 @@ def binary_cross_entropy(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The cross entropy of probabilities of one of two outcomes; logarithms are at least -100.
+    """The binary cross entropy of probabilities; logarithms are clamped to at least -100.
 
     Args:
         input: probabilities.
         target: probabilities of the same shape and dtype.
-        weight: what each element counts, broadcast to the target's shape.
+        weight: the weight of each element, broadcast to the target's shape.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -378,7 +378,7 @@ def binary_cross_entropy(
             f"{x._metadata.dtype}: input and target need one dtype. Convert one with .to()."
         )
     x, y = _pair("binary_cross_entropy", x, y)
-    # On a device nobody can look without waiting; what is wrong there becomes NaN.
+    # Device values are not checked, as the host would wait; invalid ones give NaN.
     if x._metadata.size and not x._metadata.device.streamed:
         for what, tensor in (("input", x), ("target", y)):
             array = unwrap_batch(tensor, level_of((tensor,)))._array
@@ -405,16 +405,16 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Any = None,
 ) -> Tensor:
-    """The cross entropy of logits of one of two outcomes.
+    """The binary cross entropy of logits.
 
     Args:
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
-        weight: what each element counts, broadcast.
+        weight: the weight of each element, broadcast.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        pos_weight: what the first outcome counts, broadcast.
+        pos_weight: the weight of positive targets, broadcast.
 
     Raises:
         ValueError: for another reduction, or if the shapes differ.
@@ -456,12 +456,12 @@ def binary_cross_entropy_with_logits(
 
 
 def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[int, Any, Any]:
-    """The axis of classes, the target with 0 in the place of what is ignored, and what is not.
+    """The axis of classes, the target with 0 for ignored elements, and the mask of counted ones.
 
-    The last is None where nothing is ignored.
+    The mask is None if no element is ignored.
 
     Raises:
-        RuntimeError: if the target is no integers, or its shape does not fit.
+        RuntimeError: if the target's dtype is not integer, or its shape does not fit.
         ValueError: if the batches differ.
         IndexError: if a class is out of range.
     """
@@ -493,10 +493,9 @@ def _class_target(name: str, x: Any, target: Any, ignore_index: int) -> tuple[in
 def _labels(
     name: str, array: Any, classes: int, ignore_index: int, metadata: Any
 ) -> tuple[Any, Any]:
-    """The target with 0 in the place of what is ignored, and what is not, as `_class_target`.
+    """The target with 0 for ignored elements, and the mask of counted ones, as `_class_target`.
 
-    Nobody can look at what is on a device without waiting for it: classes that are out of range
-    count NaN there.
+    On a device, classes are not checked, since the host would wait: those out of range give NaN.
     """
     if not array.size:
         return array, None
@@ -507,7 +506,7 @@ def _labels(
         known = (array >= 0) & (array < classes)
         number = metadata.dtype.type
         return array * known, xp.where(known, counted.astype(metadata.dtype), number("nan"))
-    # Negative ones become huge: mostly one look is enough.
+    # Viewed as unsigned, negative numbers are huge, so one maximum usually checks both bounds.
     if ignore_index < 0 and array.view(f"u{array.itemsize}").max() < classes:
         return array, None
     counted = array != ignore_index
@@ -522,7 +521,7 @@ def _labels(
 
 
 def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
-    """The array of weights of classes, or None."""
+    """The checked array of class weights, or None."""
     if weight is None:
         return None
     weight = as_tensor_operand(weight, name, 3)
@@ -543,12 +542,12 @@ def _class_weight(name: str, weight: Any, x: Any, dim: int) -> Any:
 def _counts(
     x: Any, dim: int, target: Any, counted: Any, weight: Any, reduction: str
 ) -> tuple[Any, Any, Any, Any]:
-    """What each element of the target counts in the sum.
+    """The weight of each element of the target in the sum.
 
     Returns:
-        The counts with and without the weights of classes, which elements are not ignored (None
-        if none is), and what is to be added to the sum: NaN for the mean of nothing, as a tensor
-        on a device, else None.
+        The weights with and without class weights; the mask of elements that are not ignored, or
+        None; and the term to add to the sum: NaN for a mean over nothing (a tensor on a device),
+        else None.
     """
     count: Callable[..., tuple[Any, Any, Any, Any]] = x._metadata.device.launching(_counted)
     return count(x, dim, target, counted, weight, reduction)
@@ -573,7 +572,7 @@ def _counted(
             extra = wrap(nothing, F.metadata_of(nothing))
             total = F.xp.where(some, total, dtype.type("inf"))
         elif total == 0:
-            # Nothing counts: the gradient is zero, the mean is none.
+            # All elements are ignored: the gradient is zero, and the mean is NaN.
             total, extra = dtype.type("inf"), float("nan")
         ones, weighted = ones / total, weighted / total
     shape = x._metadata.shape
@@ -596,9 +595,9 @@ def nll_loss(
     Args:
         input: log-probabilities of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or ().
-        weight: what each class counts, of shape (classes,); the mean is weighted, too.
+        weight: the weight of each class, of shape (classes,); the mean is weighted, too.
         size_average: deprecated.
-        ignore_index: a class that does not count.
+        ignore_index: a class whose elements are ignored.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
@@ -625,12 +624,12 @@ def nll_loss(
 
 
 def _of_images(x: Any, out: Any) -> Any:
-    """A loss of classes; PyTorch has another node where there are more axes."""
+    """Rename the node of a class loss, as PyTorch does for inputs with more axes."""
     return renamed(out, "NllLoss2DBackward0") if len(x._metadata.shape) > 2 else out
 
 
 def _plus(out: Any, extra: Any) -> Any:
-    """A mean, and what `_counts` wants to be added to it."""
+    """Add the last result of `_counts` to a mean, unless it is None."""
     if extra is None:
         return out
     return R.add(out, extra) if isinstance(extra, Variable) else R.add_scalar(out, extra)
@@ -651,13 +650,13 @@ def cross_entropy(
     Args:
         input: logits of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
-        weight: what each class counts, of shape (classes,); with integer classes the mean is
+        weight: the weight of each class, of shape (classes,); with integer classes the mean is
             weighted, too.
         size_average: deprecated.
-        ignore_index: a class that does not count.
+        ignore_index: a class whose elements are ignored.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-        label_smoothing: how much of the target is shared evenly among all classes, from 0 to 1.
+        label_smoothing: the share of the target that is spread over all classes, in [0, 1].
 
     Raises:
         RuntimeError: if dtypes or shapes do not fit.
@@ -713,7 +712,7 @@ def cross_entropy(
 def _of_examples(
     function: Any, x: Any, target: Any, weight: Any, ignore_index: int, reduction: str, **more: Any
 ) -> Any:
-    """A loss of classes where input or target are examples of a batch: of all examples at once."""
+    """A class loss under `vmap`, computed for all examples at once."""
     shape = x._metadata.shape
     if not shape or getattr(weight, "_batched", False):
         return by_parts(
@@ -785,7 +784,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
         x1: a floating tensor.
         x2: a tensor that can be broadcast against the first.
         dim: the axis.
-        eps: what the norms are at least.
+        eps: the lower bound of the norms.
 
     Raises:
         IndexError: if there is no such axis.

@@ -1,4 +1,4 @@
-"""Losses made of other functions: margins, rankings and likelihoods. All of `nn.functional`."""
+"""Composed losses: margins, rankings and likelihoods; all are in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.tensor import Tensor
 
-#: What PyTorch adds to squared lengths.
+#: PyTorch adds this to squared norms.
 _COSINE_EPS = 1e-12
 
 
@@ -30,7 +30,7 @@ def _operands(name: str, *values: Any) -> list[Any]:
 
 
 def _at_least_0(x: Any) -> Any:
-    """The elements, or 0 where they are below; the gradient at 0 passes, as with `clamp_min`."""
+    """`max(x, 0)` whose gradient passes at 0, as with `clamp_min`."""
     return x.clamp_min(0)
 
 
@@ -43,13 +43,13 @@ def margin_ranking_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How far two scores are from the order that is asked for: `max(0, -y * (a - b) + margin)`.
+    """The ranking loss of two scores: `max(0, -y * (a - b) + margin)`.
 
     Args:
         input1: scores.
         input2: the scores to compare with, of the same number of axes.
         target: 1 where the first should be greater, -1 where the second.
-        margin: by how much.
+        margin: the margin by which it should be greater.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -76,7 +76,7 @@ def hinge_embedding_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The distance where the target is 1, and what it lacks to a margin where it is -1.
+    """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
     Args:
         input: distances.
@@ -104,7 +104,7 @@ def cosine_embedding_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the cosine lacks to 1 where the target is 1, and exceeds a margin by where it is -1.
+    """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
     Args:
         input1: vectors of shape (n, d), or one of shape (d,).
@@ -174,16 +174,16 @@ def triplet_margin_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the distance to something else lacks to that to something alike, and a margin.
+    """`max(0, distance to the positive - distance to the negative + margin)`.
 
     Args:
         anchor: vectors of shape (n, d) or (d,).
         positive: vectors that should be near.
         negative: vectors that should be far.
-        margin: by how much farther.
-        p: which norm the distance is.
+        margin: the margin between the two distances.
+        p: the order of the norm that is the distance.
         eps: added to each difference.
-        swap: count the distance between the last two where it is the less one.
+        swap: use the distance of positive and negative where it is smaller.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -214,11 +214,11 @@ def triplet_margin_with_distance_loss(
 
     Args:
         anchor: a tensor.
-        positive: what should be near.
-        negative: what should be far.
+        positive: a tensor that should be near.
+        negative: a tensor that should be far.
         distance_function: the distance of two tensors; `pairwise_distance` if None.
-        margin: by how much farther.
-        swap: count the distance between the last two where it is the less one.
+        margin: the margin between the two distances.
+        swap: use the distance of positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -264,13 +264,13 @@ def poisson_nll_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """How unlikely counts are by Poisson distributions.
+    """The negative log-likelihood of counts under Poisson distributions.
 
     Args:
         input: the expected counts, or their logarithms.
         target: the counts.
-        log_input: the input is logarithms.
-        full: with Stirling's approximation of what depends on the target alone.
+        log_input: the input holds logarithms.
+        full: add Stirling's approximation of the terms that depend on the target alone.
         size_average: deprecated.
         eps: added to expected counts before their logarithm is taken.
         reduce: deprecated.
@@ -296,15 +296,15 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """How unlikely values are by normal distributions.
+    """The negative log-likelihood of values under normal distributions.
 
     Args:
         input: the means.
         target: the values.
         var: the variances: a number, or a tensor of the input's shape, without its last axis, or
             with axes of length 1.
-        full: with the constant.
-        eps: what variances are at least; the gradient passes below it.
+        full: include the constant term.
+        eps: the lower bound of variances; the gradient passes below it.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -338,14 +338,14 @@ def multi_margin_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the score of the right class lacks to every other's, and a margin.
+    """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of shape (n,) or ().
-        p: the power that it is taken to, 1 or 2.
-        margin: by how much greater it should be.
-        weight: what each class counts, of shape (classes,).
+        p: the power, 1 or 2.
+        margin: the margin by which it should be greater.
+        weight: the weight of each class, of shape (classes,).
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -397,7 +397,7 @@ def multilabel_margin_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """What the scores of right classes lack to those of all wrong ones, and 1.
+    """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
 
     Args:
         input: scores of shape (n, classes) or (classes,).
@@ -444,7 +444,7 @@ def multilabel_soft_margin_loss(
     Args:
         input: logits of shape (..., classes).
         target: 0 or 1 for each.
-        weight: what each class counts, broadcast.
+        weight: the weight of each class, broadcast.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".

@@ -50,10 +50,10 @@ _INT32 = np.dtype("int32")
 
 
 def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> Any:
-    """A tensor of matrices of floating or complex numbers.
+    """Check that a value is a tensor of floating or complex matrices.
 
     Raises:
-        TypeError: if it is no tensor.
+        TypeError: if it is not a tensor.
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
     """
@@ -81,13 +81,13 @@ def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> 
 
 
 def turned(x: Any) -> Any:
-    """The last two axes exchanged."""
+    """Transpose the last two axes."""
     ndim = len(x._metadata.shape)
     return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
 def alike(name: str, x: Any, y: Any) -> None:
-    """Raise unless two tensors have one dtype."""
+    """Raise unless two tensors have the same dtype."""
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
             f"{name}: Expected A and B to have the same dtype, but found A of type "
@@ -97,7 +97,7 @@ def alike(name: str, x: Any, y: Any) -> None:
 
 
 def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
-    """Two tensors of matrices with the same leading axes.
+    """Broadcast the leading axes of two tensors of matrices.
 
     Raises:
         RuntimeError: if these can't be broadcast.
@@ -127,18 +127,18 @@ def inv(A: Any) -> Tensor:
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.inv(matrices("linalg.inv", A, square=True))
 
 
 @writes
 def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
-    """The inverses of square matrices, and for each 0 if there is one.
+    """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
         A: of shape (..., n, n).
-        check_errors: raise for singular matrices, whose inverses are else NaN.
+        check_errors: raise for singular matrices; otherwise their inverses are NaN.
 
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
@@ -154,7 +154,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     Args:
         A: of shape (..., n, n).
         B: of shape (..., n, k), or vectors of shape (..., n) or (n,).
-        left: `A` stands on the left of X.
+        left: solve `A @ X = B` instead of `X @ A = B`.
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
@@ -189,13 +189,13 @@ def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any])
 
 @writes
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The solutions of systems of equations, and for each matrix 0 if there is one.
+    """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
         A: of shape (..., n, n).
         B: of shape (..., n, k), or vectors.
-        left: `A` stands on the left of X.
-        check_errors: raise for singular matrices, whose solutions are else NaN.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        check_errors: raise for singular matrices; otherwise their solutions are NaN.
 
     Raises:
         LinAlgError: if a matrix is singular and errors are checked.
@@ -219,7 +219,7 @@ def _no_info(x: Any) -> Any:
 
 
 def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tuple[Any, Any]:
-    """A function of square matrices, and for each the order of its first bad minor, or 0."""
+    """Apply a function; return also the order of each first minor on which it fails, or 0."""
     info = _no_info(x)
     try:
         return function(x), info
@@ -254,11 +254,11 @@ def solve_triangular(
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
 
     Args:
-        A: of shape (..., n, n); what is beyond the triangle is not looked at.
+        A: of shape (..., n, n); elements outside of the triangle are not read.
         B: of shape (..., n, k), or (..., k, n) if not `left`.
-        upper: the triangle is the upper one.
-        left: `A` stands on the left of X.
-        unitriangular: take the diagonal for ones.
+        upper: the matrices are upper triangular.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        unitriangular: treat the diagonal as ones.
 
     Raises:
         LinAlgError: if there is a 0 on a diagonal.
@@ -344,20 +344,20 @@ def det(A: Any) -> Tensor:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.det(matrices("linalg.det", A, square=True))
 
 
 @writes
 def slogdet(A: Any) -> Any:
-    """The signs of determinants and the logarithms of their sizes.
+    """The signs of determinants and the logarithms of their absolute values.
 
     Args:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices("linalg.slogdet", A, square=True)
     return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
@@ -370,7 +370,7 @@ def log_det(input: Any) -> Any:
         input: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x = matrices("logdet", input, square=True)
     sign, size = R.det_sign(x), R.log_abs_det(x)
@@ -382,15 +382,15 @@ def log_det(input: Any) -> Any:
 
 @writes
 def cholesky(A: Any, *, upper: bool = False) -> Tensor:
-    """The triangles L with `L @ L.mH = A`, of positive definite matrices.
+    """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
         A: of shape (..., n, n).
-        upper: answer with `L.mH`, and look at the upper triangle instead of the lower one.
+        upper: return `L.mH`, and read the upper triangle instead of the lower one.
 
     Raises:
         LinAlgError: if a matrix is not positive definite. It is a RuntimeError.
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
 
@@ -401,7 +401,7 @@ def _triangle(lower: Any, upper: bool) -> Any:
 
 @writes
 def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """As `cholesky`, and for each matrix 0 or the order of the minor that is not positive.
+    """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
 
     Raises:
         LinAlgError: if a matrix is not positive definite and errors are checked.
@@ -413,7 +413,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> A
 
 @writes
 def qr(A: Any, mode: str = "reduced") -> Any:
-    """Orthogonal columns Q and upper triangles R with `Q @ R = A`.
+    """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
         A: of shape (..., m, n).
@@ -421,7 +421,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:
             results have gradients, and complete ones of no more rows than columns.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or the mode is none.
+        RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
         NotImplementedError: if there is no gradient but one is required.
     """
     x = matrices("linalg.qr", A)
@@ -471,10 +471,10 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
     Args:
         A: of shape (..., n, n).
-        UPLO: the triangle that is looked at, "L" or "U".
+        UPLO: the triangle that is read, "L" or "U".
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x, parts = _read_from("linalg.eigh", A, UPLO)
     return return_types.linalg_eigh(R.eigh_values(x, parts), R.eigh_vectors(x, parts))
@@ -486,10 +486,10 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
 
     Args:
         A: of shape (..., n, n).
-        UPLO: the triangle that is looked at, "L" or "U".
+        UPLO: the triangle that is read, "L" or "U".
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.eigh_values(*_read_from("linalg.eigvalsh", A, UPLO))
 
@@ -502,7 +502,7 @@ def eig(A: Any) -> Any:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     x, parts = matrices("linalg.eig", A, square=True), Parts()
     return return_types.linalg_eig(R.eig_values(x, parts), R.eig_vectors(x, parts))
@@ -516,7 +516,7 @@ def eigvals(A: Any) -> Tensor:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.eig_values(matrices("linalg.eigvals", A, square=True), Parts())
 
@@ -527,11 +527,11 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
 
     Args:
         A: of shape (..., m, n).
-        full_matrices: answer with all of an orthonormal basis, beyond min(m, n).
+        full_matrices: return complete orthonormal bases, with more than min(m, n) vectors.
         driver: as in PyTorch, for CUDA alone.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or a driver is given.
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
     x, parts = _decomposed("linalg.svd", A, driver), Parts()
     u, s, vh = R.svd_left(x, parts), R.svd_values(x, parts), R.svd_right(x, parts)
@@ -559,6 +559,6 @@ def svdvals(A: Any, *, driver: Any = None) -> Tensor:
         driver: as in PyTorch, for CUDA alone.
 
     Raises:
-        RuntimeError: if they are no matrices of floating or complex numbers, or a driver is given.
+        RuntimeError: if they are not matrices of floating or complex numbers, or a driver is given.
     """
     return R.svd_values(_decomposed("linalg.svdvals", A, driver), Parts())

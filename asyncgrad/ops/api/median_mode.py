@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["kthvalue", "median", "mode", "nanmedian"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
 IN_PLACE = ()
 
@@ -120,7 +120,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
         input: a real tensor. NaN counts as greater than everything.
         k: which.
         dim: the axis.
-        keepdim: leave an axis of one in its place.
+        keepdim: keep the reduced axis with length 1.
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
@@ -151,7 +151,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     Args:
         input: a real tensor.
         dim: the axis.
-        keepdim: leave an axis of one in its place.
+        keepdim: keep the reduced axis with length 1.
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.

@@ -1,4 +1,4 @@
-"""Attention with dropout, and that of several heads from its parameters. For `nn.functional`."""
+"""Attention with dropout, and multi-head attention from its parameters; in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`softmax(query @ key.mT * scale) @ value`, without ever holding all scores.
+    """`softmax(query @ key.mT * scale) @ value`; the scores are never all in memory.
 
     Args:
         query: of shape (..., queries, features).
         key: of shape (..., keys, features).
         value: of shape (..., keys, values).
-        attn_mask: what can be broadcast to (..., queries, keys): booleans that say which keys
-            count, or numbers that are added to the scores.
-        dropout_p: the probability that a weight is dropped. All weights are held then.
-        is_causal: a query sees the keys up to its own place only.
-        scale: one by the root of the number of features if None.
+        attn_mask: broadcast to (..., queries, keys): booleans, True for keys to attend to, or
+            numbers that are added to the scores.
+        dropout_p: the probability that a weight is dropped. If not 0, all weights are in memory.
+        is_causal: a query attends only to keys up to its own position.
+        scale: `1 / sqrt(features)` if None.
         enable_gqa: keys and values may have fewer heads (the third axis from the end), which are
             shared.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or there are two masks.
-        ValueError: if `dropout_p` is no probability.
+        ValueError: if `dropout_p` is not in [0, 1].
     """
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
@@ -60,17 +60,17 @@ def scaled_dot_product_attention(
 
 
 class Heads(NamedTuple):
-    """What several heads compute with."""
+    """The parameters of multi-head attention."""
 
     embed_dim: int
     kdim: int
     vdim: int
     num_heads: int
-    #: The linear maps of queries, keys and values, one above the other, or None and `weights`.
+    #: The stacked linear maps of queries, keys and values, or None if `weights` has them.
     weight: Any
     weights: tuple[Any, Any, Any]
     bias: Any
-    #: One more key and one more value.
+    #: A learnt key and a learnt value that are appended.
     bias_k: Any
     bias_v: Any
     add_zero_attn: bool
@@ -113,7 +113,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Any, Any]:
-    """Attention of several heads, each over its part of the features.
+    """Multi-head attention; each head attends over its part of the features.
 
     Args:
         query: of shape (queries, n, features) or (queries, features).
@@ -124,22 +124,22 @@ def multi_head_attention_forward(
         in_proj_weight: the linear maps of queries, keys and values, of shape
             (3 * features, features).
         in_proj_bias: their biases, of shape (3 * features,), or None.
-        bias_k: one more key, of shape (1, 1, features), or None.
-        bias_v: one more value, likewise.
-        add_zero_attn: one more key and value of zeros.
+        bias_k: a key to append, of shape (1, 1, features), or None.
+        bias_v: a value to append, likewise.
+        add_zero_attn: append a key and value of zeros.
         dropout_p: the probability that a weight is dropped in training.
         out_proj_weight: the last linear map, of shape (features, features).
         out_proj_bias: its bias, or None.
         training: drop weights.
-        key_padding_mask: of shape (n, keys) or (keys,): booleans that say which keys do not count,
-            or numbers that are added to the scores.
-        need_weights: return the weights, too.
+        key_padding_mask: of shape (n, keys) or (keys,): booleans, True for keys to ignore, or
+            numbers that are added to the scores.
+        need_weights: also return the weights.
         attn_mask: of shape (queries, keys) or (n * num_heads, queries, keys), likewise.
-        use_separate_proj_weight: the maps are the next three, and not `in_proj_weight`.
+        use_separate_proj_weight: use the next three maps instead of `in_proj_weight`.
         q_proj_weight: that of queries.
         k_proj_weight: that of keys, of shape (features, key features).
         v_proj_weight: that of values, of shape (features, value features).
-        static_k: keys that are mapped already, of shape (n * num_heads, keys, features of a head).
+        static_k: keys after their map, of shape (n * num_heads, keys, features of a head).
         static_v: values, likewise.
         average_attn_weights: return the mean over the heads.
         is_causal: a hint that `attn_mask` is the causal one.
@@ -195,7 +195,7 @@ def attention_of_heads(
     static_k: Any = None,
     static_v: Any = None,
 ) -> tuple[Any, Any]:
-    """What the queries find: see `multi_head_attention_forward`."""
+    """Compute multi-head attention: see `multi_head_attention_forward`."""
     batched = _check_batched(query, key, value, key_padding_mask)
     _check_features(heads, query, key, value)
     if is_causal and attn_mask is None:
@@ -258,7 +258,7 @@ def attention_of_heads(
 
 
 def _check_features(heads: Heads, query: Any, key: Any, value: Any) -> None:
-    """Raise unless queries, keys and values have the features that the module was made for."""
+    """Raise unless queries, keys and values have the module's numbers of features."""
     for name, tensor, features in (
         ("query", query, heads.embed_dim), ("key", key, heads.kdim), ("value", value, heads.vdim),
     ):  # fmt: skip
@@ -282,7 +282,7 @@ def _batch_first(heads: Heads, x: Any, batched: bool) -> Any:
 
 
 def _shaped(heads: Heads, mask: Any, batch: int, queries: int, keys: int) -> Any:
-    """A mask as (n, heads, queries, keys), with ones for the axes that it lacks."""
+    """A mask as (n, heads, queries, keys), with length 1 for missing axes."""
     wanted = (queries, keys) if mask.ndim == 2 else (batch * heads.num_heads, queries, keys)
     if mask.ndim not in {2, 3}:
         raise AssertionError(
@@ -297,7 +297,7 @@ def _shaped(heads: Heads, mask: Any, batch: int, queries: int, keys: int) -> Any
 
 
 def _projected(heads: Heads, query: Any, key: Any, value: Any, same: tuple[bool, bool]) -> Any:
-    """Queries, keys and values through their linear maps, as few products as possible."""
+    """Apply the linear maps of queries, keys and values, in as few products as possible."""
     size, bias = heads.embed_dim, heads.bias
     if heads.weight is None:
         weights = heads.weights
@@ -316,7 +316,7 @@ def _projected(heads: Heads, query: Any, key: Any, value: Any, same: tuple[bool,
 
 
 def _longer(x: Any, bias: Any) -> Any:
-    """Keys or values with one more element."""
+    """Append one element to keys or values."""
     return cat([x, R.expand(bias, (x.shape[0], 1, x.shape[2]))], 1)
 
 
@@ -327,7 +327,7 @@ def _heads(heads: Heads, x: Any) -> Any:
 
 
 def _given(heads: Heads, name: str, x: Any, batch: int) -> Any:
-    """Keys or values that are mapped already, as (n, heads, length, features of a head)."""
+    """`static_k` or `static_v`, as (n, heads, length, features of a head)."""
     wanted = (batch * heads.num_heads, x.shape[1], heads.size)
     if x.shape != wanted:
         raise AssertionError(f"expecting {name}.shape of {wanted}, but got {x.shape}")
@@ -360,7 +360,7 @@ def _check_batched(query: Any, key: Any, value: Any, padding: Any | None) -> boo
 
 
 def _canonical(name: str, mask: Any, like: Any) -> Any:
-    """A mask as numbers to add to the scores."""
+    """Convert a mask to numbers that are added to the scores."""
     if mask is None:
         return None
     if mask.dtype.kind == "b":
@@ -372,7 +372,7 @@ def _canonical(name: str, mask: Any, like: Any) -> Any:
 
 
 def _wider(mask: Any) -> Any:
-    """A mask for one more key, which counts."""
+    """Extend a mask by one key that is not masked."""
     if mask is None:
         return None
     return cat([mask, zeros(*mask.shape[:-1], 1, dtype=mask.dtype, device=mask.device)], -1)

@@ -1,4 +1,4 @@
-"""Normalisation."""
+"""Layer, RMS, batch and instance norms."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from asyncgrad.ops.tensors import in_place
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-#: Of PyTorch's top level; all are functions of `nn.functional`.
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["rms_norm"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
 
 def _checked(name: str, input: Any, normalized_shape: Any) -> tuple[Any, tuple[int, ...]]:
-    """The input and the shape of its last axes.
+    """The checked input and the shape of its last axes.
 
     Raises:
         NotImplementedError: for a dtype that is not floating.
@@ -53,7 +53,7 @@ def _checked(name: str, input: Any, normalized_shape: Any) -> tuple[Any, tuple[i
 
 
 def _parameter(name: str, what: str, value: Any, x: Any, shape: tuple[int, ...]) -> Any:
-    """A parameter of the normalised shape and the input's dtype."""
+    """Check a parameter against the normalised shape and the input's dtype."""
     value = as_tensor_operand(value, name, 3)
     if value._metadata.shape != shape:
         raise RuntimeError(
@@ -69,7 +69,7 @@ def _parameter(name: str, what: str, value: Any, x: Any, shape: tuple[int, ...])
 
 
 def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
-    """A tensor with one value everywhere, of another's dtype."""
+    """A constant tensor of another tensor's dtype and device."""
     F = x._metadata.F
     array = F.xp.full(shape, value, x._metadata.dtype)
     return wrap(array, F.metadata_of(array))
@@ -78,14 +78,14 @@ def _constant(x: Any, shape: tuple[int, ...], value: float) -> Any:
 def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
-    """The last axes with mean 0 and variance 1, then scaled and shifted.
+    """Normalise the last axes to mean 0 and variance 1, then scale and shift.
 
     Args:
         input: a floating tensor of shape (*, *normalized_shape).
         normalized_shape: the shape of the axes that are normalised together.
-        weight: what to multiply with, of that shape.
-        bias: what to add, of that shape.
-        eps: what is added to the variance.
+        weight: the factors, of that shape.
+        bias: the summands, of that shape.
+        eps: added to the variance.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit.
@@ -108,13 +108,13 @@ def layer_norm(
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Tensor:
-    """The last axes divided by the root of their mean square, then scaled.
+    """Divide by the root mean square over the last axes, then scale.
 
     Args:
         input: a floating or complex tensor of shape (*, *normalized_shape).
         normalized_shape: the shape of the axes that are normalised together.
-        weight: what to multiply with, of that shape.
-        eps: what is added to the mean square; the dtype's precision if None.
+        weight: the factors, of that shape.
+        eps: added to the mean square; the dtype's machine epsilon if None.
 
     Raises:
         RuntimeError: if shapes do not fit.
@@ -149,18 +149,18 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel with mean 0 and variance 1, then scaled and shifted.
+    """Normalise each channel to mean 0 and variance 1, then scale and shift.
 
     Args:
         input: a floating tensor of shape (n, channels, ...).
         running_mean: the mean of each channel, of shape (channels,). In training it may be None,
-            or else moves towards the batch's.
+            otherwise it is moved towards the batch's.
         running_var: the variance of each channel, likewise.
-        weight: what to multiply each channel with.
-        bias: what to add to each channel.
-        training: normalise with the moments of the batch and not with the running ones.
-        momentum: how far the running moments move.
-        eps: what is added to the variance.
+        weight: the factor of each channel.
+        bias: the summand of each channel.
+        training: normalise with the moments of the batch instead of the running ones.
+        momentum: the weight of the new moments in the running ones.
+        eps: added to the variance.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or moments are missing.
@@ -227,7 +227,7 @@ def batch_norm(
     if running_mean is not None:
         move(running_mean, mean, momentum)
     if running_var is not None:
-        # What is divided by is one less than what was counted.
+        # The running variance is unbiased: it is divided by count - 1.
         move(running_var, variance, momentum, momentum * count / (count - 1))
     return out
 
@@ -242,18 +242,18 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each example with mean 0 and variance 1, then scaled and shifted.
+    """Normalise each channel of each example to mean 0 and variance 1, then scale and shift.
 
     Args:
         input: a floating tensor of shape (n, channels, ...).
-        running_mean: the mean of each channel, of shape (channels,), which moves towards the
+        running_mean: the mean of each channel, of shape (channels,), which is moved towards the
             examples'; or None.
         running_var: the variance of each channel, likewise.
-        weight: what to multiply each channel with.
-        bias: what to add to each channel.
-        use_input_stats: normalise with the moments of the examples and not with the running ones.
-        momentum: how far the running moments move.
-        eps: what is added to the variance.
+        weight: the factor of each channel.
+        bias: the summand of each channel.
+        use_input_stats: normalise with the moments of the examples instead of the running ones.
+        momentum: the weight of the new moments in the running ones.
+        eps: added to the variance.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or moments are missing.
@@ -272,7 +272,7 @@ def instance_norm(
             "instance_norm: Expected running_mean and running_var to be defined when "
             "use_input_stats=False"
         )
-    # A batch of one example, whose channels are those of all.
+    # Instance norm is batch norm of one example that has the channels of all examples.
     mean, var, scale, shift = (
         None if part is None else as_tensor_operand(part, "instance_norm", place).repeat(n)
         for place, part in enumerate((running_mean, running_var, weight, bias), 2)
@@ -288,7 +288,7 @@ def instance_norm(
 
 
 def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float) -> None:
-    """The same within a `vmap`, where each example has moments of its own."""
+    """Update the running moments inside `vmap`, where each example has its own."""
     for running in (running_mean, running_var):
         if running is not None and level_of((running,)) is not level_of((x, running)):
             raise RuntimeError(
@@ -312,7 +312,7 @@ def _move_examples(x: Any, running_mean: Any, running_var: Any, momentum: float)
 
 
 def _move(running: Any, batch: Any, momentum: float, share: float | None = None) -> None:
-    """Bring a running moment nearer to the batch's, in place."""
+    """Move a running moment towards the batch's, in place."""
     array = running._array
     bump_version(running)
     array *= 1 - momentum

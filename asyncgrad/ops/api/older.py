@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["chain_matmul", "fix", "get_device", "hardshrink", "prelu"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("fix", "hardshrink", "prelu")
 IN_PLACE = ("fix",)
 

@@ -1,4 +1,4 @@
-"""Patches of images, and what is made of their neighbourhoods. All of `nn.functional`."""
+"""Unfold, fold and functions of neighbourhoods in images; all are in `nn.functional`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from asyncgrad.ops.promotion import as_tensor_operand
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
-#: The greatest elements and the means of windows of lines, images and volumes.
+#: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
 
 
 def _patches(
     name: str, image: tuple[int, ...], kernel: Any, dilation: Any, padding: Any, stride: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
-    """The kernel's size, the padding, how many patches each axis has, and where they are.
+    """The checked kernel size and padding, the number of patches per axis, and their indices.
 
     Raises:
-        RuntimeError: if numbers are out of range, or there is not one patch.
+        RuntimeError: if numbers are out of range, or there are no patches.
     """
     sizes, apart, frame, steps = (
         for_each(name, what, value, 2)
@@ -76,14 +76,14 @@ def _patches(
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
-    """The patches of images as columns.
+    """Extract the patches of images as columns.
 
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the patches, a number or one for each axis.
-        dilation: how far apart a patch's elements are.
+        dilation: the distance between the patch's elements.
         padding: zeros on both sides.
-        stride: how far patches are apart.
+        stride: the distance between patches.
 
     Returns:
         Of shape (n, channels * elements of a patch, patches).
@@ -116,15 +116,15 @@ def fold(
     padding: Any = 0,
     stride: Any = 1,
 ) -> Tensor:
-    """Images from their patches, which are added where they overlap: the adjoint of `unfold`.
+    """Assemble images from patches, added where they overlap: the adjoint of `unfold`.
 
     Args:
         input: of shape (n, channels * elements of a patch, patches), or without n.
         output_size: the size of the images.
         kernel_size: the size of the patches, a number or one for each axis.
-        dilation: how far apart a patch's elements are.
-        padding: how wide a frame is cut off.
-        stride: how far patches are apart.
+        dilation: the distance between the patch's elements.
+        padding: the width that is cut off on each side.
+        stride: the distance between patches.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -163,14 +163,14 @@ def fold(
 
 
 def channel_shuffle(input: Any, groups: int) -> Tensor:
-    """Channels dealt out anew: the first of each group, then the second, and so on.
+    """Reorder channels: the first of each group, then the second, and so on.
 
     Args:
         input: of shape (n, channels, ...).
-        groups: how many groups there are.
+        groups: the number of groups.
 
     Raises:
-        RuntimeError: if there are not three axes, or channels can't be shared evenly.
+        RuntimeError: if there are not three axes, or channels are not divisible by the groups.
     """
     x = as_tensor_operand(input, "channel_shuffle", 1)
     if x.ndim < 3:
@@ -194,17 +194,17 @@ def channel_shuffle(input: Any, groups: int) -> Tensor:
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Elements divided by a power of the mean square over neighbouring channels.
+    """Divide elements by a power of the mean square over neighbouring channels.
 
     Args:
         input: of shape (n, channels, ...), three axes at least.
-        size: how many channels are neighbours.
-        alpha: what the mean square is multiplied by.
+        size: the number of neighbouring channels.
+        alpha: the factor of the mean square.
         beta: the power.
-        k: what is added before.
+        k: added to that product before the power is taken.
 
     Raises:
-        ValueError: if there are less axes.
+        ValueError: if there are fewer axes.
     """
     x = as_tensor_operand(input, "local_response_norm", 1)
     if x.ndim < 3:
@@ -241,8 +241,8 @@ def lp_pool1d(
         input: of shape (n, channels, length) or (channels, length).
         norm_type: the power.
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
-        ceil_mode: the last window may reach beyond the end.
+        stride: the step of the window; its length if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
     return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode, 1)
 
@@ -256,8 +256,8 @@ def lp_pool2d(
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         norm_type: the power.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        ceil_mode: the last windows may reach beyond the end.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
     return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode, 2)
 
@@ -271,8 +271,8 @@ def lp_pool3d(
         input: of shape (n, channels, layers, rows, columns), or without n.
         norm_type: the power.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
-        ceil_mode: the last windows may reach beyond the end.
+        stride: the step of the window; its size if None.
+        ceil_mode: let the last windows reach beyond the end.
     """
     return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
 

@@ -1,4 +1,4 @@
-"""Pooling."""
+"""Max, average, adaptive and fractional pooling, and unpooling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.tensor import Tensor
 
-#: Of PyTorch's top level; all are functions of `nn.functional`.
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_max_pool1d",
@@ -44,7 +44,7 @@ __all__ = [
     "max_pool2d",
     "max_pool3d",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
 
@@ -59,7 +59,7 @@ def _window(
     ceil_mode: bool,
     ndim: int = 2,
 ) -> Window:
-    """The windows of a pooling of two or three axes, checked."""
+    """The checked windows of pooling over two or three axes."""
     shape = x._metadata.shape
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = (
@@ -82,7 +82,7 @@ def _fitted(
     dilations: tuple[int, ...],
     ceil_mode: bool,
 ) -> Window:
-    """The windows on images of a shape, checked."""
+    """The checked windows on images of a shape."""
     if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
         raise RuntimeError(
             f"{name}: kernel size, stride and dilation should be greater than zero, but got "
@@ -115,14 +115,14 @@ def _fitted(
 
 
 def _pooled_length(n: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
-    """How many windows fit; in ceil mode the last may reach beyond the end, but not begin there."""
+    """The number of windows; in ceil mode the last may reach, but not start, beyond the end."""
     free = n + 2 * p - d * (k - 1) - 1
     length = (free + (s - 1 if ceil_mode else 0)) // s + 1
     return length - 1 if ceil_mode and (length - 1) * s >= n + p else length
 
 
 def _layers(window: Window) -> tuple[Window, Window]:
-    """Windows of three axes as those within layers, and those across layers of their results."""
+    """Split 3D windows into 2D windows within layers and 1D windows across the layers."""
     within = Window._make(axes[1:] for axes in window)
     (depth, *_), places = window.image, prod(within.out)
     first = [axes[0] for axes in window[:4]]
@@ -131,7 +131,7 @@ def _layers(window: Window) -> tuple[Window, Window]:
 
 
 def _flat_layers(x: Any) -> Any:
-    """The last two axes as one."""
+    """Merge the last two axes."""
     *lead, rows, columns = x._metadata.shape
     return R.reshape(x, (*lead, rows * columns))
 
@@ -154,7 +154,7 @@ def _as_lines(x: Any) -> Any:
 
 
 def _in_row(name: str, what: str, value: Any, across: int) -> Any:
-    """A number for lines as one for rows of an image; None stays None."""
+    """An option for lines as a pair for images of one row; None stays None."""
     if value is None or (isinstance(value, (tuple, list)) and not value):
         return None
     return across, *for_each(name, what, value, 1)
@@ -174,11 +174,11 @@ def max_pool1d(
     Args:
         input: of shape (n, channels, length) or (channels, length).
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
+        stride: the step of the window; its length if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last window may reach beyond the end.
-        return_indices: return where the elements are, too.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -212,11 +212,11 @@ def max_pool2d(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last windows may reach beyond the end.
-        return_indices: return where the elements are in their planes, too.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their planes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -229,7 +229,7 @@ def max_pool2d(
 
 
 def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
-    """The greatest elements of the windows, and where they are in their planes if asked for."""
+    """The maxima of the windows, with their indices in the planes if `return_indices`."""
     if x._metadata.dtype.kind in "bc":
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
     if len(window.kernel) == 3:
@@ -247,7 +247,7 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
 
 
 def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
-    """The same of windows of three axes: the peaks within layers, and then those of these."""
+    """`_peaks` of 3D windows: the maxima within layers, then the maxima across layers."""
     within, across = _layers(window)
     shape = (*x._metadata.shape[:-3], *window.out)
     flat, places = _peaks(name, x, within, return_indices)
@@ -276,11 +276,11 @@ def max_pool3d(
     Args:
         input: of shape (n, channels, layers, rows, columns), or without n.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: how far windows may reach beyond the sides.
-        dilation: how far apart a window's elements are.
-        ceil_mode: the last windows may reach beyond the end.
-        return_indices: return where the elements are in their volumes, too.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their volumes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -305,10 +305,10 @@ def avg_pool1d(
     Args:
         input: of shape (n, channels, length) or (channels, length).
         kernel_size: the length of the window.
-        stride: how far it moves; its length if None.
+        stride: the step of the window; its length if None.
         padding: zeros on both sides.
-        ceil_mode: the last window may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -342,10 +342,10 @@ def avg_pool2d(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
 
     Raises:
@@ -374,10 +374,10 @@ def avg_pool3d(
     Args:
         input: of shape (n, channels, layers, rows, columns), or without n.
         kernel_size: the size of the window, a number or one for each axis.
-        stride: how far it moves; its size if None.
+        stride: the step of the window; its size if None.
         padding: zeros on both sides.
-        ceil_mode: the last windows may reach beyond the end.
-        count_include_pad: those zeros count.
+        ceil_mode: let the last windows reach beyond the end.
+        count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
 
     Raises:
@@ -404,13 +404,13 @@ def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
     means = R.avg_pool(flat, across, sums if whole else counts)
     means = R.reshape(means, (*x._metadata.shape[:-3], *window.out))
     if whole:
-        # Towards zero, and that once.
+        # Means of integers are truncated; dividing once avoids truncating twice.
         return R.div_trunc(means, _divisors(x, window, counts))
     return renamed(means, "AvgPool3DBackward0")
 
 
 def _divisors(x: Any, window: Window, counts: Counts) -> Any:
-    """What the sums of windows are divided by: a number, or a tensor of integers."""
+    """The divisors of the windows' sums: a number, or a tensor of integers."""
     if counts.override is not None:
         return counts.override
     lengths = held_elements(window, counts.include_pad)
@@ -424,16 +424,16 @@ def _divisors(x: Any, window: Window, counts: Counts) -> Any:
 
 
 def _bins(n: int, count: int) -> Iterator[tuple[int, int]]:
-    """Where the windows begin and end that divide `n` elements into `count` equal parts, nearly."""
+    """The start and end of `count` windows that divide `n` elements nearly evenly."""
     for i in range(count):
         yield i * n // count, -((i + 1) * n // -count)
 
 
 def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
-    """How many windows there are along each of the last axes; None keeps the axis."""
+    """The number of windows along each of the last axes; None keeps the axis."""
     shape = x._metadata.shape
     if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
-        # PyTorch has another class for this one.
+        # As in PyTorch, this is a ValueError, not a RuntimeError.
         raise ValueError(
             f"{name}: Input dimension should be at least {len(output_size) + 1}, but got input of "
             f"size {list(shape)}"
@@ -463,7 +463,7 @@ def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
-    """The windows over the last axes if all are alike."""
+    """The windows over the last axes if all have the same size, else None."""
     ndim = len(sizes)
     image = x._metadata.shape[-ndim:]
     if not all(sizes) or any(n % size for n, size in zip(image, sizes, strict=True)):
@@ -511,7 +511,7 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
 
 
 def _picked(x: Any, places: Any, ndim: int) -> tuple[Any, Any]:
-    """The elements at places in each image, and the places as a tensor."""
+    """The elements at flat indices in each image, and the indices as a tensor."""
     indices = wrap(places, x._metadata.F.metadata_of(places))
     flat = R.reshape(indices, (*places.shape[:-ndim], prod(places.shape[-ndim:])))
     return R.reshape(gather(flatten(x, -ndim), -1, flat), places.shape), indices
@@ -574,7 +574,7 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
     Args:
         input: of shape (n, channels, length) or (channels, length).
         output_size: the number of windows.
-        return_indices: return where the elements are, too.
+        return_indices: also return the elements' indices.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -593,7 +593,7 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         output_size: the number of windows, or one for rows and one for columns; None for as many
             as there are elements.
-        return_indices: return where the elements are in their planes, too.
+        return_indices: also return the elements' indices in their planes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -627,7 +627,7 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
         input: of shape (n, channels, layers, rows, columns), or without n.
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
-        return_indices: return where the elements are in their volumes, too.
+        return_indices: also return the elements' indices in their volumes.
 
     Raises:
         RuntimeError: if shapes or numbers do not fit.
@@ -701,7 +701,7 @@ def _fractional(
 def _peaks_of_drawn(
     x: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[Any, Any]:
-    """The greatest elements of windows at random places, and where they are."""
+    """The maxima of windows at random positions, and their indices."""
     if x._batched or samples._batched:
         found: tuple[Any, Any] = by_parts(_peaks_of_drawn, x, samples, kernel, sizes)
         return found
@@ -715,12 +715,12 @@ def _drawn_peak_places(
 ) -> Any:
     """Where in each image the greatest elements of the windows are.
 
-    Windows begin at whole numbers of random steps, which are as long as they can be on average; the
-    last one ends at the end.
+    The windows' starts are integer parts of multiples of a step, shifted at random; the last window
+    ends at the image's end.
     """
     ndim = len(sizes)
     lead, image = array.shape[:-ndim], array.shape[-ndim:]
-    # PyTorch draws for the columns of an image first, and for the layers of a volume.
+    # PyTorch's first sample is for an image's columns, but for a volume's layers.
     draws = samples[: prod(lead[:-1]), :, :: -1 if ndim == 2 else 1].reshape(*lead, ndim, 1)
     kind = array.dtype.type
     places: Any = 0
@@ -752,9 +752,9 @@ def fractional_max_pool2d(
     Args:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for rows and one for columns; or else
-        output_ratio: what the input's size is multiplied by to get it.
-        return_indices: return where the elements are in their planes, too.
+        output_size: the number of windows, or one for rows and one for columns; otherwise
+        output_ratio: the ratio of the output's size to the input's.
+        return_indices: also return the elements' indices in their planes.
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
 
     Raises:
@@ -782,9 +782,9 @@ def fractional_max_pool3d(
     Args:
         input: of shape (n, channels, layers, rows, columns), or without n.
         kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for each axis; or else
-        output_ratio: what the input's size is multiplied by to get it.
-        return_indices: return where the elements are in their volumes, too.
+        output_size: the number of windows, or one for each axis; otherwise
+        output_ratio: the ratio of the output's size to the input's.
+        return_indices: also return the elements' indices in their volumes.
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
 
     Raises:
@@ -852,7 +852,7 @@ def _unpooled(
 def _unpooled_size(
     name: str, usual: list[int], strides: tuple[int, ...], output_size: Any
 ) -> tuple[int, ...]:
-    """What an unpooled image measures: as asked for, if that is near enough."""
+    """The size of an unpooled image: `output_size` if it is within a stride of the usual size."""
     if output_size is None:
         return tuple(usual)
     ndim, size = len(strides), list(output_size)
@@ -880,13 +880,13 @@ def max_unpool1d(
     padding: Any = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Zeros with peaks where they were before `max_pool1d`.
+    """Undo `max_pool1d`: zeros, with each maximum at its former index.
 
     Args:
         input: of shape (n, channels, length) or (channels, length).
         indices: int64, as `max_pool1d` returns them.
         kernel_size: the length of the window.
-        stride: how far it moved; its length if None.
+        stride: the step of the window; its length if None.
         padding: how far windows reached beyond the sides.
         output_size: the length of the result, or its shape; else the least that there could be.
 
@@ -905,7 +905,7 @@ def max_unpool2d(
     padding: Any = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Zeros with peaks where they were before `max_pool2d`; see `max_unpool1d`.
+    """Undo `max_pool2d`: zeros, with each maximum at its former index; see `max_unpool1d`.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
@@ -922,7 +922,7 @@ def max_unpool3d(
     padding: Any = 0,
     output_size: Any = None,
 ) -> Tensor:
-    """Zeros with peaks where they were before `max_pool3d`; see `max_unpool1d`.
+    """Undo `max_pool3d`: zeros, with each maximum at its former index; see `max_unpool1d`.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or an index is out of range.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["cummax", "cummin", "msort", "nanquantile", "quantile"]
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = tuple(__all__)
 IN_PLACE = ()
 
@@ -201,7 +201,7 @@ def quantile(
         input: a float or double tensor.
         q: a number from 0 to 1, or a vector of such, whose axis comes first in the result.
         dim: the axis; all elements if None.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
 
     Raises:

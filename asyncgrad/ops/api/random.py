@@ -1,7 +1,7 @@
 """Tensors of random numbers.
 
-Every function takes `generator=`, and else draws from the default generator, or from the one that
-`random.fork_rng` has put in its place.
+Every function takes `generator=`. Without it, numbers come from the default generator, or inside
+`random.fork_rng` from the one that replaces it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
     "randn_like",
     "randperm",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "bernoulli",
     "bernoulli_",
@@ -77,14 +77,14 @@ def rand(
     *sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None,
     device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers uniform in [0, 1); complex ones have such parts.
+    """Numbers uniform in [0, 1); for complex dtypes, both parts are.
 
     Args:
         sizes: the shape, as one sequence or as several numbers.
         size: the shape, by name.
-        generator: where they come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
         dtype: a floating or complex dtype; the default one if None.
-        device: where the tensor is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -126,12 +126,12 @@ def randint(
 
     Args:
         bounds: see above.
-        low: the least; 0 if there is none.
-        high: the first that is too large.
+        low: the least integer; 0 if left out.
+        high: the exclusive upper bound.
         size: the shape.
-        generator: where they come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
         dtype: any dtype but complex ones; int64 if None.
-        device: where the tensor is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -210,14 +210,14 @@ def randperm(
     """The numbers below `n` in random order.
 
     Args:
-        n: how many.
-        generator: where the order comes from; the default generator if None.
+        n: how many numbers.
+        generator: the source of random numbers; the default generator if None.
         dtype: the dtype; int64 if None.
-        device: where the tensor is made; the default device if None.
+        device: the device; the default device if None.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if `n` is no integer.
+        TypeError: if `n` is not an integer.
         RuntimeError: if it is negative or too large for the dtype.
     """
     wanted = _INT64 if dtype is None else as_dtype("randperm", dtype)
@@ -247,7 +247,7 @@ def randperm(
 
 
 def _like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Any:
-    """The shape, the dtype and the place of numbers like a tensor."""
+    """The shape, dtype and device of a new tensor that is like another."""
     x = as_tensor_operand(input, name, 1)
     as_memory_format(name, memory_format)
     wanted = x._metadata.dtype if dtype is None else as_dtype(name, dtype)
@@ -328,13 +328,13 @@ def _floating(name: str, x: Any, *, complex_too: bool = False) -> Any:
 
 
 def _there(x: Any, function: Any, *args: Any) -> Any:
-    """What a function makes of a tensor's array on its device, whose values nobody looks at."""
+    """Run a function on a tensor's array on its device, without reading the result."""
     device = x._metadata.device
     return device.run_in(current_stream(device), function, x._metadata.F.xp, x._array, *args)
 
 
 def _all(mask: Any) -> bool:
-    """Whether all elements of an array of the host are true; `np.all` takes five times as long."""
+    """Whether all elements of a NumPy array are true; `np.all` takes five times as long."""
     return bool(np.count_nonzero(mask) == mask.size)
 
 
@@ -343,10 +343,10 @@ def _on_host(x: Any) -> Any:
 
 
 def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
-    """What was drawn, as an array in the dtype of a tensor and on its device."""
+    """The drawn values as an array of the tensor's dtype on its device."""
     metadata = x._metadata
     if metadata.device is not CPU and isinstance(values, metadata.F.array_type):
-        # It is there.
+        # The values are on the device already.
         return values
     wanted = metadata.dtype if dtype is None else dtype
     if values.__class__ is not np.ndarray or values.dtype is not wanted:
@@ -356,12 +356,12 @@ def _placed(x: Any, values: Any, dtype: Any = None) -> Any:
 
 @writes
 def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """Ones with the probabilities in a tensor, and zeros else.
+    """Draw 1 with the probabilities in a tensor, and 0 otherwise.
 
     Args:
         input: the probabilities; only its shape and dtype matter if `p` is given.
         p: one probability for all elements.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Raises:
         RuntimeError: if these are no probabilities.
@@ -382,7 +382,7 @@ def bernoulli(input: Any, p: Any = None, *, generator: Generator | None = None) 
 
 
 def _below(xp: Any, p: Any, throws: Any) -> Any:
-    """Ones where a uniform number lies below a probability, and zeros else."""
+    """1 where a uniform number is below a probability, and 0 elsewhere."""
     return xp.less(xp.asarray(throws), p).astype(p.dtype)
 
 
@@ -402,7 +402,7 @@ def _trials(source: Generator, x: Any, p: Any) -> Any:
 
 
 def poisson(input: Any, generator: Generator | None = None) -> Tensor:
-    """Numbers of events, distributed as Poisson's, for the rates in a tensor.
+    """Numbers from the Poisson distributions with the rates in a tensor.
 
     Raises:
         RuntimeError: if a rate is negative.
@@ -417,11 +417,11 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
 
 
 def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
-    """Numbers drawn from the gamma distribution of rate 1, with gradients by its shape.
+    """Numbers from the gamma distribution of rate 1, with gradients with respect to its shape.
 
     Args:
         input: the shapes: above 0.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Raises:
         NotImplementedError: for a dtype that is not floating.
@@ -433,12 +433,12 @@ def standard_gamma(input: Any, generator: Generator | None = None) -> Tensor:
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
-    """Numbers of successes in so many trials with such a probability.
+    """Numbers from the binomial distributions of counts and probabilities.
 
     Args:
         count: how many trials; floating.
         prob: the probabilities, broadcast against the counts.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Raises:
         ValueError: for a dtype that is not floating.
@@ -471,11 +471,11 @@ def normal(
 
     Args:
         mean: a tensor, or a number.
-        std: likewise; the tensors are broadcast against one another.
+        std: a tensor, or a number; tensors are broadcast against one another.
         size: the shape, where both are numbers.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
         dtype: the dtype, where both are numbers; the default one if None.
-        device: where the tensor is made, where both are numbers.
+        device: the device, where both are numbers.
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
@@ -535,7 +535,7 @@ def _normal(source: Generator, mean: Any, std: Any, shape: tuple[int, ...], dtyp
         raise TypeError(f"normal(): argument 'mean' must be float, not {type(mean).__name__}")
     values = source.normal(shape, dtype)
     if values.__class__ is np.ndarray and std.__class__ is mean.__class__ is float:
-        # In place: a number takes nothing from the precision of an array.
+        # In place, a Python number does not change the array's dtype.
         if std != 1:
             values *= std
         if mean != 0:
@@ -558,7 +558,7 @@ def multinomial(
         input: the weights, not negative: of shape (n,) or (m, n).
         num_samples: how many to draw from each row.
         replacement: an index may be drawn again.
-        generator: where the numbers come from; the default generator if None.
+        generator: the source of the numbers; the default generator if None.
 
     Returns:
         Integers of shape (num_samples,) or (m, num_samples).
@@ -608,11 +608,11 @@ def _drawn(xp: Any, x: Any, draw: Any, source: Generator, count: int) -> Any:
 
 
 def _with_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
-    """Where uniform numbers fall between the sums of the weights."""
+    """Indices drawn by inverting the cumulative sums of the weights."""
     sums = xp.cumsum(weights, -1)
     throws = source.uniform((len(weights), count), np.dtype("float64"))
     throws = xp.asarray(throws) * sums[:, -1:]
-    # The right side skips weights of zero; rounding must not lead beyond the last one.
+    # side="right" skips weights of 0. `last` guards against rounding beyond the last positive one.
     last = weights.shape[-1] - 1 - xp.argmax(weights[:, ::-1] > 0, -1)
     found = xp.empty(throws.shape, np.int64)
     for row in range(len(weights)):
@@ -622,7 +622,7 @@ def _with_replacement(xp: Any, source: Generator, weights: Any, count: int) -> A
 
 
 def _without_replacement(xp: Any, source: Generator, weights: Any, count: int) -> Any:
-    """Those that would come first if each came at a random time, with its weight as its rate."""
+    """The indices of the least of exponential times whose rates are the weights."""
     times = xp.asarray(source.draw("standard_exponential", weights.shape, many=weights.size))
     with np.errstate(divide="ignore"):
         times = times / weights
@@ -634,7 +634,7 @@ def _without_replacement(xp: Any, source: Generator, weights: Any, count: int) -
 
 
 def _bounds(name: str, names: tuple[str, ...], defaults: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Arguments of which some have names that are words of Python."""
+    """Parse arguments whose names may be Python keywords, such as `from`."""
     given = dict(zip(names, args, strict=False))
     if len(args) > len(names) or given.keys() & kwargs.keys() or kwargs.keys() - set(names):
         raise TypeError(
@@ -646,7 +646,7 @@ def _bounds(name: str, names: tuple[str, ...], defaults: Any, args: Any, kwargs:
 
 
 def _real(name: str, what: str, value: Any) -> Any:
-    """A real number, or that of a tensor without dimensions."""
+    """A real number, also from a tensor without dimensions."""
     if isinstance(value, Variable) and not value._metadata.shape:
         value = on_host(value).item()
     number = as_number(value)
@@ -656,7 +656,7 @@ def _real(name: str, what: str, value: Any) -> Any:
 
 
 def _fill(x: Any, values: Any, name: str) -> Any:
-    """Overwrite a tensor with what was drawn."""
+    """Overwrite a tensor with drawn values."""
     result = from_host(name, _placed(x, values), x._metadata.device)
     return assign(x, result, name)
 
@@ -711,7 +711,7 @@ def normal_(
 
 @drawn_into
 def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fill with ones, with a probability or with those in a tensor, and zeros.
+    """Fill with 1, with one probability or those in a tensor, and 0 otherwise.
 
     Raises:
         RuntimeError: if these are no probabilities, or they can't be broadcast.
@@ -733,7 +733,7 @@ def bernoulli_(input: Any, p: Any = 0.5, *, generator: Generator | None = None) 
 
 @drawn_into
 def exponential_(input: Any, lambd: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with numbers distributed exponentially, with the rate `lambd`.
+    """Fill with numbers from the exponential distribution of rate `lambd`.
 
     Raises:
         RuntimeError: if the rate is not positive or the dtype not floating.
@@ -760,7 +760,7 @@ def _check_continuous(name: str, distribution: str, x: Any) -> None:
 def cauchy_(
     input: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with numbers distributed as Cauchy's.
+    """Fill with numbers from the Cauchy distribution.
 
     Raises:
         RuntimeError: if `sigma` is not positive or the dtype not floating.
@@ -777,7 +777,7 @@ def cauchy_(
 
 @drawn_into
 def geometric_(input: Any, p: Any, *, generator: Generator | None = None) -> Tensor:
-    """Fill with how many trials it takes to succeed with the probability `p`.
+    """Fill with numbers of trials up to the first success, whose probability is `p`.
 
     Raises:
         RuntimeError: if `p` is no such probability.
@@ -819,7 +819,7 @@ def log_normal_(
 def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
     """Fill with integers uniform in [from, to): `random_()`, `random_(to)` or `random_(from, to)`.
 
-    Without `to` they go as far as the dtype holds every integer.
+    Without `to`, the bound is the largest integer up to which the dtype holds every integer.
 
     Raises:
         RuntimeError: if there are no such integers or the dtype can't hold them.
@@ -839,7 +839,7 @@ def random_(input: Any, *args: Any, generator: Generator | None = None, **kwargs
 
 
 def _beyond(dtype: Any) -> int:
-    """The first integer that a dtype can't hold, or after which it can't hold all."""
+    """The first integer that a dtype can't hold, or after which it skips integers."""
     kind = category(dtype)
     if kind == 0:
         return 2

@@ -1,4 +1,4 @@
-"""Tensors joined, split and turned in further ways, all made of the functions of `shape`."""
+"""Further ways to join, split and flip tensors, composed of the functions in `shape`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ __all__ = [
     "vsplit",
     "vstack",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "adjoint",
     "dsplit",
@@ -98,17 +98,17 @@ IN_PLACE = ()
 
 
 def expand_as(input: Any, other: Any) -> Tensor:
-    """A view repeated to the shape of another tensor, as `expand`."""
+    """`expand` to the shape of another tensor."""
     return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
 
 
 def view_as(input: Any, other: Any) -> Tensor:
-    """A view in the shape of another tensor, as `view`."""
+    """`view` in the shape of another tensor."""
     return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
 
 
 def reshape_as(input: Any, other: Any) -> Tensor:
-    """The elements in the shape of another tensor, as `reshape`."""
+    """`reshape` to the shape of another tensor."""
     return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
 
 
@@ -130,7 +130,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 
 
 def adjoint(input: Any) -> Tensor:
-    """The last two axes exchanged, and complex numbers conjugated.
+    """Exchange the last two axes and conjugate complex numbers.
 
     Raises:
         RuntimeError: for a tensor of one axis.
@@ -148,7 +148,7 @@ def trace(input: Any) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
-        RuntimeError: for what is no matrix.
+        RuntimeError: if `input` is not a matrix.
         NotImplementedError: for booleans.
     """
     x = as_tensor_operand(input, "trace", 1)
@@ -160,7 +160,7 @@ def trace(input: Any) -> Tensor:
 
 
 def fliplr(input: Any) -> Tensor:
-    """The second axis backwards.
+    """Reverse the second axis.
 
     Raises:
         RuntimeError: for a tensor of fewer than two axes.
@@ -171,7 +171,7 @@ def fliplr(input: Any) -> Tensor:
 
 
 def flipud(input: Any) -> Tensor:
-    """The first axis backwards.
+    """Reverse the first axis.
 
     Raises:
         RuntimeError: for a tensor without axes.
@@ -182,7 +182,7 @@ def flipud(input: Any) -> Tensor:
 
 
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """A quarter turn in the plane of two axes, `k` times, from the first towards the second.
+    """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
 
     Raises:
         RuntimeError: if there are not two axes.
@@ -242,26 +242,26 @@ def _some(name: str, tensors: Any) -> list[Any]:
 
 @writes
 def hstack(tensors: Any) -> Tensor:
-    """Tensors side by side: along the second axis, or the only one."""
+    """Join tensors along the second axis, or along the first if they have only one."""
     parts = atleast_1d(_some("hstack", tensors))
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @writes
 def vstack(tensors: Any) -> Tensor:
-    """Tensors one below the other: along the first of at least two axes."""
+    """Join tensors, extended to at least two axes, along the first."""
     return cat(atleast_2d(_some("vstack", tensors)), 0)
 
 
 @writes
 def dstack(tensors: Any) -> Tensor:
-    """Tensors one behind the other: along the third of at least three axes."""
+    """Join tensors, extended to at least three axes, along the third."""
     return cat(atleast_3d(_some("dstack", tensors)), 2)
 
 
 @writes
 def column_stack(tensors: Any) -> Tensor:
-    """Tensors side by side, of which those of fewer than two axes are columns."""
+    """Join tensors along the second axis; those of fewer than two axes become columns."""
     parts = _some("column_stack", tensors)
     return hstack([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in parts])
 
@@ -292,16 +292,16 @@ def block_diag(*tensors: Any) -> Tensor:
 def repeat_interleave(
     input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element, or each part along an axis, several times.
+    """Repeat each element, or each slice along an axis.
 
     Args:
-        input: the tensor; if it is alone, the counts, and the result is made of their places.
-        repeats: how often: a number, or a tensor of integers with one for each part.
+        input: the tensor; without `repeats`, the counts, and the result repeats their indices.
+        repeats: the number of repetitions: a number, or a tensor with one for each slice.
         dim: the axis; None flattens the tensor first.
-        output_size: the length of the result, which is known without it.
+        output_size: the expected length of the result; another length raises.
 
     Raises:
-        RuntimeError: if counts are negative, not integers, or not as many as the parts.
+        RuntimeError: if counts are negative, not integers, or do not match the slices.
     """
     x = as_tensor_operand(input, "repeat_interleave", 1)
     if repeats is None:
@@ -339,11 +339,11 @@ def repeat_interleave(
 
 @spelled
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Views of an axis in nearly equal parts, or between given places.
+    """Split an axis into nearly equal views, or at given indices.
 
     Args:
         input: the tensor.
-        indices_or_sections: how many parts, or where they start; a tensor is read.
+        indices_or_sections: the number of views, or the indices to split at; tensors are read.
         dim: the axis.
 
     Raises:
@@ -394,9 +394,9 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
 
 
 def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
-    """`split` in parts that are no views to autograd: they can be changed in place.
+    """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
-    Changes of a part show in the input's values, and no gradient knows of that.
+    Changes of a part also change the input's values, but gradients ignore that.
     """
     return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
 
@@ -407,7 +407,7 @@ def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple
 
 
 def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """`chunk` in parts that are no views to autograd: they can be changed in place."""
+    """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
     return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
 
 
@@ -416,7 +416,7 @@ vsplit = _splitter("vsplit", 0, 2)
 dsplit = _splitter("dsplit", 2, 3)
 
 
-# PyTorch's other names.
+# Aliases that PyTorch has.
 concat = concatenate = cat
 row_stack = vstack
 moveaxis = movedim
@@ -424,7 +424,7 @@ split_with_sizes = split
 
 
 def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
-    """A view with two axes exchanged."""
+    """`transpose` by NumPy's name: a view with two axes exchanged."""
     return transpose(input, axis0, axis1)
 
 

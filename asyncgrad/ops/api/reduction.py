@@ -49,12 +49,12 @@ __all__ = [
     "sum",
     "var",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
 
 _INT64 = np.dtype("int64")
-#: All axes of an array, by how many it has.
+#: All axes of an array, by its number of axes.
 _ALL = [AllAxes(range(ndim)) for ndim in range(65)]
 _PLAIN = frozenset({int, float})
 
@@ -74,7 +74,7 @@ def _check_keepdim(name: str, keepdim: Any) -> None:
 
 
 def _summed(x: Any, dtype: Any) -> Any:
-    """The operand of a sum or product: in `dtype`, or int64 where it is made of integers."""
+    """The operand of a sum or product, in `dtype`, or in int64 if its dtype is integer or bool."""
     if dtype is not None:
         return cast(x, np.dtype(dtype))
     return cast(x, _INT64) if category(x._metadata.dtype) < 2 else x
@@ -87,8 +87,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     Args:
         input: any tensor.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        keepdim: keep the reduced axes with length 1.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
@@ -109,8 +109,8 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     Args:
         input: a floating or complex tensor.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
@@ -145,8 +145,8 @@ def var(
         input: a floating or complex tensor; the result is real.
         dim: an axis, or a sequence of them; all if None. A bool here is `unbiased`.
         unbiased: the old form of `correction`: 1 if True, 0 if False.
-        keepdim: leave axes of one in their places.
-        correction: what is subtracted from the number of elements, 1 if it is left out.
+        keepdim: keep the reduced axes with length 1.
+        correction: subtracted from the number of elements; 1 if left out.
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
@@ -217,17 +217,17 @@ def _spread_of(
 
 @writes
 def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The product of all elements, or along an axis; its gradients are exact at zeros, too.
+    """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
         input: any tensor.
         dim: an axis; all if None.
-        keepdim: leave an axis of one in its place.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        keepdim: keep the reduced axis with length 1.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is not an integer.
     """
     x = as_tensor_operand(input, "prod", 1)
     _check_keepdim("prod", keepdim)
@@ -243,7 +243,7 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
 
 
 def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """Raise where an extreme of nothing is asked for."""
+    """Raise if a maximum or minimum has no elements."""
     for axis in dims:
         if shape[axis] == 0:
             raise IndexError(
@@ -341,7 +341,7 @@ def _with_index(name: str) -> Callable[..., Any]:
 
 
 def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
-    """The elements at indices that keep the axis, by an entry of the table, and the indices."""
+    """The elements at indices that keep the axis, by the op `name`, and the indices."""
     F = x._metadata.F
     values = F.along(x._array, indices, axis, keepdim)
     out = getattr(R, name)(x, F.as_array(values), indices, axis, keepdim)
@@ -414,14 +414,14 @@ def _logical(name: str) -> Callable[..., Tensor]:
         _check_keepdim(name, keepdim)
         metadata = x._metadata
         F = metadata.F
-        # An empty sequence is no axis at all here, as in PyTorch.
+        # As in PyTorch, an empty sequence means no axes, not all.
         empty = dim is not None and isinstance(dim, (tuple, list)) and not dim
         dims = () if empty else _axes(name, dim, metadata.shape)
         if x._batched:
             shifted = tuple(axis + 1 for axis in dims)
             return mapped(lambda batch: reduce(batch, shifted, keepdim), x)
         if F.array_type is np.ndarray:
-            # What NumPy's function does in the end.
+            # `np.all` and `np.any` call this in the end.
             array = F.as_array(ufunc.reduce(x._array, dims, bool, None, keepdim))
         else:
             array = getattr(F.xp, name)(x._array, axis=dims, keepdims=keepdim)
@@ -459,10 +459,10 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
     Args:
         input: any tensor; integers become floating.
         dim: an axis, or a sequence of them.
-        keepdim: leave axes of one in their places.
+        keepdim: keep the reduced axes with length 1.
 
     Raises:
-        TypeError: if `dim` is no axis and no sequence.
+        TypeError: if `dim` is neither an axis nor a sequence.
         IndexError: if there is no such axis.
         RuntimeError: if an axis is named twice.
     """
@@ -480,16 +480,16 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
 @writes
 def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
-    """The sums of all elements up to each along an axis.
+    """The cumulative sums along an axis.
 
     Args:
         input: any tensor.
         dim: the axis.
-        dtype: what the elements are converted to first; integers and booleans become int64.
+        dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
         IndexError: if there is no such axis.
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is not an integer.
         NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
@@ -503,7 +503,7 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
 
 @writes
 def logcumsumexp(input: Any, dim: int) -> Tensor:
-    """The logarithms of the sums of the exponentials up to each element, without overflow.
+    """The cumulative `logsumexp` along an axis, without overflow.
 
     Args:
         input: a floating or complex tensor.
@@ -511,7 +511,7 @@ def logcumsumexp(input: Any, dim: int) -> Tensor:
 
     Raises:
         IndexError: if there is no such axis.
-        TypeError: if `dim` is no integer.
+        TypeError: if `dim` is not an integer.
         NotImplementedError: for integers and booleans.
     """
     x = as_tensor_operand(input, "logcumsumexp", 1)
@@ -533,11 +533,11 @@ def norm(
         p: the order: a number, "fro" or None for the Euclidean norm, "nuc" for the sum of the
             singular values of matrices.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
-        RuntimeError: for integers, another order, or "nuc" of what is no matrix.
+        RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "norm", 1)
@@ -582,10 +582,10 @@ def vector_norm(
 
     Args:
         x: a floating or complex tensor; the result is real.
-        ord: the order: any real number, or an infinity; 0 counts what is not 0.
+        ord: the order: any real number, or an infinity; 0 counts nonzero elements.
         dim: an axis, or a sequence of them; all if None.
-        keepdim: leave axes of one in their places.
-        dtype: what the elements are converted to first.
+        keepdim: keep the reduced axes with length 1.
+        dtype: the dtype that the elements are converted to first.
 
     Raises:
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
@@ -623,7 +623,7 @@ def vector_norm(
 
 
 def _norm_operand(x: Any, dtype: Any) -> Any:
-    """The operand of a norm in a dtype that loses nothing."""
+    """The operand of a norm, in a dtype that loses no precision."""
     held = x._metadata.dtype
     if category(dtype) < 2 or (category(dtype) == 3) != (category(held) == 3):
         kind = "complex" if category(held) == 3 else "real"

@@ -1,4 +1,4 @@
-"""Values put into places of a tensor, and taken from them, beyond `index`."""
+"""Scatter functions: values written at indices of a tensor, beyond those in `index`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = [
     "slice_scatter",
     "take",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (*__all__, "fill_diagonal_")
 IN_PLACE = (
     "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
@@ -65,7 +65,7 @@ def _at(axis: int, place: Any) -> tuple[Any, ...]:
 
 
 def _index(name: str, index: Any, length: int) -> Any:
-    """Integers in one axis, none out of range."""
+    """Check an index: integers, at most one axis, none out of range."""
     index = as_tensor_operand(index, name, 3)
     if index.ndim > 1 or category(index._metadata.dtype) != 1:
         raise IndexError(f"{name}(): Expected a vector of int64 for index, got {index!r}")
@@ -76,7 +76,7 @@ def _index(name: str, index: Any, length: int) -> Any:
 
 
 def _is_outside(numbers: Any, length: int) -> bool:
-    """Whether some of the host's numbers are out of range; others nobody can see."""
+    """Whether numbers in host memory are out of range; device arrays are not checked."""
     if numbers.__class__ is not np.ndarray or not numbers.size:
         return False
     return not (-length <= numbers.min() and numbers.max() < length)
@@ -84,7 +84,7 @@ def _is_outside(numbers: Any, length: int) -> bool:
 
 @writes
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
-    """A copy of `input` with the slices of `source` at `index` along `dim`.
+    """A copy of `input` with the slices of `source` written at `index` along `dim`.
 
     Raises:
         IndexError: if a number is out of range, or the numbers of slices or axes differ.
@@ -110,7 +110,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
         return R.overwrite(x, reshape(y, ()))
     wanted = (*x.shape[:axis], len(at), *x.shape[axis + 1 :])
     if y.shape != wanted:
-        # As PyTorch: a wrong number of slices is another kind of error than a wrong shape of them.
+        # As in PyTorch, a wrong number of slices raises another class than a wrong shape.
         slices = y.shape[:axis] + y.shape[axis + 1 :] == wanted[:axis] + wanted[axis + 1 :]
         raise (IndexError if slices or (not y.ndim and len(at) != 1) else RuntimeError)(
             f"index_copy: source of shape {list(wanted)} expected, got {list(y.shape)}: Number of "
@@ -152,14 +152,14 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
     if not x.ndim:
         return R.overwrite(x, value) if len(at) else R.clone(x)
     length = x.shape[axis]
-    # A mask, so that a place that is named twice counts once in the value's gradient.
+    # With a mask, repeated indices count only once in the value's gradient.
     none = zeros(length, dtype=np.bool_, device=x.device)
     mask = index_put(none, (at,), constant(True, none))
     out = where(reshape(mask, (length,) + (1,) * (x.ndim - axis - 1)), value, x)
     return renamed(out, "IndexFillBackward0")
 
 
-#: What an element that is not counted must be, so that it changes nothing.
+#: The neutral element of each reduction, which replaces elements that are not included.
 _NEUTRAL = {"sum": 0, "prod": 1, "mean": 0}
 
 
@@ -175,7 +175,7 @@ def _neutral(reduce: str, dtype: Any) -> Any:
 
 
 def _reduced(x: Any, at: tuple[Any, ...], index: Any, src: Any, reduce: str, own: bool) -> Any:
-    """A copy in which elements are reduced with those of `src` that go to the same place."""
+    """A copy in which elements are reduced with those of `src` that have the same index."""
 
     def kept(out: Any) -> Any:
         return renamed(out, "ScatterReduceBackward0", saves=True, watched=(index,))
@@ -225,11 +225,11 @@ def scatter_reduce(
     Args:
         input: the tensor.
         dim: the axis.
-        index: where the elements of `src` go, no larger than `src`, nor than `input` apart from
-            `dim`.
+        index: the positions of the elements of `src`, no larger than `src`, nor than `input` apart
+            from `dim`.
         src: a tensor of the dtype of `input`.
         reduce: "sum", "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
-        include_self: the elements of `input` count; else they stay only where nothing goes.
+        include_self: include the elements of `input`; else they stay only where none is scattered.
 
     Raises:
         RuntimeError: if a number is out of range, there is no such reduction, or the shapes or
@@ -267,10 +267,10 @@ def index_reduce(
     Args:
         input: the tensor.
         dim: the axis.
-        index: where each slice of `source` goes, of one axis.
+        index: the position of each slice of `source`, of one axis.
         source: of the dtype of `input`, and of its shape apart from `dim`.
         reduce: "prod", "mean", "amax" or "amin", whose gradient is shared among ties.
-        include_self: the slices of `input` count; else they stay only where nothing goes.
+        include_self: include the slices of `input`; else they stay only where none is scattered.
 
     Raises:
         IndexError: if a number is out of range, or `index` has more than one axis.
@@ -296,13 +296,13 @@ def index_reduce(
 
 
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """A copy of `input` with the elements of `source` at places of the flattened tensor.
+    """A copy of `input` with the elements of `source` at flat indices.
 
     Args:
         input: the tensor.
         index: int64; negative numbers count from the end.
         source: of the dtype of `input`, with as many elements as `index`.
-        accumulate: add to what is there; what is named twice gets both.
+        accumulate: add the values instead of replacing; repeated indices add up.
 
     Raises:
         IndexError: if a number is out of range, or the numbers of elements differ.
@@ -336,7 +336,7 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor
 
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
-    """A copy of `input` with the first elements of `source` where the mask holds, in order.
+    """A copy of `input` with the first elements of `source`, in order, where the mask is True.
 
     Raises:
         RuntimeError: if the mask is no bool tensor, the dtypes differ, or there are too few
@@ -370,7 +370,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
 
 
 def _scattered(x: Any, mask: Any, values: Any) -> Any:
-    """`masked_scatter` without asking how often the mask holds."""
+    """`masked_scatter` without counting the mask's elements, which would wait for a device."""
     if not values.numel():
         return R.clone(x)
     places = clamp(cumsum(reshape(mask, (-1,)), 0) - 1, 0, values.numel() - 1)
@@ -379,11 +379,11 @@ def _scattered(x: Any, mask: Any, values: Any) -> Any:
 
 @writes
 def take(input: Any, index: Any) -> Tensor:
-    """The elements at places of the flattened tensor, in the shape of `index`.
+    """The elements at flat indices, in the shape of `index`.
 
     Raises:
         IndexError: if a number is out of range.
-        RuntimeError: if the index is not made of int64.
+        RuntimeError: if the index is not int64.
     """
     x, at = as_tensor_operand(input, "take", 1), as_tensor_operand(index, "take", 2)
     if at._metadata.dtype != np.int64:
@@ -397,7 +397,7 @@ def take(input: Any, index: Any) -> Tensor:
 
 
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
-    """A copy of `input` with `src` as the part at `index` along `dim`.
+    """A copy of `input` with `src` as the slice at `index` along `dim`.
 
     Raises:
         RuntimeError: if the shape does not fit.
@@ -434,12 +434,12 @@ def _replaced(name: str, x: Any, src: Any, at: Any) -> Any:
 
 
 def fill_diagonal_(input: Any, fill_value: Any, wrap: bool = False) -> Tensor:
-    """Put one number on the main diagonal, in place.
+    """Fill the main diagonal with one number, in place.
 
     Args:
-        input: a tensor of two axes or more, which are alike if there are more.
+        input: a tensor of two axes, or of more axes of equal length.
         fill_value: the number.
-        wrap: the diagonal of a tall matrix starts again behind the last one's end.
+        wrap: in a tall matrix, start the diagonal again after its end.
 
     Raises:
         RuntimeError: for other shapes.

@@ -1,4 +1,4 @@
-"""Functions that move elements."""
+"""Functions that change the shape of tensors, or join, split and pad them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ __all__ = [
     "unflatten",
     "unsqueeze",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "broadcast_to",
     "chunk",
@@ -98,7 +98,7 @@ METHODS = (
 )
 IN_PLACE = ("tril", "triu")
 
-#: Calls whose checked arguments are remembered.
+#: The number of cached results of argument checks.
 _CACHE_LIMIT = 1024
 
 
@@ -120,7 +120,7 @@ _DTYPES = (np.dtype, type)
 
 
 def view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
-    """The same memory in another shape; or, given a dtype, its bits as that.
+    """A view of the memory in another shape; or, given a dtype, its bits as that dtype.
 
     Raises:
         RuntimeError: if the elements do not fit, or the memory has to be copied.
@@ -165,7 +165,7 @@ def _reinterpreted(x: Any, dtype: Any) -> Any:
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The axes from `start_dim` to `end_dim` as one.
+    """Merge the axes from `start_dim` to `end_dim` into one.
 
     Raises:
         RuntimeError: if `start_dim` comes after `end_dim`.
@@ -190,14 +190,14 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def ravel(input: Any) -> Tensor:
-    """All elements in one axis."""
+    """Flatten the tensor to one axis."""
     x = as_tensor_operand(input, "ravel", 1)
     return R.reshape(x, (x._metadata.size,))
 
 
 @spelled
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
-    """The axis `dim` as several, of which one may be -1.
+    """Split the axis `dim` into several; one of `sizes` may be -1.
 
     Raises:
         RuntimeError: if `sizes` is empty or its elements do not fit.
@@ -241,7 +241,7 @@ def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
 
 @lru_cache(_CACHE_LIMIT)
 def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
-    """An order of axes, counted from the front."""
+    """An order of axes, with negative axes counted from the end."""
     axes = tuple([one_dim("permute", dim, len(order)) for dim in order])
     if len(set(axes)) < len(axes):
         raise RuntimeError(f"permute(): duplicate dims are not allowed, got {order}")
@@ -249,7 +249,7 @@ def _permuted(order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
-    """Two axes exchanged."""
+    """Exchange two axes; the result is a view."""
     x = as_tensor_operand(input, "transpose", 1)
     exchanged = _exchanged if dim0.__class__ is dim1.__class__ is int else _exchanged.__wrapped__
     return R.permute(x, exchanged(len(x._metadata.shape), dim0, dim1))
@@ -265,12 +265,12 @@ def _exchanged(ndim: int, dim0: int, dim1: int) -> Named:
     return Named(order, "TransposeBackward0")
 
 
-#: What `t()` does with so many axes.
+#: For 0, 1 and 2 axes, the order of axes after `t()`.
 _TURNED = [Named(order, "TBackward0") for order in ((), (0,), (1, 0))]
 
 
 def t(input: Any) -> Tensor:
-    """A matrix transposed; fewer axes stay as they are.
+    """Transpose a matrix; tensors of fewer axes are not changed.
 
     Raises:
         RuntimeError: if there are more than two axes.
@@ -285,10 +285,10 @@ def t(input: Any) -> Tensor:
 
 
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
-    """Axes moved to other places, the rest in their order.
+    """Move axes to other positions; the rest keep their order.
 
     Raises:
-        RuntimeError: if the two do not name as many axes, each once.
+        RuntimeError: if `source` and `destination` differ in length or repeat an axis.
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "movedim", 1)
@@ -324,7 +324,7 @@ def _moved(ndim: int, source: Any, destination: Any) -> tuple[int, ...]:
 
 @spelled
 def unsqueeze(input: Any, dim: int) -> Tensor:
-    """A new axis of one at `dim`."""
+    """Insert a new axis of length 1 at `dim`."""
     x = as_tensor_operand(input, "unsqueeze", 1)
     shape = x._metadata.shape
     axis = one_dim("unsqueeze", dim, len(shape) + 1)
@@ -333,7 +333,7 @@ def unsqueeze(input: Any, dim: int) -> Tensor:
 
 @spelled
 def squeeze(input: Any, *dims: Any, dim: Any = None) -> Tensor:
-    """Without the axes of one, all of them or those in `dim`."""
+    """Remove the axes of length 1, all of them or those in `dim`."""
     x = as_tensor_operand(input, "squeeze", 1)
     if dims:
         dim = dims[0] if len(dims) == 1 else dims
@@ -343,7 +343,7 @@ def squeeze(input: Any, *dims: Any, dim: Any = None) -> Tensor:
 
 @lru_cache(_CACHE_LIMIT)
 def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
-    """The axes of one, all of them or those in `dim`."""
+    """The axes of length 1, all of them or those in `dim`."""
     sequence = isinstance(dim, (tuple, list))
     chosen = () if sequence and not dim else many_dims("squeeze", dim, len(shape))
     node = f"SqueezeBackward{0 if dim is None else 1 + sequence}"
@@ -351,7 +351,7 @@ def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
 
 
 def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
-    """A view with axes of one, and new leading ones, repeated; -1 keeps an axis.
+    """A view that repeats axes of length 1 and adds leading axes; -1 keeps a length.
 
     Raises:
         RuntimeError: if the shapes do not fit.
@@ -372,7 +372,7 @@ def _expanded(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...
 
 
 def _mismatch(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """Why one shape can't be expanded to another: the last axis that stands against it."""
+    """The error for shapes that do not expand; it names the last axis that does not fit."""
     lead = len(wanted) - len(shape)
     if lead < 0:
         return (
@@ -421,7 +421,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Any, ...]:
     """The coordinates of all points of a grid, one tensor for each axis.
 
     Args:
-        tensors: the coordinates along each axis, with at most one axis; one sequence will do.
+        tensors: the coordinates along each axis, with at most one axis; or one sequence of them.
         indexing: "ij" (the default) numbers the axes as the tensors, "xy" exchanges the first two.
 
     Raises:
@@ -464,7 +464,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """A view of `length` elements of an axis, from `start`.
 
     Raises:
-        RuntimeError: if there are not so many, or there are no axes.
+        RuntimeError: if the axis has too few elements, or there are no axes.
         IndexError: if `start` or `dim` is out of range.
     """
     x = as_tensor_operand(input, "narrow", 1)
@@ -496,7 +496,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
 
 @spelled
 def select(input: Any, dim: int, index: Any) -> Tensor:
-    """A view of the part at `index` of an axis, without the axis.
+    """A view of the slice at `index` along an axis, without that axis.
 
     Raises:
         IndexError: if `index` or `dim` is out of range, or there are no axes.
@@ -517,12 +517,12 @@ def select(input: Any, dim: int, index: Any) -> Tensor:
 
 @spelled
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Views of an axis, one after the other.
+    """Split an axis into consecutive views.
 
     Args:
         tensor: the tensor.
-        split_size_or_sections: the length of each, of which the last may be shorter, or all
-            lengths.
+        split_size_or_sections: the length of each view (the last may be shorter), or a sequence
+            of all lengths.
         dim: the axis.
 
     Raises:
@@ -552,7 +552,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
 
 
 def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) -> tuple[Any, ...]:
-    """Views of some lengths along an axis."""
+    """Consecutive views of given lengths along an axis."""
     parts = []
     start = 0
     for length in lengths:
@@ -563,7 +563,7 @@ def _in_turn(x: Any, axis: int, lengths: list[int], kind: Any = SplitBackward0) 
 
 @spelled
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """At most so many views of one length along an axis, of which the last may be shorter.
+    """At most `chunks` views of equal length along an axis; the last may be shorter.
 
     Raises:
         RuntimeError: if `chunks` is not positive, or there are no axes.
@@ -585,7 +585,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 @spelled
 def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Views of all parts along an axis, without the axis.
+    """Views of all slices along an axis, without that axis.
 
     Raises:
         RuntimeError: if there are no axes.
@@ -679,7 +679,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     Raises:
         RuntimeError: if the shapes differ apart from `dim`, or a tensor has no axes.
         ValueError: if there are no tensors.
-        TypeError: if they come as anything but a tuple or list.
+        TypeError: if `tensors` is not a tuple or list.
     """
     parts = _joined("cat", tensors)
     shapes = [part._metadata.shape for part in parts]
@@ -703,14 +703,14 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
                 f"shape {shape}, the first {first}."
             )
     if len(first) > 1 and (0,) in shapes:
-        # Tensors of shape (0,) count as nothing, for historical reasons.
+        # As in PyTorch, tensors of shape (0,) are skipped, for historical reasons.
         nothing = (*first[:axis], 0, *first[axis + 1 :])
         parts = [x if x._metadata.shape != (0,) else R.reshape(x, nothing) for x in parts]
     return R.cat(parts, axis)
 
 
 def _joined(name: str, tensors: Any) -> list[Any]:
-    """Tensors of one dtype from a sequence of them."""
+    """The tensors of a sequence, converted to one dtype."""
     if not isinstance(tensors, (tuple, list)):
         raise TypeError(
             f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
@@ -750,14 +750,14 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
 
 
 def tile(input: Any, *repeats: Any, dims: Any = None) -> Tensor:
-    """The tensor repeated so many times along each axis, counted from the last."""
+    """Repeat the tensor along its axes; `dims` is aligned to the last axis."""
     x = as_tensor_operand(input, "tile", 1)
     counts = one_shape("tile", repeats if dims is None else (dims,))
     return repeat(x, (1,) * (len(x._metadata.shape) - len(counts)) + counts)
 
 
 def repeat(input: Any, *counts: Any, repeats: Any = None) -> Tensor:
-    """The tensor repeated so many times along each axis, and along new leading ones.
+    """Repeat the tensor along each axis, and along new leading axes.
 
     Raises:
         RuntimeError: if there are fewer numbers than axes, or one is negative.
@@ -787,12 +787,12 @@ def flip(input: Any, *axes: Any, dims: Any = None) -> Tensor:
 
 
 def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
-    """A copy with elements moved along axes, those pushed out coming in at the other end.
+    """A copy with elements shifted cyclically along axes.
 
     Args:
         input: the tensor.
-        shifts: how far, for each axis in `dims`.
-        dims: the axes; None for all elements in a row.
+        shifts: the distance for each axis in `dims`.
+        dims: the axes; None for the flattened tensor.
 
     Raises:
         RuntimeError: if there are not as many shifts as axes.
@@ -819,18 +819,18 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
 
 
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
-    """A frame round the last axes.
+    """Pad the last axes.
 
     Args:
         input: the tensor.
-        pad: how much before and after the last axis, then the one before it, and so on; negative
-            numbers cut off.
+        pad: the widths before and after the last axis, then the one before it, and so on; negative
+            widths cut elements off.
         mode: "constant", "reflect", "replicate" or "circular".
-        value: what a constant frame is filled with, 0 if None.
+        value: the value of constant padding, 0 if None.
 
     Raises:
         RuntimeError: if there are too many numbers, or they do not fit the mode.
-        NotImplementedError: if a mode is not defined for so many axes.
+        NotImplementedError: if the mode does not support this number of axes.
         ValueError: for a value in another mode than "constant".
     """
     x = as_tensor_operand(input, "pad", 1)
@@ -893,12 +893,12 @@ def _replicated(places: Any, n: int, before: int, after: int) -> Any:
 
 
 def _circular(places: Any, n: int, before: int, after: int) -> Any:
-    """What is cut off at one end does not come in at the other."""
+    """Circular padding; elements cut off at one end are not used at the other."""
     first, last = max(0, -before), n - max(0, -after)
     return first + (places - first) % (last - first)
 
 
-#: PyTorch copies circular frames piece by piece.
+#: PyTorch's node for each mode; circular padding is copied piece by piece there.
 _PAD_NODES = {
     "reflect": "ReflectionPad{}DBackward0",
     "replicate": "ReplicationPad{}DBackward0",
@@ -908,7 +908,7 @@ _FRAMES = {"reflect": _reflected, "replicate": _replicated, "circular": _circula
 
 
 def _check_frame(mode: str, shape: tuple[int, ...], widths: tuple[tuple[int, int], ...]) -> None:
-    """Raise if an axis is too short for its frame."""
+    """Raise if an axis is too short for its padding."""
     for axis, (before, after) in enumerate(widths):
         n = shape[axis]
         if not before and not after:
@@ -931,6 +931,6 @@ def _check_frame(mode: str, shape: tuple[int, ...], widths: tuple[tuple[int, int
 
 
 def clone(input: Any, *, memory_format: Any = None) -> Tensor:
-    """A copy, recorded, laid out like the tensor."""
+    """A recorded copy with the tensor's memory layout."""
     as_memory_format("clone", memory_format)
     return R.clone(as_tensor_operand(input, "clone", 1))

@@ -1,4 +1,4 @@
-"""Windows, and Fourier transforms of what they show of a signal."""
+"""Window functions and short-time Fourier transforms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "kaiser_window",
     "stft",
 ]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("istft", "stft")
 IN_PLACE = ()
 
@@ -41,7 +41,7 @@ IN_PLACE = ()
 
 
 def _window(name: str, length: Any, periodic: bool, options: dict[str, Any], values: Any) -> Any:
-    """A window of the values of a function from 0 to 1."""
+    """A window of a function's values at points from 0 to 1."""
     count = one_int(name, "window_length", length)
     wanted = options.pop("dtype", None)
     dtype = default_dtype() if wanted is None else as_dtype(name, wanted)
@@ -49,7 +49,7 @@ def _window(name: str, length: Any, periodic: bool, options: dict[str, Any], val
         raise RuntimeError(f"{name} expects floating point dtypes, got: {dtype}")
     if count < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got {count}")
-    # A periodic window is a longer one without its last point.
+    # A periodic window has the points of a window one longer, without the last point.
     points = np.arange(count) / max(count - 1 + bool(periodic), 1)
     array = values(points) if count != 1 else np.ones(1)
     place = place_of(name, options.pop("device", None))
@@ -61,11 +61,11 @@ def _window(name: str, length: Any, periodic: bool, options: dict[str, Any], val
 
 @as_made
 def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
-    """A raised cosine from 0 over 1 to 0.
+    """The Hann window, a raised cosine from 0 over 1 to 0.
 
     Args:
-        window_length: how many points.
-        periodic: for Fourier transforms: leave out the last of one more point.
+        window_length: the number of points.
+        periodic: make one more point and drop the last, for Fourier transforms.
         options: `dtype`, `device` and `requires_grad`, as for `zeros`.
 
     Raises:
@@ -79,7 +79,7 @@ def hamming_window(
     window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
     **options: Any,
 ) -> Tensor:  # fmt: skip
-    """`alpha` minus `beta` times a cosine; see `hann_window`."""
+    """The Hamming window, `alpha` minus `beta` times a cosine; see `hann_window`."""
 
     def values(points: Any) -> Any:
         return alpha - beta * np.cos(2 * math.pi * points)
@@ -89,7 +89,7 @@ def hamming_window(
 
 @as_made
 def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
-    """Of two cosines, with less beside the peak; see `hann_window`."""
+    """The Blackman window of two cosines, with lower side lobes; see `hann_window`."""
 
     def values(points: Any) -> Any:
         angle = 2 * math.pi * points
@@ -100,7 +100,7 @@ def blackman_window(window_length: int, periodic: bool = True, **options: Any) -
 
 @as_made
 def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
-    """A triangle from 0 over 1 to 0; see `hann_window`."""
+    """The Bartlett window, a triangle from 0 over 1 to 0; see `hann_window`."""
 
     def values(points: Any) -> Any:
         return 1 - np.abs(2 * points - 1)
@@ -112,7 +112,7 @@ def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -
 def kaiser_window(
     window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any
 ) -> Tensor:
-    """Bessel functions over a half circle, steeper for a greater `beta`; see `hann_window`."""
+    """The Kaiser window, narrower for a greater `beta`; see `hann_window`."""
 
     def values(points: Any) -> Any:
         half = np.sqrt(np.maximum(1 - (2 * points - 1) ** 2, 0))
@@ -125,7 +125,7 @@ def kaiser_window(
 
 
 def _frame(name: str, x: Any, n_fft: Any, hop: Any, length: Any, window: Any) -> tuple[Any, ...]:
-    """The size, the step, and a window of that size."""
+    """The checked frame size, the step, and a window of the frame's size."""
     size = one_int(name, "n_fft", n_fft)
     step = size // 4 if hop is None else one_int(name, "hop_length", hop)
     width = size if length is None else one_int(name, "win_length", length)
@@ -152,26 +152,26 @@ def stft(
     onesided: bool | None = None, return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Fourier transforms of parts of a signal that overlap.
+    """The short-time Fourier transform: transforms of overlapping frames of a signal.
 
     Args:
         input: signals, of shape (length,) or (batch, length).
-        n_fft: how many points a part has.
-        hop_length: from the beginning of a part to that of the next; `n_fft // 4` if None.
-        win_length: how long the window is, in the middle of a part; `n_fft` if None.
-        window: what parts are multiplied with, of shape (win_length,); ones if None.
-        center: the first part is about the first number; the signal is padded for it.
-        pad_mode: how, as in `pad`.
+        n_fft: the number of points in a frame.
+        hop_length: the distance between the starts of frames; `n_fft // 4` if None.
+        win_length: the length of the window, centred in a frame; `n_fft` if None.
+        window: the factors of a frame, of shape (win_length,); ones if None.
+        center: pad the signal, so that the first frame is centred at the first element.
+        pad_mode: the mode of this padding, as in `pad`.
         normalized: divide by the root of `n_fft`.
-        onesided: without the conjugate half; True if None and everything is real.
-        return_complex: True; False gives the two parts along a last axis, as real numbers.
-        align_to_window: without `center`: parts begin where the window does.
+        onesided: drop the conjugate half; True if None and all is real.
+        return_complex: True; False returns real numbers with the two parts along a last axis.
+        align_to_window: without `center`, align frames with the window's start.
 
     Returns:
-        A complex tensor of shape (..., frequencies, parts).
+        A complex tensor of shape (..., frequencies, frames).
 
     Raises:
-        RuntimeError: if sizes do not fit, or `return_complex` is not said for real numbers.
+        RuntimeError: if sizes do not fit, or `return_complex` is not given for real numbers.
     """
     x = as_tensor_operand(input, "stft", 1)
     if category(x._metadata.dtype) < 2:
@@ -218,19 +218,19 @@ def istft(
     """The signal whose `stft` is nearest: its inverse with the same arguments.
 
     Args:
-        input: a complex tensor of shape (frequencies, parts) or (batch, frequencies, parts).
+        input: a complex tensor of shape (frequencies, frames) or (batch, frequencies, frames).
         n_fft: as for `stft`.
         hop_length: likewise.
         win_length: likewise.
         window: likewise.
         center: likewise.
         normalized: likewise.
-        onesided: without the conjugate half; if None, as the number of frequencies says.
-        length: how long the signal was.
+        onesided: the conjugate half is missing; if None, the number of frequencies tells.
+        length: the length of the signal.
         return_complex: the signal is complex.
 
     Raises:
-        RuntimeError: if sizes do not fit, or the windows leave something out.
+        RuntimeError: if sizes do not fit, or the windows do not cover the signal.
     """
     x = as_tensor_operand(input, "istft", 1)
     if not x._metadata.is_complex:
@@ -287,7 +287,7 @@ def istft(
 
 
 def _overlapped(parts: Any, step: int, total: int) -> Any:
-    """The sums of parts, each of which begins a step behind the one before."""
+    """Add overlapping frames, each of which starts one step after the one before."""
     *lead, count, size = parts._metadata.shape
     places = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
     numbers = from_host("istft", places, parts._metadata.device)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["as_strided", "as_strided_scatter"]
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("as_strided", "as_strided_scatter", "resize_", "resize_as_")
 IN_PLACE = ()
 
@@ -97,7 +97,7 @@ def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
     Args:
         input: the tensor, which must not require grad but in inference mode.
         sizes: the shape, as integers or one sequence of them.
-        memory_format: for PyTorch's programs: the rows are always the last axis.
+        memory_format: for PyTorch compatibility: the rows are always the last axis.
 
     Returns:
         The tensor.

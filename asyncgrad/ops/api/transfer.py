@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__: list[str] = []
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (
     "cuda",
     "cupy",

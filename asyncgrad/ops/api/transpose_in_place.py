@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__: list[str] = []
-#: Those that are methods of tensors, and those that have a form in place (`add_`).
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "as_strided_",
     "squeeze_",

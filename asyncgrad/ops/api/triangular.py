@@ -1,4 +1,4 @@
-"""Triangles by elimination, what is solved with them, and exponentials: `asyncgrad.linalg`."""
+"""LU decompositions, solutions with them, and matrix exponentials: `asyncgrad.linalg`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INT32 = np.dtype("int32")
 
 
 def _reordered(x: Any, order: Any) -> Any:
-    """The rows of matrices in an order of their own."""
+    """The rows of each matrix in its own order."""
     *lead, m, n = x._metadata.shape
     count = prod(lead)
     stack = R.reshape(x, (count, m, n))
@@ -39,7 +39,7 @@ def _reordered(x: Any, order: Any) -> Any:
 
 
 def _eliminated(name: str, A: Any, pivot: bool) -> tuple[Any, Any, Any]:
-    """Both triangles in one matrix, and the arrays of the pivots and of the rows' order."""
+    """The packed LU decomposition, and the arrays of pivots and of the rows' order."""
     x = as_tensor_operand(A, name, 1)
     if x._metadata.dtype.kind in "iub":
         raise NotImplementedError(f'"{name}" not implemented for {x.dtype}. Convert it with .to().')
@@ -58,7 +58,7 @@ def _ones(x: Any, n: int) -> Any:
 
 
 def _triangles(packed: Any) -> tuple[Any, Any]:
-    """The lower triangle with ones on its diagonal, and the upper one."""
+    """L, with ones on its diagonal, and U from a packed decomposition."""
     *lead, m, n = packed._metadata.shape
     k = min(m, n)
     lower = tril(narrow(packed, -1, 0, k), -1)
@@ -75,18 +75,18 @@ def _permutation(x: Any, order: Any) -> Any:
 
 @writes
 def lu(A: Any, *, pivot: bool = True) -> Any:
-    """Permutations P, lower triangles L with ones on the diagonal, and upper triangles U.
+    """The LU decomposition: permutations P, L with ones on the diagonal, and U.
 
     Args:
         A: of shape (..., m, n).
-        pivot: rows change places; there is no other way.
+        pivot: must be True: rows are always exchanged.
 
     Returns:
         P, L and U with `P @ L @ U = A`.
 
     Raises:
         NotImplementedError: for integers and booleans.
-        RuntimeError: if they are no matrices, or without pivots.
+        RuntimeError: if they are not matrices, or without pivots.
     """
     if getattr(A, "_batched", False):
         return mapped(lambda batch: lu(batch, pivot=pivot), A)
@@ -97,10 +97,10 @@ def lu(A: Any, *, pivot: bool = True) -> Any:
 
 @writes
 def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """As `lu_factor`, and for each matrix 0 or the place of the first 0 on the diagonal of U.
+    """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
 
     Raises:
-        LinAlgError: if there is one and errors are checked.
+        LinAlgError: if there is such a 0 and errors are checked.
     """
     name = "linalg.lu_factor_ex"
     if getattr(A, "_batched", False):
@@ -130,26 +130,26 @@ def _check_info(name: str, info: Any) -> None:
 
 @writes
 def lu_factor(A: Any, *, pivot: bool = True) -> Any:
-    """Both triangles in one matrix, without the ones of L, and which rows changed places.
+    """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
         A: of shape (..., m, n).
-        pivot: rows change places; there is no other way.
+        pivot: must be True: rows are always exchanged.
 
     Returns:
-        `LU` and `pivots`: int32, row `i` changed places with row `pivots[i] - 1`.
+        `LU` and `pivots`: int32, row `i` was exchanged with row `pivots[i] - 1`.
 
     Raises:
         LinAlgError: if there is a 0 on the diagonal of U. It is a RuntimeError.
         NotImplementedError: for integers and booleans.
-        RuntimeError: if they are no matrices, or without pivots.
+        RuntimeError: if they are not matrices, or without pivots.
     """
     packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
     return return_types.linalg_lu_factor(packed, pivots)
 
 
 def order_of(xp: Any, pivots: Any, m: int) -> Any:
-    """The order of `m` rows that have changed places."""
+    """The order of `m` rows after the exchanges of the pivots."""
     *lead, count = pivots.shape
     pivots = pivots.reshape(prod(lead), count)
     each = xp.arange(len(pivots))
@@ -165,14 +165,14 @@ def order_of(xp: Any, pivots: Any, m: int) -> Any:
 @writes
 @one_node("LinalgLuSolveBackward0")
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """The solutions X of `A @ X = B`, or of `X @ A = B`, from what `lu_factor` says of A.
+    """The solutions X of `A @ X = B`, or of `X @ A = B`, from the result of `lu_factor`.
 
     Args:
         LU: of shape (..., n, n).
         pivots: int32, of shape (..., n).
         B: of shape (..., n, k), or (..., k, n) if not `left`.
-        left: `A` stands on the left of X.
-        adjoint: `A.mH` stands in the place of A.
+        left: solve `A @ X = B` instead of `X @ A = B`.
+        adjoint: use `A.mH` instead of A.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit.
@@ -212,7 +212,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
 
 
 def unpacked(LU: Any, pivots: Any, data: bool, permutation: bool) -> tuple[Any, Any, Any]:
-    """P, L and U from what `lu_factor` returns; what is not asked for is empty."""
+    """P, L and U from the result of `lu_factor`; those not requested are empty."""
     name = "lu_unpack"
     x, at = matrices(name, LU), as_tensor_operand(pivots, name, 2)
     if at._metadata.dtype != _INT32:
@@ -239,6 +239,6 @@ def matrix_exp(A: Any) -> Tensor:
         A: of shape (..., n, n).
 
     Raises:
-        RuntimeError: if they are no square matrices of floating or complex numbers.
+        RuntimeError: if they are not square matrices of floating or complex numbers.
     """
     return R.matrix_exp(matrices("linalg.matrix_exp", A, square=True))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = ["diag_embed", "diagflat", "diagonal_scatter"]
-#: Those that are methods of tensors, and those that have a form in place.
+#: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (*__all__, "sum_to_size", "unfold")
 IN_PLACE = ()
 
