@@ -373,7 +373,7 @@ def test_a_signal_while_it_learns_and_requests_wait_answers_those_and_loses_no_c
         for _ in range(20):
             one = socket.create_connection(("127.0.0.1", port), timeout=100)
             one.sendall(
-                b"POST /explain HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+                b"POST /explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body) + body
             )
             waiting.append(one)
