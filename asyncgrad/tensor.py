@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -1040,7 +1039,6 @@ def _attach_functions() -> None:
             setattr(Tensor, f"{name}_", in_place.method(function, f"{name}_"))
 
 
-ForkingPickler.register(Tensor, copies.sent)
 for _doors in (comparison_dispatch, dispatch, elementwise_dispatch, single_dispatch):
     # `object.__new__` skips `Tensor.__new__`, which expects arguments.
     _doors.bind_face(partial(object.__new__, Tensor))

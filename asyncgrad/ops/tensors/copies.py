@@ -59,25 +59,21 @@ def shallow_copy(variable: Variable) -> Any:
 
 
 def reduced(variable: Variable, protocol: Any) -> Any:
-    """What a pickle holds: values and `requires_grad`, but neither graph nor gradient."""
-    warn_of_hooks(variable)
-    device = variable._metadata.device
-    where = () if device is CPU else (device,)
-    return _rebuilt, (on_host(variable), requires_grad(variable), *where)
-
-
-def sent(variable: Variable) -> Any:
-    """The pickle of a tensor that is sent to another process; only leaves can be sent.
+    """What a pickle holds: values and `requires_grad`, but neither graph nor gradient.
 
     Raises:
-        RuntimeError: for a tensor that was computed and leads into a graph.
+        RuntimeError: for a tensor that was computed and leads into a graph. It would come back as a
+            leaf, so that gradients would stop there in silence.
     """
     if _is_computed(variable):
         raise AutogradError(
             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
-            "does not support crossing process boundaries. Send its values: .detach()."
+            "does not support crossing process boundaries. Pickle its values: .detach()."
         )
-    return variable.__reduce_ex__(4)
+    warn_of_hooks(variable)
+    device = variable._metadata.device
+    where = () if device is CPU else (device,)
+    return _rebuilt, (on_host(variable), requires_grad(variable), *where)
 
 
 def warn_of_hooks(variable: Variable) -> None:
