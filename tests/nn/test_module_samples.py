@@ -78,11 +78,7 @@ def _samples(info, dtype, training):
         found = info.module_inputs_func(
             info, device="cpu", dtype=dtype, requires_grad=True, training=training
         )
-    drops = [
-        sample
-        for sample in found
-        if not sample.constructor_input.kwargs.get("dropout") and sample.desc != "zero_batch"
-    ]
+    drops = [sample for sample in found if not sample.constructor_input.kwargs.get("dropout")]
     return drops[:: max(1, len(drops) // DTYPES[dtype][1])]
 
 
