@@ -90,7 +90,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
 
     Args:
         requires_grad: gradients are accumulated for it.
-        device: where it will be.
+        device: its future device.
         dtype: its dtype.
     """
 
@@ -114,7 +114,7 @@ class UninitializedBuffer(_Uninitialized):
 
     Args:
         requires_grad: whether gradients are accumulated for it.
-        device: where it will be.
+        device: its future device.
         dtype: its dtype.
         persistent: accepted for PyTorch compatibility, without effect.
     """

@@ -260,7 +260,7 @@ class LocalResponseNorm(Module):
 
     Args:
         size: how many channels are neighbours.
-        alpha: what the mean square is multiplied by.
+        alpha: the factor of the mean square.
         beta: the power.
         k: added to that product before the power is taken.
     """

@@ -235,7 +235,7 @@ def _check_key(key: Any) -> None:
 
 
 def _member(value: Any) -> Any:
-    """A tensor as a parameter, anything else as it is."""
+    """Make tensors parameters; other values are returned unchanged."""
     plain = isinstance(value, Variable) and not isinstance(value, Parameter)
     return Parameter(value) if plain else value
 
