@@ -57,12 +57,12 @@ def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
     """Convert the tensor to another dtype or device, recorded; itself if nothing changes.
 
     Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
-    `copy`; all have names, too.
+    `copy`; all can be keywords.
 
     Args:
         input: the tensor.
         args: see above.
-        kwargs: the names of these, and `memory_format`, which preserves strides or not.
+        kwargs: the same by name, and `memory_format`, which is only checked.
 
     Raises:
         TypeError: if the arguments fit no form.
@@ -118,7 +118,7 @@ def _converted(
 def contiguous(input: Any, memory_format: Any = None) -> Tensor:
     """The tensor if it is contiguous in memory, else a contiguous copy.
 
-    Of `channels_last` the same is true with the channels behind all else, but for the copy.
+    With `channels_last`, a tensor in that layout is also returned; a copy has the usual layout.
     """
     x = as_tensor_operand(input, "contiguous", 1)
     ndim = len(x._metadata.shape)
