@@ -68,7 +68,7 @@ class Sequential(Module):
         return self.extend([*self] * (_times(other) - 1))
 
     def pop(self, key: int | slice) -> Any:
-        """Take out a module."""
+        """Remove and return a module."""
         module = self[key]
         del self[key]
         return module
@@ -144,7 +144,7 @@ class ModuleList(Module):
         _insert(self, index, module)
 
     def pop(self, key: int | slice) -> Any:
-        """Take out a module."""
+        """Remove and return a module."""
         module = self[key]
         del self[key]
         return module
@@ -202,7 +202,7 @@ class ModuleDict(Module):
         return self._modules.pop(key)
 
     def keys(self) -> Any:
-        """The names."""
+        """The names of the members."""
         return self._modules.keys()
 
     def values(self) -> Any:

@@ -174,7 +174,7 @@ class ChannelShuffle(Module):
         return F.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
-        """The number of groups."""
+        """The number of groups, as `repr` shows it."""
         return f"groups={self.groups}"
 
 

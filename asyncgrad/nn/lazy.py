@@ -104,7 +104,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
     def __new__(
         cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
     ) -> UninitializedParameter:
-        """Without elements."""
+        """Create a placeholder without elements."""
         data = zeros(0, dtype=dtype, device=device)
         return Parameter.__new__(cls, data, requires_grad)  # type: ignore[return-value]
 
@@ -128,7 +128,7 @@ class UninitializedBuffer(_Uninitialized):
         dtype: Any = None,
         persistent: bool = True,
     ) -> UninitializedBuffer:
-        """Without elements."""
+        """Create a placeholder without elements."""
         made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
         made.__class__ = cls
         return made  # type: ignore[return-value]

@@ -268,7 +268,7 @@ class CosineSimilarity(Module):
         self.eps = eps
 
     def forward(self, x1: Any, x2: Any) -> Any:
-        """The cosines."""
+        """The cosines of vectors along `dim`."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 

@@ -29,7 +29,7 @@ class _Pad(Module):
         return F.pad(input, self.padding, self._mode)
 
     def extra_repr(self) -> str:
-        """The widths."""
+        """The widths, as `repr` shows them."""
         return f"{self.padding}"
 
 
@@ -152,7 +152,7 @@ class _ZeroPad(_ConstantPad):
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
-        """The widths."""
+        """The widths, as `repr` shows them."""
         return f"{self.padding}"
 
 

@@ -170,7 +170,7 @@ class ParameterDict(Module):
         return ParameterDict((key, default) for key in keys)
 
     def keys(self) -> Any:
-        """The names."""
+        """The names of the members."""
         return self._keys.keys()
 
     def values(self) -> Iterator[Any]:
