@@ -379,7 +379,7 @@ class GroupNorm(_Scaled):
         self._add_parameters((num_channels,), affine, bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
-        """Normalise the input over its last axes."""
+        """Normalise each group of channels."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -427,7 +427,7 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     def forward(self, input: Any) -> Any:
-        """Normalise the input over its last axes."""
+        """Divide the input by its root mean square, and scale it."""
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
