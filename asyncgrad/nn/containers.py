@@ -242,7 +242,7 @@ def _times(other: Any) -> int:
     """The number of times to repeat a sequence.
 
     Raises:
-        TypeError: if it is no integer.
+        TypeError: if it is not an integer.
         ValueError: if it is not positive.
     """
     if not isinstance(other, int):
@@ -286,7 +286,7 @@ def _insert(container: Any, index: int, module: Any) -> None:
     """Insert a member before an index; later ones move back.
 
     Raises:
-        AssertionError: if it is no module.
+        AssertionError: if it is not a module.
         IndexError: if the place is out of range.
     """
     if not isinstance(module, Module):

@@ -28,7 +28,7 @@ class Embedding(Module):
         dtype: its dtype.
 
     Raises:
-        AssertionError: if `padding_idx` is no row, or the table has another shape.
+        AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class EmbeddingBag(Module):
         dtype: its dtype.
 
     Raises:
-        AssertionError: if `padding_idx` is no row, or the table has another shape.
+        AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     def __init__(

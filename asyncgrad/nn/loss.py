@@ -82,7 +82,7 @@ class HuberLoss(_Loss):
         delta: the difference at which the loss becomes linear.
 
     Raises:
-        TypeError: if `delta` is no number.
+        TypeError: if `delta` is not a number.
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:

@@ -84,7 +84,7 @@ class ParameterDict(Module):
             The keys of a plain dictionary are sorted.
 
     Raises:
-        TypeError: if `parameters` is neither, or a key is no string.
+        TypeError: if `parameters` is neither, or a key is not a string.
     """
 
     def __init__(self, parameters: Any = None) -> None:
@@ -185,7 +185,7 @@ class ParameterDict(Module):
         """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted.
 
         Raises:
-            TypeError: if it is neither, or a key is no string.
+            TypeError: if it is neither, or a key is not a string.
             ValueError: if an item is not a pair.
         """
         if isinstance(parameters, (OrderedDict, ParameterDict)):
