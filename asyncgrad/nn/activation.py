@@ -132,7 +132,7 @@ class GELU(Module):
         return F.gelu(input, approximate=self.approximate)
 
     def extra_repr(self) -> str:
-        """The approximation."""
+        """The approximation, as `repr` shows it."""
         return f"approximate={self.approximate!r}"
 
 
@@ -170,11 +170,11 @@ class Softmax(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        """The softmax."""
+        """The softmax along `dim`."""
         return F.softmax(input, self.dim, _stacklevel=5)
 
     def extra_repr(self) -> str:
-        """The axis."""
+        """The axis, as `repr` shows it."""
         return f"dim={self.dim}"
 
 
@@ -190,9 +190,9 @@ class LogSoftmax(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        """The logarithms."""
+        """The logarithm of the softmax along `dim`."""
         return F.log_softmax(input, self.dim, _stacklevel=5)
 
     def extra_repr(self) -> str:
-        """The axis."""
+        """The axis, as `repr` shows it."""
         return f"dim={self.dim}"

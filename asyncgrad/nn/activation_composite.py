@@ -195,7 +195,7 @@ class GLU(Module):
         return F.glu(input, self.dim)
 
     def extra_repr(self) -> str:
-        """The axis."""
+        """The axis, as `repr` shows it."""
         return f"dim={self.dim}"
 
 
@@ -215,7 +215,7 @@ class PixelShuffle(Module):
         return F.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
-        """The factor."""
+        """The factor, as `repr` shows it."""
         return f"upscale_factor={self.upscale_factor}"
 
 
@@ -235,7 +235,7 @@ class PixelUnshuffle(Module):
         return F.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
-        """The factor."""
+        """The factor, as `repr` shows it."""
         return f"downscale_factor={self.downscale_factor}"
 
 
@@ -255,7 +255,7 @@ class Softmin(Module):
         return F.softmin(input, self.dim)
 
     def extra_repr(self) -> str:
-        """The axis."""
+        """The axis, as `repr` shows it."""
         return f"dim={self.dim}"
 
 
@@ -305,7 +305,7 @@ class _Shrink(Module):
         self.lambd = lambd
 
     def extra_repr(self) -> str:
-        """The bound `lambd`."""
+        """The bound `lambd`, as `repr` shows it."""
         return f"{self.lambd}"
 
 

@@ -68,7 +68,7 @@ class Sequential(Module):
         return self.extend([*self] * (_times(other) - 1))
 
     def pop(self, key: int | slice) -> Any:
-        """Take out a module."""
+        """Remove and return a module."""
         module = self[key]
         del self[key]
         return module
@@ -144,7 +144,7 @@ class ModuleList(Module):
         _insert(self, index, module)
 
     def pop(self, key: int | slice) -> Any:
-        """Take out a module."""
+        """Remove and return a module."""
         module = self[key]
         del self[key]
         return module
@@ -202,7 +202,7 @@ class ModuleDict(Module):
         return self._modules.pop(key)
 
     def keys(self) -> Any:
-        """The names."""
+        """The names of the members."""
         return self._modules.keys()
 
     def values(self) -> Any:
@@ -242,7 +242,7 @@ def _times(other: Any) -> int:
     """The number of times to repeat a sequence.
 
     Raises:
-        TypeError: if it is no integer.
+        TypeError: if it is not an integer.
         ValueError: if it is not positive.
     """
     if not isinstance(other, int):
@@ -286,7 +286,7 @@ def _insert(container: Any, index: int, module: Any) -> None:
     """Insert a member before an index; later ones move back.
 
     Raises:
-        AssertionError: if it is no module.
+        AssertionError: if it is not a module.
         IndexError: if the place is out of range.
     """
     if not isinstance(module, Module):

@@ -28,7 +28,7 @@ class Embedding(Module):
         dtype: its dtype.
 
     Raises:
-        AssertionError: if `padding_idx` is no row, or the table has another shape.
+        AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Embedding(Module):
         )
 
     def extra_repr(self) -> str:
-        """The sizes and options."""
+        """The sizes and options, as `repr` shows them."""
         parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
         if self.padding_idx is not None:
             parts.append(f"padding_idx={self.padding_idx}")
@@ -164,7 +164,7 @@ class EmbeddingBag(Module):
         dtype: its dtype.
 
     Raises:
-        AssertionError: if `padding_idx` is no row, or the table has another shape.
+        AssertionError: if `padding_idx` is not a row, or the table has another shape.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class EmbeddingBag(Module):
         return made
 
     def extra_repr(self) -> str:
-        """The sizes and options."""
+        """The sizes and options, as `repr` shows them."""
         parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
         if self.max_norm is not None:
             parts.append(f"max_norm={self.max_norm}")

@@ -16,7 +16,7 @@ class Upsample(Module):
 
     Args:
         size: the new size, a number or one for each axis; otherwise
-        scale_factor: what the old one is multiplied by.
+        scale_factor: the factor of the size.
         mode: "nearest", "linear", "bilinear", "bicubic" or "trilinear".
         align_corners: align the centres of the corner elements of input and output.
         recompute_scale_factor: compute the scale from the sizes instead of `scale_factor`.
@@ -68,7 +68,7 @@ class UpsamplingNearest2d(Upsample):
 
     Args:
         size: the new size; or else
-        scale_factor: what the old one is multiplied by.
+        scale_factor: the factor of the size.
     """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
@@ -80,7 +80,7 @@ class UpsamplingBilinear2d(Upsample):
 
     Args:
         size: the new size; or else
-        scale_factor: what the old one is multiplied by.
+        scale_factor: the factor of the size.
     """
 
     def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
@@ -174,7 +174,7 @@ class ChannelShuffle(Module):
         return F.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
-        """The number of groups."""
+        """The number of groups, as `repr` shows it."""
         return f"groups={self.groups}"
 
 

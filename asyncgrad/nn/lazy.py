@@ -90,7 +90,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
 
     Args:
         requires_grad: gradients are accumulated for it.
-        device: where it will be.
+        device: its future device.
         dtype: its dtype.
     """
 
@@ -104,7 +104,7 @@ class UninitializedParameter(Parameter, _Uninitialized):
     def __new__(
         cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
     ) -> UninitializedParameter:
-        """Without elements."""
+        """Create a placeholder without elements."""
         data = zeros(0, dtype=dtype, device=device)
         return Parameter.__new__(cls, data, requires_grad)  # type: ignore[return-value]
 
@@ -114,7 +114,7 @@ class UninitializedBuffer(_Uninitialized):
 
     Args:
         requires_grad: whether gradients are accumulated for it.
-        device: where it will be.
+        device: its future device.
         dtype: its dtype.
         persistent: accepted for PyTorch compatibility, without effect.
     """
@@ -128,7 +128,7 @@ class UninitializedBuffer(_Uninitialized):
         dtype: Any = None,
         persistent: bool = True,
     ) -> UninitializedBuffer:
-        """Without elements."""
+        """Create a placeholder without elements."""
         made = zeros(0, dtype=dtype, device=device).requires_grad_(requires_grad)
         made.__class__ = cls
         return made  # type: ignore[return-value]

@@ -19,7 +19,7 @@ class Identity(Module):
         super().__init__()
 
     def forward(self, input: Any) -> Any:
-        """The input."""
+        """Return the input."""
         return input
 
 
@@ -65,7 +65,7 @@ class Linear(Module):
         return out if self.bias is None else out + self.bias
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """The sizes, as `repr` shows them."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
@@ -122,7 +122,7 @@ class Bilinear(Module):
         return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """The sizes, as `repr` shows them."""
         return (
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"
@@ -142,7 +142,7 @@ class Flatten(Module):
         return flatten(input, self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
-        """The axes."""
+        """The axes, as `repr` shows them."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 

@@ -82,7 +82,7 @@ class HuberLoss(_Loss):
         delta: the difference at which the loss becomes linear.
 
     Raises:
-        TypeError: if `delta` is no number.
+        TypeError: if `delta` is not a number.
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -268,7 +268,7 @@ class CosineSimilarity(Module):
         self.eps = eps
 
     def forward(self, x1: Any, x2: Any) -> Any:
-        """The cosines."""
+        """The cosines of vectors along `dim`."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 

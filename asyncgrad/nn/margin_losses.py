@@ -106,7 +106,7 @@ class TripletMarginLoss(_Loss):
         margin: the margin.
         p: the order of the norm that is the distance.
         eps: added to each difference.
-        swap: use the distance of positive and negative where it is smaller.
+        swap: use the distance between positive and negative where it is smaller.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -150,7 +150,7 @@ class TripletMarginWithDistanceLoss(_Loss):
     Args:
         distance_function: the distance of two tensors.
         margin: the margin.
-        swap: use the distance of positive and negative where it is smaller.
+        swap: use the distance between positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
     """
 
@@ -285,7 +285,7 @@ class MultiMarginLoss(_Loss):
     Args:
         p: the power, 1 or 2.
         margin: the margin.
-        weight: what each class counts.
+        weight: the weight of each class.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -326,7 +326,7 @@ class MultiLabelSoftMarginLoss(_Loss):
     """The cross entropy of each class by itself, averaged over the classes.
 
     Args:
-        weight: what each class counts.
+        weight: the weight of each class.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".

@@ -102,7 +102,7 @@ class Module(Hooked):
         """Set training mode: dropout is active, batch norms use the statistics of the batch.
 
         Raises:
-            ValueError: if `mode` is no bool.
+            ValueError: if `mode` is not a bool.
         """
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
@@ -345,7 +345,7 @@ class Module(Hooked):
             The missing and unexpected names.
 
         Raises:
-            TypeError: if `state_dict` is no mapping.
+            TypeError: if `state_dict` is not a mapping.
             RuntimeError: if shapes do not match, or names do not and `strict` is set.
         """
         return load(self, state_dict, strict, assign)

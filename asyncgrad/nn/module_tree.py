@@ -112,7 +112,7 @@ class Members:
 
         Raises:
             KeyError: if the name is taken, empty or has a dot.
-            TypeError: if it is no parameter.
+            TypeError: if it is not a parameter.
             ValueError: if the parameter is not a leaf.
         """
         self._check_name("parameter", "_parameters", name)
@@ -139,7 +139,7 @@ class Members:
 
         Raises:
             KeyError: if the name is taken, empty or has a dot.
-            TypeError: if it is no tensor.
+            TypeError: if it is not a tensor.
         """
         self._check_name("buffer", "_buffers", name)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -158,7 +158,7 @@ class Members:
 
         Raises:
             KeyError: if the name is taken, empty or has a dot.
-            TypeError: if it is no module.
+            TypeError: if it is not a module.
         """
         if module is not None and not isinstance(module, Members):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")

@@ -115,7 +115,7 @@ class _BatchNorm(Module):
         )
 
     def extra_repr(self) -> str:
-        """The size and options."""
+        """The size and options, as `repr` shows them."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
             f"affine={self.affine}, bias={self.bias is not None}, "
@@ -260,7 +260,7 @@ class LocalResponseNorm(Module):
 
     Args:
         size: how many channels are neighbours.
-        alpha: what the mean square is multiplied by.
+        alpha: the factor of the mean square.
         beta: the power.
         k: added to that product before the power is taken.
     """
@@ -329,11 +329,11 @@ class LayerNorm(_Scaled):
         self._add_parameters(self.normalized_shape, elementwise_affine, bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
-        """The input, normalised."""
+        """Normalise the input over its last axes."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape and options."""
+        """The shape and options, as `repr` shows them."""
         return (
             f"{self.normalized_shape}, eps={self.eps}, "
             f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
@@ -379,11 +379,11 @@ class GroupNorm(_Scaled):
         self._add_parameters((num_channels,), affine, bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
-        """The input, normalised."""
+        """Normalise each group of channels."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The numbers and options."""
+        """The numbers and options, as `repr` shows them."""
         return (
             f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
             f"bias={self.bias is not None}"
@@ -427,11 +427,11 @@ class RMSNorm(Module):
             init.ones_(self.weight)
 
     def forward(self, input: Any) -> Any:
-        """The input, normalised."""
+        """Divide the input by its root mean square, and scale it."""
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape and options."""
+        """The shape and options, as `repr` shows them."""
         return (
             f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
         )

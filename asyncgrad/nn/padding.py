@@ -13,7 +13,7 @@ class _Pad(Module):
     """The base of padding modules for the last axes.
 
     Args:
-        padding: how wide it is: a number, or one for each side, the last axis first.
+        padding: the widths: a number, or one for each side, the last axis first.
     """
 
     #: The number of axes that are padded, and the padding mode.
@@ -25,57 +25,57 @@ class _Pad(Module):
         self.padding = for_each(padding, 2 * self._axes)
 
     def forward(self, input: Any) -> Any:
-        """The input within its frame."""
+        """The padded input."""
         return F.pad(input, self.padding, self._mode)
 
     def extra_repr(self) -> str:
-        """The widths."""
+        """The widths, as `repr` shows them."""
         return f"{self.padding}"
 
 
 class ReflectionPad1d(_Pad):
-    """A frame in which a line is reflected. The argument is that of `ZeroPad1d`."""
+    """Reflection padding of a line. The argument is that of `ZeroPad1d`."""
 
     _axes, _mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """A frame in which an image is reflected. The argument is that of `ZeroPad2d`."""
+    """Reflection padding of an image. The argument is that of `ZeroPad2d`."""
 
     _axes, _mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """A frame in which a volume is reflected. The argument is that of `ZeroPad3d`."""
+    """Reflection padding of a volume. The argument is that of `ZeroPad3d`."""
 
     _axes, _mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """A frame that repeats the ends of a line. The argument is that of `ZeroPad1d`."""
+    """Replication padding of a line, by its ends. The argument is that of `ZeroPad1d`."""
 
     _axes, _mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """A frame that repeats the edges of an image. The argument is that of `ZeroPad2d`."""
+    """Replication padding of an image, by its edges. The argument is that of `ZeroPad2d`."""
 
     _axes, _mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """A frame that repeats the faces of a volume. The argument is that of `ZeroPad3d`."""
+    """Replication padding of a volume, by its faces. The argument is that of `ZeroPad3d`."""
 
     _axes, _mode = 3, "replicate"
 
 
 class _CircularPad(_Pad):
-    """A frame in which the input starts anew."""
+    """Circular padding: the input continues at its other end."""
 
     _mode = "circular"
 
     def forward(self, input: Any) -> Any:
-        """The input within its frame."""
+        """The padded input."""
         least = self._axes + 1
         if input.ndim not in {least, least + 1}:
             raise ValueError(f"expected {least}D or {least + 1}D input (got {input.ndim}D input)")
@@ -83,28 +83,28 @@ class _CircularPad(_Pad):
 
 
 class CircularPad1d(_CircularPad):
-    """A frame in which a line starts anew. The argument is that of `ZeroPad1d`."""
+    """Circular padding of a line. The argument is that of `ZeroPad1d`."""
 
     _axes = 1
 
 
 class CircularPad2d(_CircularPad):
-    """A frame in which an image starts anew. The argument is that of `ZeroPad2d`."""
+    """Circular padding of an image. The argument is that of `ZeroPad2d`."""
 
     _axes = 2
 
 
 class CircularPad3d(_CircularPad):
-    """A frame in which a volume starts anew. The argument is that of `ZeroPad3d`."""
+    """Circular padding of a volume. The argument is that of `ZeroPad3d`."""
 
     _axes = 3
 
 
 class _ConstantPad(_Pad):
-    """A frame of one number.
+    """Padding with one number.
 
     Args:
-        padding: how wide it is: a number, or one for each side, the last axis first.
+        padding: the widths: a number, or one for each side, the last axis first.
         value: the number.
     """
 
@@ -115,7 +115,7 @@ class _ConstantPad(_Pad):
         self.value = value
 
     def forward(self, input: Any) -> Any:
-        """The input within its frame."""
+        """The padded input."""
         return F.pad(input, self.padding, "constant", self.value)
 
     def extra_repr(self) -> str:
@@ -124,51 +124,51 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """A frame of one number round a line."""
+    """Padding with one number for a line."""
 
     _axes = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """A frame of one number round an image."""
+    """Padding with one number for an image."""
 
     _axes = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """A frame of one number round a volume."""
+    """Padding with one number for a volume."""
 
     _axes = 3
 
 
 class _ZeroPad(_ConstantPad):
-    """A frame of zeros.
+    """Padding with zeros.
 
     Args:
-        padding: how wide it is: a number, or one for each side, the last axis first.
+        padding: the widths: a number, or one for each side, the last axis first.
     """
 
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
-        """The widths."""
+        """The widths, as `repr` shows them."""
         return f"{self.padding}"
 
 
 class ZeroPad1d(_ZeroPad):
-    """A frame of zeros round a line."""
+    """Zero padding of a line."""
 
     _axes = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """A frame of zeros round an image."""
+    """Zero padding of an image."""
 
     _axes = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """A frame of zeros round a volume."""
+    """Zero padding of a volume."""
 
     _axes = 3

@@ -84,7 +84,7 @@ class ParameterDict(Module):
             The keys of a plain dictionary are sorted.
 
     Raises:
-        TypeError: if `parameters` is neither, or a key is no string.
+        TypeError: if `parameters` is neither, or a key is not a string.
     """
 
     def __init__(self, parameters: Any = None) -> None:
@@ -170,7 +170,7 @@ class ParameterDict(Module):
         return ParameterDict((key, default) for key in keys)
 
     def keys(self) -> Any:
-        """The names."""
+        """The names of the members."""
         return self._keys.keys()
 
     def values(self) -> Iterator[Any]:
@@ -185,7 +185,7 @@ class ParameterDict(Module):
         """Add members from a mapping or from pairs; the keys of a plain dictionary are sorted.
 
         Raises:
-            TypeError: if it is neither, or a key is no string.
+            TypeError: if it is neither, or a key is not a string.
             ValueError: if an item is not a pair.
         """
         if isinstance(parameters, (OrderedDict, ParameterDict)):
@@ -235,7 +235,7 @@ def _check_key(key: Any) -> None:
 
 
 def _member(value: Any) -> Any:
-    """A tensor as a parameter, anything else as it is."""
+    """Make tensors parameters; other values are returned unchanged."""
     plain = isinstance(value, Variable) and not isinstance(value, Parameter)
     return Parameter(value) if plain else value
 

@@ -253,7 +253,7 @@ class _AdaptiveAvgPool(Module):
         return type(self)._function(input, self.output_size)
 
     def extra_repr(self) -> str:
-        """The number of windows."""
+        """The number of windows, as `repr` shows it."""
         return f"output_size={self.output_size}"
 
 
@@ -300,7 +300,7 @@ class _AdaptiveMaxPool(Module):
         return type(self)._function(input, self.output_size, self.return_indices)
 
     def extra_repr(self) -> str:
-        """The number of windows."""
+        """The number of windows, as `repr` shows it."""
         return f"output_size={self.output_size}"
 
 

@@ -237,8 +237,7 @@ def _over_packed(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run a layer in one direction over a packed sequence, one segment of equal batch size a time.
 
-    Forwards, the states of sequences that have ended are set aside until the end. Backwards, the
-    initial states of sequences are added at the segment in which the sequences begin.
+    Forwards, states of ended sequences are set aside. Backwards, states join as sequences begin.
     """
     outputs: list[Any] = []
     waiting: list[tuple[Any, ...]] = []

@@ -35,7 +35,7 @@ from asyncgrad.ops.api import (
     windows,
 )
 
-#: The chapters, in the order in which later names would win.
+#: The chapters; if two of them defined one name, the later one would win.
 CHAPTERS = (
     elementwise,
     reduction,

@@ -1,4 +1,4 @@
-"""Activations."""
+"""Activation functions with ops of their own, and softmax."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from asyncgrad.tensor import Tensor
 
-#: Those of PyTorch's top level; the others are functions of `nn.functional`.
+#: The functions at PyTorch's top level; the others are in `nn.functional`.
 __all__ = ["log_softmax", "softmax"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("log_softmax", "softmax")
@@ -25,7 +25,7 @@ IN_PLACE = ()
 
 
 def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
-    """A tensor of a floating dtype.
+    """Check that the operand has a floating dtype.
 
     Raises:
         TypeError: if it is not a tensor.
@@ -53,11 +53,11 @@ def elu(input: Any, alpha: float = 1.0) -> Tensor:
 
 
 def gelu(input: Any, *, approximate: str = "none", out: Any = None) -> Tensor:
-    """The elements times the normal distribution's cdf.
+    """The elements times the standard normal distribution function of them.
 
     Args:
         input: a tensor of a floating dtype.
-        approximate: "none", or "tanh" for a formula that does without the error function.
+        approximate: "none", or "tanh" for a formula without the error function.
 
     Raises:
         RuntimeError: for another approximation.

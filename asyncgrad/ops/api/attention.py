@@ -1,4 +1,4 @@
-"""Attention."""
+"""Scaled dot-product attention."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> Any:
-    """`scaled_dot_product_attention`, with what drops weights given as a function.
+    """`scaled_dot_product_attention` with a function that drops weights.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or there are two masks.
@@ -70,7 +70,7 @@ def attention(
 
 
 def _check(name: str, q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> None:
-    """Raise unless everything fits."""
+    """Raise unless shapes, dtypes and the mask fit."""
     dtype = q._metadata.dtype
     shapes = [x._metadata.shape for x in (q, k, v)]
     if any(x._metadata.dtype != dtype for x in (k, v)):
@@ -105,7 +105,7 @@ def _check(name: str, q: Any, k: Any, v: Any, mask: Any, is_causal: bool) -> Non
 
 
 def _repeated(name: str, q: Any, x: Any) -> Any:
-    """Keys or values with each head repeated for the queries' heads that share it."""
+    """Repeat each head of keys or values for the queries' heads that share it."""
     shape, heads = x._metadata.shape, q._metadata.shape[-3]
     own = shape[-3]
     if heads % own:

@@ -237,7 +237,7 @@ def searchsorted(
         input: of shape (..., values), or of any if there is one row of numbers; or a number.
         out_int32: return int32 instead of int64.
         right: insert after equal numbers instead of before them.
-        side: "left" or "right" for the same.
+        side: "left" or "right", instead of `right`.
         sorter: the indices that sort the numbers.
 
     Raises:
@@ -300,7 +300,7 @@ def unique(
         dim: the axis; None for the elements.
 
     Returns:
-        A tensor, or a tuple of those asked for.
+        A tensor, or a tuple if further results are requested.
 
     Raises:
         RuntimeError: if parts along an axis have no elements.
@@ -345,7 +345,7 @@ def unique_consecutive(
         dim: the axis; None for the flattened elements.
 
     Returns:
-        A tensor, or a tuple of those asked for.
+        A tensor, or a tuple if further results are requested.
 
     Raises:
         RuntimeError: if parts along an axis have no elements.

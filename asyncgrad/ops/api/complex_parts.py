@@ -1,4 +1,4 @@
-"""Complex tensors of real ones, and real ones of them."""
+"""Conversions between complex tensors and their real parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REAL = frozenset({np.dtype("float32"), np.dtype("float64")})
 
 
 def view_as_real(input: Any) -> Tensor:
-    """Complex numbers as pairs of their parts along a further last axis: a view.
+    """A view of complex numbers as pairs of real and imaginary parts along a new last axis.
 
     Args:
         input: complex64 or complex128, of shape (...).
@@ -44,16 +44,16 @@ def view_as_real(input: Any) -> Tensor:
 
 
 def view_as_complex(input: Any) -> Tensor:
-    """Pairs of real numbers along the last axis as complex ones: a view.
+    """A view of pairs of real numbers along the last axis as complex numbers.
 
     Args:
-        input: float32 or float64, of shape (..., 2), with the pairs side by side in memory.
+        input: float32 or float64, of shape (..., 2), with adjacent pairs in memory.
 
     Returns:
         A view of shape (...).
 
     Raises:
-        RuntimeError: for another dtype or shape, or where the memory can't be seen in that way.
+        RuntimeError: for another dtype or shape, or other strides in memory.
 
     Example:
         >>> x = ag.tensor([[3.0, 4.0]])
@@ -83,13 +83,13 @@ def view_as_complex(input: Any) -> Tensor:
 
 
 def real(input: Any) -> Tensor:
-    """The real parts, a view; a real tensor itself."""
+    """A view of the real parts; a real tensor is returned unchanged."""
     x = as_tensor_operand(input, "real", 1)
     return R.getitem(R.view_as_real(x), (Ellipsis, 0)) if x._metadata.is_complex else x
 
 
 def imag(input: Any) -> Tensor:
-    """The imaginary parts, a view.
+    """A view of the imaginary parts.
 
     Raises:
         RuntimeError: for a real tensor.
@@ -101,7 +101,7 @@ def imag(input: Any) -> Tensor:
 
 
 def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
-    """Two real tensors of one dtype that can be broadcast.
+    """Check that two tensors are real, of one dtype, and can be broadcast.
 
     Raises:
         RuntimeError: if they are not.
@@ -124,7 +124,7 @@ def _checked(name: str, first: Any, second: Any) -> tuple[Any, Any]:
 
 @writes
 def complex(real: Any, imag: Any) -> Tensor:
-    """Complex numbers of their parts.
+    """Complex numbers from their real and imaginary parts.
 
     Args:
         real: the real parts, float32 or float64.
@@ -139,7 +139,7 @@ def complex(real: Any, imag: Any) -> Tensor:
 @writes
 @one_node("PolarBackward0")
 def polar(abs: Any, angle: Any) -> Tensor:
-    """Complex numbers of their absolute values and angles.
+    """Complex numbers from their absolute values and angles.
 
     Args:
         abs: the absolute values, float32 or float64.

@@ -134,7 +134,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor
     """`input + value * tensor1 / tensor2`, broadcast.
 
     Raises:
-        RuntimeError: where integers are to be divided.
+        RuntimeError: if both `tensor1` and `tensor2` are integers.
     """
     operands = [as_tensor_operand(z, "addcdiv", n) for n, z in enumerate((tensor1, tensor2), 2)]
     if all(category(z._metadata.dtype) < 2 for z in operands):

@@ -1,4 +1,4 @@
-"""Tensors in another dtype or elsewhere."""
+"""Conversion of tensors to another dtype or device."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ METHODS = (
     "type_as",
 )
 IN_PLACE = ()
-#: Its name is that of a function here.
+#: Python's `type`, whose name a function below takes.
 _Type = type
-#: PyTorch's names of the types of tensors, by dtype.
+#: PyTorch's names of tensor types, by dtype.
 _TYPES = {
     "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
     "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int8": "Char", "int16": "Short",
@@ -54,15 +54,15 @@ _TYPES = {
 
 
 def to(input: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """The tensor in another dtype or on another device, recorded; itself if nothing changes.
+    """Convert the tensor to another dtype or device, recorded; itself if nothing changes.
 
     Called as `to(dtype)`, `to(device, dtype)` or `to(other)`, each followed by `non_blocking` and
-    `copy`; all have names, too.
+    `copy`; all can be keywords.
 
     Args:
         input: the tensor.
         args: see above.
-        kwargs: and `memory_format`, which keeps the layout or puts the elements in a row.
+        kwargs: the same by name, and `memory_format`, which is only checked.
 
     Raises:
         TypeError: if the arguments fit no form.
@@ -116,9 +116,9 @@ def _converted(
 
 
 def contiguous(input: Any, memory_format: Any = None) -> Tensor:
-    """The tensor if its elements stand in a row in memory, else a copy in which they do.
+    """The tensor if it is contiguous in memory, else a contiguous copy.
 
-    Of `channels_last` the same is true with the channels behind all else, but for the copy.
+    With `channels_last`, a tensor in that layout is also returned; a copy has the usual layout.
     """
     x = as_tensor_operand(input, "contiguous", 1)
     ndim = len(x._metadata.shape)
@@ -136,15 +136,15 @@ def cpu(input: Any, memory_format: Any = None) -> Tensor:
 
 
 def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
-    """The tensor in another dtype, or the name of its type, such as "asyncgrad.FloatTensor".
+    """Convert to another dtype, or return the type's name, such as "asyncgrad.FloatTensor".
 
     Args:
         input: the tensor.
-        dtype: a dtype, such a name or such a type.
+        dtype: a dtype, a name or a type of tensors; None for the name.
         non_blocking: for PyTorch compatibility.
 
     Raises:
-        ValueError: for a text that is no such name.
+        ValueError: for a string that is not such a name.
     """
     x = as_tensor_operand(input, "type", 1)
     if dtype is None:
@@ -153,15 +153,15 @@ def type(input: Any, dtype: Any = None, non_blocking: Any = False) -> Any:
 
 
 def name_of_type(x: Any) -> str:
-    """The name of a tensor's type."""
+    """PyTorch's name of a tensor's type."""
     return f"asyncgrad.{_TYPES[x._metadata.dtype.name]}Tensor"
 
 
 def type_named(dtype: Any) -> Any:
-    """The dtype that a type of tensors stands for; what is no such type is returned as it is.
+    """The dtype of a tensor type or its name; other values are returned unchanged.
 
     Raises:
-        ValueError: for a text that is no name of one.
+        ValueError: for a string that names no type.
     """
     if isinstance(dtype, _Type) and issubclass(dtype, Variable):
         return dtype.dtype  # type: ignore[attr-defined]
@@ -175,7 +175,7 @@ def type_named(dtype: Any) -> Any:
 
 
 def type_as(input: Any, other: Any) -> Tensor:
-    """The tensor in the dtype of another."""
+    """Convert the tensor to the dtype of another."""
     dtype = as_tensor_operand(other, "type_as", 2)._metadata.dtype
     return cast(as_tensor_operand(input, "type_as", 1), dtype)
 
@@ -191,7 +191,7 @@ def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
 
 
 def bfloat16(input: Any, memory_format: Any = None) -> Tensor:
-    """The tensor as bfloat16, which the package ml_dtypes provides.
+    """Convert the tensor to bfloat16, which the package ml_dtypes provides.
 
     Raises:
         ImportError: if ml_dtypes is not installed.
@@ -209,7 +209,7 @@ char = _conversion("char", "int8")
 short = _conversion("short", "int16")
 long = _conversion("long", "int64")
 double = _conversion("double", "float64")
-# These take the names of Python's own types: nothing below may need them.
+# These names shadow Python's types, so no code below may use those types.
 int = _conversion("int", "int32")
 float = _conversion("float", "float32")
 bool = _conversion("bool", "bool")

@@ -370,7 +370,7 @@ def arange(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if a bound is no number.
+        TypeError: if a bound is not a number.
         RuntimeError: if the step is zero or leads away from the end, or the end is not finite.
         NotImplementedError: for booleans and complex numbers.
     """
@@ -526,7 +526,7 @@ def eye(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the numbers are no integers.
+        TypeError: if the numbers are not integers.
         RuntimeError: if they are negative.
     """
     rows = _count("eye", "n", n)

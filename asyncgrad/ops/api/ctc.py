@@ -1,4 +1,4 @@
-"""The loss of labels that are not aligned with a sequence."""
+"""The CTC loss, of labels that are not aligned with a sequence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ctc_loss"]
 
-#: The logarithm of what can't be; an infinity would make NaN of gradients.
+#: The log-probability of impossible states; with minus infinity, gradients would be NaN.
 _NEVER = -1e30
 
 
@@ -28,7 +28,7 @@ def _constant(like: Any, array: Any) -> Any:
 
 
 def _host(name: str, value: Any, place: int) -> Any:
-    """Integers, as an array."""
+    """Integers as a NumPy array."""
     array = as_tensor_operand(value, name, place).detach().cpu().numpy()
     if array.dtype.kind not in "iu":
         raise RuntimeError(
@@ -47,18 +47,18 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """The loss of labels that are not aligned with the outputs (connectionist classification).
+    """The connectionist temporal classification loss, of labels not aligned with the outputs.
 
-    As in PyTorch the gradient is that by what the log-probabilities have been normalised from.
+    As in PyTorch, the gradient is with respect to the inputs of the log-softmax.
 
     Args:
         log_probs: of shape (steps, batch, classes), or (steps, classes).
-        targets: the labels, of shape (batch, length), or all in a row; no blanks among them.
-        input_lengths: how many steps each has, a tensor or a sequence.
-        target_lengths: how many labels each has.
+        targets: the labels, without blanks, of shape (batch, length), or concatenated.
+        input_lengths: the number of steps of each example, a tensor or a sequence.
+        target_lengths: the number of labels of each example.
         blank: the class that stands for no label.
-        reduction: "mean" of what is divided by the lengths of the targets, "sum" or "none".
-        zero_infinity: of a loss that is infinite, because there are too few steps, make 0.
+        reduction: "mean" (of losses divided by the targets' lengths), "sum" or "none".
+        zero_infinity: replace infinite losses (examples with too few steps) by 0.
 
     Raises:
         ValueError: for another reduction.
@@ -107,7 +107,7 @@ def ctc_loss(
 
 
 def _labels(name: str, targets: Any, lengths: Any, alone: bool) -> Any:
-    """The labels of each example in a row of its own."""
+    """The labels with one row for each example."""
     longest = int(lengths.max(initial=0))
     if targets.ndim == 2 and not alone:
         if targets.shape[0] != len(lengths) or targets.shape[1] < longest:
@@ -129,7 +129,7 @@ def _labels(name: str, targets: Any, lengths: Any, alone: bool) -> Any:
 
 
 def _alignments(x: Any, labels: Any, ends: Any, lengths: Any, blank: int) -> Any:
-    """Minus the logarithm of the probability of all alignments, for each example."""
+    """The negative log-likelihood of each example, summed over all alignments."""
     steps, batch, classes = x._metadata.shape
     states = 2 * labels.shape[1] + 1
     extended = np.full((batch, states), blank, np.int64)
@@ -138,7 +138,7 @@ def _alignments(x: Any, labels: Any, ends: Any, lengths: Any, blank: int) -> Any
     extended[~used] = blank
     if extended.size and (extended.min() < 0 or extended.max() >= classes):
         raise RuntimeError(f"ctc_loss(): targets must be labels from 0 to {classes - 1}")
-    # A blank between two labels may be left out, unless the labels are the same.
+    # The blank between two different labels may be skipped.
     skips = np.zeros((batch, states), bool)
     skips[:, 2:] = (extended[:, 2:] != blank) & (extended[:, 2:] != extended[:, :-2])
     never = _constant(x, np.full((batch, states), _NEVER, x._metadata.dtype))
@@ -170,14 +170,14 @@ def _closed(x: Any, state: Any, ends: Any, lengths: Any) -> Any:
     steps, batch, _ = x._metadata.shape
     last = np.stack([2 * lengths, np.maximum(2 * lengths - 1, 0)], 1).astype(np.int64)
     ways = gather(state, 1, _constant(x, last))
-    # An empty target has one way to end; without a step there is none but for an empty target.
+    # An empty target has one final state, not two; without steps only it has a probability.
     single = np.zeros((batch, 2), bool)
     single[:, 1] = lengths == 0
     ways = where(_constant(x, single), _NEVER, ways)
     losses = R.neg(logsumexp(ways, 1))
     losses = where(_constant(x, (ends == 0) & (lengths == 0)), 0.0, losses)
     losses = where(R.gt(losses, -_NEVER / 2), float("inf"), losses)
-    # PyTorch's gradient is that of log-probabilities that sum to one: each has its probability.
+    # PyTorch's gradient also contains exp(x), as if x were normalised; this adds it, with value 0.
     going = np.arange(steps)[:, None] < ends
     mass = R.sum(R.mul(R.sum(R.exp(x), (2,), False), _constant(x, going)), (0,), False)
     return R.add(losses, R.sub(mass, mass.detach()))

@@ -298,7 +298,7 @@ def frombuffer(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        ValueError: if it is not a buffer, too short, or has a part of a number.
+        ValueError: if it is not a buffer, is too short, or ends within an element.
     """
     wanted = as_dtype("frombuffer", dtype)
     try:
@@ -367,7 +367,7 @@ def by_size_or_data(
 
     Args:
         name: the constructor, for errors.
-        dtype: what data become.
+        dtype: the dtype of the result.
         place: the device.
         args: a shape, as numbers or as one `Size`, or else data: a sequence, an array, a tensor.
         size: the shape, by name.

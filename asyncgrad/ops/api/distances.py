@@ -23,7 +23,7 @@ __all__ = ["cdist", "pdist"]
 METHODS = ()
 IN_PLACE = ()
 
-#: From so many rows on Euclidean distances are made of one product of matrices.
+#: With more rows than this, Euclidean distances are computed by a matrix product.
 _MANY = 25
 _MODES = {
     "use_mm_for_euclid_dist_if_necessary": None,
@@ -50,20 +50,20 @@ def _check_dtype(name: str, x: Any) -> None:
 
 
 def _lengths(x: Any, p: Any) -> Any:
-    """The norms along the last axis; of several greatest elements each has all of the gradient."""
+    """The norms along the last axis; each of several maxima gets the full gradient."""
     *lead, length = x._metadata.shape
     axis = (len(lead),)
     if not length:
         return R.sum(x, axis, False)
     if not p:
-        # A sum whose gradient is 0; that of a norm is none at all.
+        # This sum has a gradient of 0, as in PyTorch; the norm of order 0 has none.
         return R.sum(where(R.isnan(x), x.detach(), R.abs(R.sign(x))), axis, False)
     if p != math.inf:
         return R.vector_norm(x, p, axis, False)
     sizes = R.abs(x)
     known = sizes.detach()
     peak = R.amax(known, axis, True)
-    # Infinities have no difference.
+    # The difference of infinities would be NaN.
     reached = R.logical_and(R.eq(known, peak), R.lt(peak, math.inf))
     moved = where(reached, R.sub(sizes, known), 0.0)
     return R.add(R.reshape(peak, tuple(lead)), R.sum(moved, axis, False))
@@ -75,17 +75,17 @@ def cdist(
     p: float = 2.0,
     compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
 ) -> Tensor:
-    """The distance of each row of one matrix from each row of another.
+    """The distances between all rows of one matrix and all rows of another.
 
-    The gradient by rows that are the same is 0.
+    The gradient of the distance between equal rows is 0.
 
     Args:
         x1: floating, of shape (..., m, k).
         x2: of the same dtype, of shape (..., n, k); leading axes are broadcast.
         p: the order of the norm, not negative; infinity for the greatest difference.
-        compute_mode: "use_mm_for_euclid_dist" makes one product of matrices of Euclidean
-            distances, which is faster and less exact, "donot_use_mm_for_euclid_dist" never does,
-            and "use_mm_for_euclid_dist_if_necessary" does from 26 rows on.
+        compute_mode: "use_mm_for_euclid_dist" computes Euclidean distances by a matrix product,
+            which is faster and less exact; "donot_use_mm_for_euclid_dist" never does;
+            "use_mm_for_euclid_dist_if_necessary" does from 26 rows on.
 
     Returns:
         A tensor of shape (..., m, n).
@@ -127,7 +127,7 @@ def cdist(
 
 
 def pdist(input: Any, p: float = 2.0) -> Tensor:
-    """The distances of all pairs of rows of a matrix, those of the first row first.
+    """The distances between all pairs of rows of a matrix, those of the first row first.
 
     Args:
         input: floating, of shape (n, k).

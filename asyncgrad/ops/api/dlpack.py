@@ -1,4 +1,4 @@
-"""Memory shared with other libraries, in the order of their streams and ours."""
+"""DLPack: memory shared with other libraries, with streams synchronised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["from_dlpack"]
 METHODS = ("__dlpack__", "__dlpack_device__")
 IN_PLACE = ()
 
-#: DLPack's numbers of the kinds of devices.
+#: DLPack's device types.
 _CPU, _CUDA = 1, 2
 
 
@@ -33,15 +33,15 @@ def __dlpack__(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """A capsule of the tensor's memory, for another library's `from_dlpack`.
+    """A DLPack capsule of the tensor's memory, for another library's `from_dlpack`.
 
     Args:
         input: the tensor.
-        stream: the consumer's stream on the device, as a number: it waits for what made the tensor.
-            -1 asks for no order.
+        stream: the consumer's stream on the device, as a number, which waits for the work that
+            computes the tensor; -1 for no waiting.
         max_version: the newest version of DLPack that the consumer knows.
-        dl_device: where the consumer wants it.
-        copy: whether it has to be, or must not be, a copy.
+        dl_device: the device on which the consumer wants it.
+        copy: True to require a copy, False to forbid one; None for either.
 
     Raises:
         BufferError: if the tensor requires grad, or its memory can't be shared.
@@ -61,7 +61,7 @@ def __dlpack__(
 
 
 def __dlpack_device__(input: Any) -> tuple[int, int]:
-    """The kind of the tensor's device and its index, by DLPack's numbers.
+    """The DLPack type of the tensor's device, and its index.
 
     Raises:
         BufferError: for a device whose memory no other library can use.
@@ -83,15 +83,15 @@ def _check_shared(device: Any) -> None:
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor that shares the memory of another library's array.
 
-    On a CUDA device the other library's stream is waited for by our current one, on the device.
+    On a CUDA device, the current stream waits for the other library's stream, not the host.
 
     Args:
         ext_tensor: an object with `__dlpack__` and `__dlpack_device__`.
-        device: where the tensor has to be.
-        copy: whether it has to be, or must not be, a copy.
+        device: the device of the result.
+        copy: True to require a copy, False to forbid one; None for either.
 
     Raises:
-        RuntimeError: if it is no such object, or on a device that is not here.
+        RuntimeError: if it is not such an object, or its device is not available.
         BufferError: if its memory can't be shared.
 
     Example:

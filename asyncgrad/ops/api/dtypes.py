@@ -1,4 +1,4 @@
-"""Questions about dtypes and tensors that have no gradient."""
+"""Properties of dtypes and tensors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class finfo:
     )  # fmt: skip
 
     def __init__(self, type: Any = None) -> None:
-        """Look them up."""
+        """Look up the limits."""
         dtype = default_dtype() if type is None else as_dtype("finfo", type)
         if category(dtype) < 2:
             raise TypeError(
@@ -72,7 +72,7 @@ class finfo:
         self.smallest_normal = self.tiny = float(found.smallest_normal)
 
     def __repr__(self) -> str:
-        """All of them."""
+        """The limits, as PyTorch shows them."""
         return (
             f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
             f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
@@ -93,7 +93,7 @@ class iinfo:
     __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, type: Any) -> None:
-        """Look them up."""
+        """Look up the limits."""
         dtype = as_dtype("iinfo", type)
         if category(dtype) != 1:
             raise TypeError(f"iinfo() requires an integer input type, got {dtype}. Use finfo().")
@@ -104,12 +104,12 @@ class iinfo:
         self.min = int(found.min)
 
     def __repr__(self) -> str:
-        """All of them."""
+        """The limits, as PyTorch shows them."""
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-    """Whether PyTorch's promotion may turn one dtype into another: never to a lower category."""
+    """Whether promotion allows casting one dtype to another: never to a lower category."""
     return category(as_dtype("can_cast", from_)) <= category(as_dtype("can_cast", to))
 
 
@@ -119,7 +119,7 @@ def get_default_dtype() -> DType:
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
-    """The smallest dtype that both dtypes can be turned into."""
+    """The smallest dtype to which both dtypes can be promoted."""
     return DType(promote_dtypes(as_dtype("promote_types", type1), as_dtype("promote_types", type2)))
 
 
@@ -144,7 +144,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 def is_storage(obj: Any) -> bool:
-    """Whether an object is the memory of tensors."""
+    """Whether an object is the storage of tensors."""
     return isinstance(obj, Storage)
 
 
@@ -154,7 +154,7 @@ def is_signed(input: Any) -> bool:
 
 
 def typename(obj: Any) -> str:
-    """The name of an object's type; of a tensor such as "asyncgrad.FloatTensor"."""
+    """The name of an object's type; for tensors, such as "asyncgrad.FloatTensor"."""
     if isinstance(obj, Variable):
         return name_of_type(obj)
     kind = obj if isinstance(obj, type) else type(obj)
@@ -182,5 +182,5 @@ def is_nonzero(input: Any) -> bool:
 
 
 def numel(input: Any) -> int:
-    """How many elements a tensor has."""
+    """The number of elements of a tensor."""
     return int(as_tensor_operand(input, "numel", 1)._metadata.size)

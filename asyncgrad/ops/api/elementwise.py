@@ -414,7 +414,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> T
     Args:
         input: any real tensor.
         min: the lower bound: a number, a tensor (broadcast) or None.
-        max: the upper bound; where it is below `min` it wins.
+        max: the upper bound; it takes precedence where it is below `min`.
 
     Raises:
         RuntimeError: without a bound, or if the shapes can't be broadcast.
@@ -493,7 +493,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         other: a tensor or a number; two numbers are promoted as if they were tensors.
 
     Raises:
-        RuntimeError: if the condition is no bool tensor, or the shapes can't be broadcast.
+        RuntimeError: if the condition is not a bool tensor, or the shapes can't be broadcast.
     """
     if out is not None:
         return put(out, "where", where(condition, input, other))
@@ -548,11 +548,11 @@ def fill(input: Any, value: Any) -> Tensor:
 
     Args:
         input: the tensor.
-        value: a number, or a tensor without dimensions, to which the gradient goes.
+        value: a number, or a tensor without dimensions, which gets the gradient.
 
     Raises:
         RuntimeError: if the value has dimensions.
-        TypeError: if it is no number.
+        TypeError: if it is not a number.
     """
     x = as_tensor_operand(input, "fill", 1)
     if not isinstance(value, Variable):
@@ -577,7 +577,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
         value: a number, or a tensor without dimensions.
 
     Raises:
-        RuntimeError: if the mask is no bool tensor, the value has dimensions or does not fit the
+        RuntimeError: if the mask is not a bool tensor, the value has dimensions or does not fit the
             dtype, or the shapes can't be broadcast.
     """
     x = as_tensor_operand(input, "masked_fill", 1)

@@ -80,8 +80,8 @@ def getitem(input: Any, index: Any) -> Tensor:
     tensors then select a copy from that view.
 
     Raises:
-        IndexError: if there are too many parts, one is out of range or is no index.
-        TypeError: if a part is no index at all.
+        IndexError: if there are too many parts, or one is out of range or invalid.
+        TypeError: if a part has a type that is never an index.
         ValueError: if a slice has a step that is not positive.
     """
     kind = index.__class__
@@ -949,7 +949,7 @@ def embedding(
 
     Raises:
         RuntimeError: if the table has not two axes, or `input` is not of integers; in the backward
-            pass, if both `sparse` and `scale_grad_by_freq` are asked for.
+            pass, if both `sparse` and `scale_grad_by_freq` are set.
         IndexError: if there is no such row.
     """
     weight = as_tensor_operand(weight, "embedding", 2)

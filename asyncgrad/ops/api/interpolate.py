@@ -142,7 +142,7 @@ def _areas(x: Any, new: tuple[int, ...]) -> Any:
         return adaptive_avg_pool1d(x, new)
     if len(new) == 2:
         return adaptive_avg_pool2d(x, new)
-    # All windows have the same shape, so the mean over three axes is a mean over two, then one.
+    # The mean over a box is the mean, along one axis, of the means over the other two.
     n, channels, depth, rows, columns = x._metadata.shape
     flat = adaptive_avg_pool2d(R.reshape(x, (n, channels * depth, rows, columns)), new[1:])
     lines = R.reshape(flat, (n, channels, depth, new[1] * new[2]))

@@ -52,7 +52,7 @@ def _operands(name: str, *values: Any) -> Any:
     """Check that the operands are tensors of one dtype.
 
     Raises:
-        TypeError: if one is no tensor.
+        TypeError: if one is not a tensor.
         RuntimeError: if the dtypes differ.
     """
     tensors = [as_tensor_operand(value, name, place + 1) for place, value in enumerate(values)]

@@ -108,7 +108,7 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
 
     Args:
         A: of shape (..., observations, variables).
-        q: the number of components; if None, 6 or as many as there are.
+        q: the number of components; if None, 6 or all if there are fewer.
         center: subtract the means.
         niter: for PyTorch compatibility, without effect.
 

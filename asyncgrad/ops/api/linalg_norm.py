@@ -236,7 +236,7 @@ def matrix_rank(
         tol: the old name of `atol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0; 0 if None.
-        rtol: the same, relative to the greatest; the larger length times the precision of the
+        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
 
     Raises:
@@ -266,7 +266,7 @@ def pinv(
         rcond: the old name of `rtol`.
         hermitian: the matrices are Hermitian, which is faster.
         atol: singular values up to this one are treated as 0.
-        rtol: the same, relative to the greatest; the larger length times the precision of the
+        rtol: the same, relative to the greatest; max(m, n) times the machine epsilon of the
             dtype if both are None.
 
     Raises:
@@ -350,7 +350,7 @@ def matrix_power(A: Any, n: int) -> Tensor:
         n: the power; negative powers are those of the inverses.
 
     Raises:
-        TypeError: if the power is no integer.
+        TypeError: if the power is not an integer.
         LinAlgError: if a matrix has no inverse.
         RuntimeError: if they are not square matrices.
     """

@@ -183,7 +183,7 @@ def triplet_margin_loss(
         margin: the margin between the two distances.
         p: the order of the norm that is the distance.
         eps: added to each difference.
-        swap: use the distance of positive and negative where it is smaller.
+        swap: use the distance between positive and negative where it is smaller.
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
@@ -218,7 +218,7 @@ def triplet_margin_with_distance_loss(
         negative: a tensor that should be far.
         distance_function: the distance of two tensors; `pairwise_distance` if None.
         margin: the margin between the two distances.
-        swap: use the distance of positive and negative where it is smaller.
+        swap: use the distance between positive and negative where it is smaller.
         reduction: "mean", "sum" or "none".
 
     Raises:

@@ -422,7 +422,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:
 
     Raises:
         RuntimeError: if they are not floating or complex matrices, or the mode is unknown.
-        NotImplementedError: if there is no gradient but one is required.
+        NotImplementedError: if a gradient is required that is not defined.
     """
     x = matrices("linalg.qr", A)
     if mode not in {"reduced", "complete", "r"}:

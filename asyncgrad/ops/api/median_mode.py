@@ -1,4 +1,4 @@
-"""Elements that are found by their place in the order, or by how often they are there."""
+"""Median, `kthvalue` and mode."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ IN_PLACE = ()
 def _found(
     name: str, op: str, function: Any, input: Any, dim: Any, keepdim: bool, place: Any
 ) -> Any:
-    """The elements of each line at a place in the order, and their indices.
+    """The elements at a rank in each line along an axis, and their indices.
 
     Args:
         name: the function.
-        entry: of the table.
-        function: the function once more, for the examples of a batch: `function(x, dim)`.
+        op: the op of the table.
+        function: the calling function, applied again under `vmap`: `function(x, dim)`.
         input: the tensor.
         dim: the axis.
-        keepdim: leave it, with one element.
-        place: from the sorted lines, whose axis is the last, the places to take.
+        keepdim: keep the axis with length 1.
+        place: computes the ranks to take from the lines, sorted along the last axis.
     """
     x = as_tensor_operand(input, name, 1)
     check_bool(name, "keepdim", keepdim)
@@ -55,7 +55,7 @@ def _found(
         return kind(*selected(x, op, xp.zeros((), dtype=xp.int64), 0, True))
     if not shape[axis]:
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-    # NumPy puts NaN of half precision anywhere.
+    # NumPy does not sort NaN of bfloat16 to the end.
     wide = x._array.astype(np.float32) if metadata.dtype.kind == "V" else x._array
     lines = xp.moveaxis(wide, axis, -1)
     order = xp.argsort(lines, axis=-1, kind="stable")
@@ -94,7 +94,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
 
 def _median_place(xp: Any, lines: Any) -> Any:
     length = lines.shape[-1]
-    # NaN is sorted behind all else; the first of them stands for all.
+    # NaN is sorted to the end, so the first NaN has rank `known`.
     known = length - xp.count_nonzero(xp.isnan(lines), axis=-1, keepdims=True)
     return xp.where(known == length, (length - 1) // 2, known)
 
@@ -114,11 +114,11 @@ nanmedian = _middle(
 
 @writes
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """The `k`-th smallest element along an axis, counted from one, and where it is.
+    """The `k`-th smallest element along an axis, counted from 1, and its index.
 
     Args:
-        input: a real tensor. NaN counts as greater than everything.
-        k: which.
+        input: a real tensor. NaN is greater than all numbers.
+        k: the rank, from 1.
         dim: the axis.
         keepdim: keep the reduced axis with length 1.
 
@@ -146,7 +146,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 @writes
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    """The element that is there most often along an axis, the least of several, and where.
+    """The most frequent element along an axis, the least of several, and its index.
 
     Args:
         input: a real tensor.
@@ -165,7 +165,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _most_frequent(xp: Any, lines: Any) -> Any:
-    """The last place of the longest run of equal elements."""
+    """The last index of the longest run of equal elements."""
     places = xp.broadcast_to(xp.arange(lines.shape[-1]), lines.shape)
     begins = xp.ones(lines.shape, dtype=bool)
     begins[..., 1:] = lines[..., 1:] != lines[..., :-1]

@@ -1,4 +1,4 @@
-"""Functions that PyTorch has at its top level and as methods, and that are elsewhere, too."""
+"""PyTorch's older top-level names and methods of functions that are also elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_PLACE = ("fix",)
 
 
 def chain_matmul(*matrices: Any) -> Tensor:
-    """The product of matrices, in the order that costs least."""
+    """The product of matrices, in the order of the fewest multiplications."""
     if len(matrices) == 1:
         return as_tensor_operand(matrices[0], "chain_matmul", 1)
     return multi_dot(matrices)

@@ -518,7 +518,7 @@ def _picked(x: Any, places: Any, ndim: int) -> tuple[Any, Any]:
 
 
 def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
-    """Where in each image the greatest elements of the windows are."""
+    """The flat index, in its image, of the greatest element of each window."""
     ndim = len(sizes)
     lead, image = array.shape[:-ndim], array.shape[-ndim:]
     places = xp.empty((*lead, *sizes), np.int64)
@@ -713,7 +713,7 @@ def _peaks_of_drawn(
 def _drawn_peak_places(
     xp: Any, array: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> Any:
-    """Where in each image the greatest elements of the windows are.
+    """The flat index, in its image, of the greatest element of each window.
 
     The windows' starts are integer parts of multiples of a step, shifted at random; the last window
     ends at the image's end.

@@ -1,4 +1,4 @@
-"""Lines in order: quantiles, and the extremes so far."""
+"""Quantiles, `msort`, and cumulative maxima and minima."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _is_nan(xp: Any, array: Any) -> Any:
 
 @writes
 def msort(input: Any) -> Tensor:
-    """The elements in order along the first axis."""
+    """The elements sorted along the first axis."""
     return sort(input, 0).values
 
 
@@ -67,13 +67,13 @@ def _so_far(name: str) -> Callable[..., Any]:
         x = _real(name, input)
         if x._batched:
             return kind(*by_parts(scan, x, dim))
-        # Libraries of devices have no such scans.
+        # Device libraries have no such scans, so this is computed on the host.
         array = on_host(x)
         axis = one_dim(name, dim, array.ndim)
         if not array.ndim:
             return _at(kind, x, np.zeros((), np.int64), 0, True)
         extremes = ufunc.accumulate(array, axis=axis)
-        # The last of equal elements, as in PyTorch; NaN stays.
+        # As in PyTorch, the last of equal elements is chosen, and NaN is passed on.
         hits = (array == extremes) | _is_nan(np, array)
         shape = [1] * array.ndim
         shape[axis] = -1
@@ -155,7 +155,7 @@ def _quantiles(
             share = R.add(known, from_host(name, offset - below, place))
         else:
             share = from_host(name, ranks - below, place)
-        # From the nearer end, as PyTorch's `lerp`.
+        # As in PyTorch's `lerp`, interpolated from the nearer end.
         step = R.sub(upper, out)
         out = where(
             R.lt(share, 0.5),
@@ -173,13 +173,13 @@ def _quantiles(
 
 
 def _ends(ordered: Any, axis: int, skip: bool) -> tuple[Any, Any]:
-    """How far the rank is from the quantile 0 to 1 among ordered elements, and where it begins."""
+    """The factor and offset that map a quantile in [0, 1] to a rank among ordered elements."""
     length = ordered.shape[axis]
     counts = (~np.isnan(ordered)).sum(axis=axis, keepdims=True)
     if skip:
         scale, offset = np.maximum(counts - 1, 0), np.zeros(counts.shape)
     else:
-        # NaN is sorted to the end: a line with one has no other quantile.
+        # NaN is sorted to the end; every rank of a line with NaN is set to its last element.
         scale = np.where(counts < length, 0, length - 1)
         offset = np.where(counts < length, length - 1, 0)
     return scale.astype(ordered.dtype), offset.astype(ordered.dtype)
@@ -199,13 +199,13 @@ def quantile(
 
     Args:
         input: a float or double tensor.
-        q: a number from 0 to 1, or a vector of such, whose axis comes first in the result.
+        q: a number from 0 to 1, or a vector of them, whose axis is the result's first.
         dim: the axis; all elements if None.
         keepdim: keep the reduced axes with length 1.
         interpolation: between two elements: "linear", "lower", "higher", "midpoint", "nearest".
 
     Raises:
-        RuntimeError: for other dtypes, numbers and ways, or no elements.
+        RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
         IndexError: if there is no such axis.
     """
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
@@ -216,5 +216,5 @@ def nanquantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
 ) -> Tensor:  # fmt: skip
-    """The quantiles of what is not NaN; see `quantile`."""
+    """The quantiles without NaN; see `quantile`."""
     return _quantiles("nanquantile", input, q, dim, keepdim, interpolation, True)

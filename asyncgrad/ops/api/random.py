@@ -135,7 +135,7 @@ def randint(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the bounds are no integers or the shape is no sequence of them.
+        TypeError: if the bounds are no integers or the shape is not a sequence of them.
         RuntimeError: if there are no integers in [low, high) or the dtype can't hold them.
     """
     given = [low, high, size]

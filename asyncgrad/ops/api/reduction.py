@@ -590,7 +590,7 @@ def vector_norm(
     Raises:
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
             where the norm of no elements is not defined.
-        TypeError: if the order is no number.
+        TypeError: if the order is not a number.
         IndexError: if there is no such axis.
     """
     x = as_tensor_operand(x, "linalg.vector_norm", 1)

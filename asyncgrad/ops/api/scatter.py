@@ -339,7 +339,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
     """A copy of `input` with the first elements of `source`, in order, where the mask is True.
 
     Raises:
-        RuntimeError: if the mask is no bool tensor, the dtypes differ, or there are too few
+        RuntimeError: if the mask is not a bool tensor, the dtypes differ, or there are too few
             elements.
     """
     x, y = (as_tensor_operand(z, "masked_scatter", n) for z, n in ((input, 1), (source, 3)))

@@ -1,4 +1,4 @@
-"""Sorting."""
+"""Sorting and `topk`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["argsort", "sort", "topk"]
 METHODS = ("argsort", "sort", "topk")
 IN_PLACE = ()
 
-#: Lines longer than this are parted before the first `k` elements are sorted.
+#: In longer lines, `topk` partitions first and sorts only the `k` elements.
 _PARTED = 64
 
 
@@ -28,15 +28,15 @@ _PARTED = 64
 def sort(
     input: Any, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> return_types.sort:
-    """The elements in order along an axis, and where they came from.
+    """The sorted elements along an axis, and their indices.
 
-    NaN counts as greater than everything. Equal elements keep their order, stable or not.
+    NaN is greater than all numbers. Equal elements always keep their order.
 
     Args:
         input: a real tensor.
         dim: the axis.
-        descending: the greatest first.
-        stable: promise that equal elements keep their order.
+        descending: sort the greatest first.
+        stable: without effect, as the sort is always stable.
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
@@ -54,7 +54,7 @@ def sort(
 
 @writes
 def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
-    """Where the elements in order along an axis come from: the indices of `sort`."""
+    """The indices that sort the elements along an axis; see `sort`."""
     if getattr(input, "_batched", False):
         return _mapped_along(argsort, input, dim, descending)
     x, order, _ = _ordered("argsort", input, dim, descending)
@@ -70,7 +70,7 @@ def _mapped_along(function: Any, x: Any, dim: Any, descending: bool) -> Any:
 
 
 def _ordered(name: str, input: Any, dim: Any, descending: bool) -> tuple[Any, Any, int]:
-    """The tensor, the indices that sort it, and the axis from the front."""
+    """The checked tensor, the indices that sort it, and the axis as a number from 0."""
     x = as_tensor_operand(input, name, 1)
     check_bool(name, "descending", descending)
     metadata = x._metadata
@@ -81,13 +81,13 @@ def _ordered(name: str, input: Any, dim: Any, descending: bool) -> tuple[Any, An
 
 
 def _order(F: Any, array: Any, axis: int, descending: bool) -> Any:
-    """The indices that sort an array, equal elements in their order."""
+    """The indices that sort an array; equal elements keep their order."""
     xp = F.xp
     if not array.ndim:
         return xp.zeros((), dtype=xp.int64)
     if not descending:
         return xp.argsort(array, axis=axis, kind="stable")
-    # Sorted from behind, so that equal elements keep their order when the result is turned round.
+    # The reversed array is sorted, so that equal elements keep their order in the reversed result.
     back = (slice(None),) * axis + (slice(None, None, -1),)
     order = xp.argsort(array[back], axis=axis, kind="stable")
     return xp.subtract(array.shape[axis] - 1, order[back])
@@ -97,14 +97,14 @@ def _order(F: Any, array: Any, axis: int, descending: bool) -> Any:
 def topk(
     input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
-    """The `k` greatest or smallest elements along an axis, and where they are.
+    """The `k` greatest or smallest elements along an axis, and their indices.
 
     Args:
-        input: a real tensor. NaN counts as greater than everything.
-        k: how many.
+        input: a real tensor. NaN is greater than all numbers.
+        k: the number of elements.
         dim: the axis.
-        largest: the greatest; otherwise the smallest.
-        sorted: in order; they are in any case.
+        largest: return the greatest, otherwise the smallest.
+        sorted: without effect, as the result is always sorted.
 
     Returns:
         A named tuple of `values`, which have a gradient, and int64 `indices`.
@@ -145,8 +145,8 @@ def _first(F: Any, array: Any, count: int, axis: int, largest: bool) -> Any:
     length = array.shape[axis]
     front = (slice(None),) * axis
     if length <= _PARTED or not 0 < count < length:
-        # A copy, so that what is not wanted is not kept.
-        # A function of the library: methods of arrays know nothing of the current stream.
+        # A copy, so that the full order is not kept in memory. `xp.array`, unlike an array's
+        # method, uses the current stream.
         return F.xp.array(_order(F, array, axis, largest)[(*front, slice(count))], order="C")
     cut = length - count if largest else count - 1
     parted = F.xp.argpartition(array, cut, axis=axis)

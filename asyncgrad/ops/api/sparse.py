@@ -1,4 +1,4 @@
-"""What row-sparse gradients can be asked."""
+"""The methods of row-sparse gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IN_PLACE = ()
 
 
 def _rows(name: str, input: Any) -> Rows:
-    """The rows of a sparse tensor.
+    """Check that a tensor is row-sparse, and return its rows.
 
     Raises:
         RuntimeError: if it is not sparse.
@@ -57,61 +57,61 @@ def _tensor(input: Any, array: Any) -> Any:
 
 
 def coalesce(input: Any) -> Tensor:
-    """Each row once, in order; what was there several times is summed."""
+    """Sort the rows and sum duplicates."""
     rows = _rows("coalesce", input)
     return input if rows.coalesced else _tensor(input, rows.coalesce())
 
 
 def is_coalesced(input: Any) -> bool:
-    """Whether each row is there once, and they are in order."""
+    """Whether the rows are sorted and without duplicates."""
     return _rows("is_coalesced", input).coalesced
 
 
 def indices(input: Any) -> Tensor:
-    """The rows that are there, of shape (1, rows).
+    """The indices of the stored rows, of shape (1, rows).
 
     Raises:
-        RuntimeError: if the tensor is dense, or a row may be there several times.
+        RuntimeError: if the tensor is dense, or may have duplicate rows.
     """
     return _tensor(input, _coalesced("indices", input).indices[None])
 
 
 def values(input: Any) -> Any:
-    """The values of the rows that are there, of shape (rows, ...).
+    """The values of the stored rows, of shape (rows, ...).
 
     Raises:
-        RuntimeError: if the tensor is dense, or a row may be there several times.
+        RuntimeError: if the tensor is dense, or may have duplicate rows.
     """
     return _tensor(input, _coalesced("values", input).values)
 
 
 def _indices(input: Any) -> Any:
-    """The rows that are there, perhaps several times."""
+    """The indices of the stored rows, perhaps with duplicates."""
     return _tensor(input, _rows("_indices", input).indices[None])
 
 
 def _values(input: Any) -> Any:
-    """The values of the rows that are there, perhaps several times."""
+    """The values of the stored rows, perhaps with duplicates."""
     return _tensor(input, _rows("_values", input).values)
 
 
 def _nnz(input: Any) -> int:
-    """How many rows are there."""
+    """The number of stored rows, duplicates included."""
     return len(_rows("_nnz", input).indices)
 
 
 def sparse_dim(input: Any) -> int:
-    """How many axes the indices are for: one, or none of a dense tensor."""
+    """The number of sparse axes: 1, or 0 for a dense tensor."""
     return int(isinstance(as_tensor_operand(input, "sparse_dim", 1)._array, Rows))
 
 
 def dense_dim(input: Any) -> int:
-    """How many axes the values of a row have."""
+    """The number of axes of a row's values."""
     x = as_tensor_operand(input, "dense_dim", 1)
     return len(x._metadata.shape) - sparse_dim(x)
 
 
 def to_dense(input: Any) -> Tensor:
-    """All elements, zeros included; a dense tensor itself."""
+    """The dense tensor with all elements; a dense tensor is returned unchanged."""
     x = as_tensor_operand(input, "to_dense", 1)
     return R.to_dense(x) if isinstance(x._array, Rows) else x

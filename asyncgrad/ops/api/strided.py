@@ -1,4 +1,4 @@
-"""Views of a tensor's memory by any strides."""
+"""Views of a tensor's memory with arbitrary strides, and resizing in place."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ IN_PLACE = ()
 
 
 def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A view of the memory that a tensor, or what it is a view of, looks into.
+    """A view, with arbitrary strides, of the memory of a tensor or its base.
 
-    Elements may lie in one place: their gradients add up. Elements that `input` does not have,
-    because it is a part of its base, get none. What does not lie in the host's memory is copied.
+    Several elements may share memory; their gradients add up. Elements of the base that `input`
+    does not contain get no gradient. Tensors outside of host memory are copied.
 
     Args:
         input: the tensor.
         size: the shape of the view.
-        stride: for each axis how many elements lie between neighbours.
-        storage_offset: which element of the memory is the first; None for the first of `input`.
+        stride: for each axis, the distance of neighbours, in elements.
+        storage_offset: the number of the first element in memory; None for that of `input`.
 
     Returns:
         The view, such as all windows of a signal:
@@ -46,16 +46,16 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
             [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
 
     Raises:
-        RuntimeError: if some element would lie outside of the memory, strides are negative, or
-            there are not as many as axes.
-        TypeError: if they are no integers.
+        RuntimeError: if an element would be outside of the memory, strides are negative, or their
+            number is not that of the axes.
+        TypeError: if `size` or `stride` is not a sequence of integers.
     """
     x = as_tensor_operand(input, "as_strided", 1)
     wanted, layout = _places("as_strided", x, size, stride, storage_offset)
     out = R.as_strided(x, wanted.shape, wanted.steps, storage_offset, layout)
     view = None if out._batched else view_of(out)
     if view is not None:
-        # It is taken again from the base itself: what lies beside `input` counts from then on.
+        # Regenerated views start from the base, so elements outside `input` get gradients then.
         given = (wanted.shape, wanted.steps, wanted.start + layout[1])
         view.path = (None, "as_strided", (*given, (strides_of(view.base._array), 0)))
     return out
@@ -64,7 +64,7 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
 def as_strided_scatter(
     input: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None
 ) -> Tensor:
-    """A copy of `input` with `src` where `as_strided` would look.
+    """A copy of `input` with `src` written to the elements of `as_strided`.
 
     Args:
         input: the tensor.
@@ -74,7 +74,7 @@ def as_strided_scatter(
         storage_offset: the same.
 
     Raises:
-        RuntimeError: as `as_strided`, and if `src` has another shape.
+        RuntimeError: as in `as_strided`, or if `src` has another shape.
     """
     x, y = as_tensor_operand(input, "as_strided_scatter", 1), as_tensor_operand(src, "src", 2)
     check_device("as_strided_scatter", x, y)
@@ -89,13 +89,13 @@ def as_strided_scatter(
 
 
 def resize_(input: Any, *sizes: Any, memory_format: Any = None) -> Tensor:
-    """Give a tensor another shape in place, over the memory that it has.
+    """Change a tensor's shape in place; elements keep their order in memory.
 
-    More elements than there were get new memory, where the added ones are zero. The shape that it
-    has changes nothing.
+    If there are more elements than before, new memory is allocated and the added ones are zero. A
+    resize to the present shape does nothing.
 
     Args:
-        input: the tensor, which must not require grad but in inference mode.
+        input: the tensor, which must not require grad, except in inference mode.
         sizes: the shape, as integers or one sequence of them.
         memory_format: for PyTorch compatibility: the rows are always the last axis.
 
@@ -137,7 +137,7 @@ def _resized(xp: Any, array: Any, shape: tuple[int, ...]) -> Any:
         and whole.flags.c_contiguous
         and whole.ctypes.data == array.ctypes.data
     ):
-        # It has been made smaller before.
+        # The tensor was shrunk before, so its memory has more elements.
         array = whole
     flat = array.reshape(-1)
     if count > array.size:
@@ -148,10 +148,10 @@ def _resized(xp: Any, array: Any, shape: tuple[int, ...]) -> Any:
 def _places(
     name: str, x: Any, size: Any, stride: Any, storage_offset: int | None
 ) -> tuple[Strides, tuple[tuple[int, ...], int]]:
-    """What is asked for, counted from the tensor's first element, and how the tensor lies.
+    """The wanted strides, relative to the tensor's first element, and its own strides and offset.
 
     Raises:
-        RuntimeError: if there is no such place.
+        RuntimeError: if sizes or strides are invalid, or reach beyond the memory.
     """
     sizes, steps = (
         one_shape(name, (_sequence(name, what, given),))
@@ -194,7 +194,7 @@ def _sequence(name: str, what: str, given: Any) -> Any:
 
 
 def _memory(x: Any, own: tuple[int, ...], origin: int) -> tuple[int, int]:
-    """From which place on, counted from the first element, there is memory, and to which."""
+    """The range of the memory, counted from the tensor's first element."""
     shape = x._metadata.shape
     if level_of((x,)) is not None:
         return Strides(shape, own).reach if prod(shape) else (0, 0)
@@ -202,6 +202,6 @@ def _memory(x: Any, own: tuple[int, ...], origin: int) -> tuple[int, int]:
     base, start = (array, 0) if view is None else (view.base._array, origin)
     beneath = getattr(array, "base", None)
     if view is None and isinstance(beneath, np.ndarray) and beneath.dtype == array.dtype:
-        # What is detached from a view has no base, but its memory.
+        # A tensor detached from a view has no base, but still shares the base's memory.
         base, start = beneath, (x.data_ptr() - beneath.ctypes.data) // array.itemsize
     return Strides(base.shape, strides_of(base), -start).reach if base.size else (0, 0)

@@ -1,4 +1,4 @@
-"""More curves: inverse hyperbolic functions, error and gamma functions, and pairs of numbers."""
+"""Inverse hyperbolic, error and gamma functions, and functions of two operands."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def _floating(input: Any, name: str) -> Any:
 
 @writes
 def deg2rad(input: Any) -> Tensor:
-    """Degrees in radians."""
+    """Convert degrees to radians."""
     return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
 
 
 @writes
 def rad2deg(input: Any) -> Tensor:
-    """Radians in degrees."""
+    """Convert radians to degrees."""
     return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
 
 
@@ -151,7 +151,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
 
     Args:
         input: probabilities.
-        eps: they count as at least this and at most 1 minus this; outside there is no gradient.
+        eps: probabilities are clamped to [eps, 1 - eps]; outside there is no gradient.
     """
     x = _floating(input, "logit")
     if x._metadata.is_complex:
@@ -160,7 +160,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
 
 
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
-    """The greater or less of two elements, where NaN loses."""
+    """The greater or less of two elements; NaN is only chosen if both are NaN."""
 
     def function(input: Any, other: Any) -> Any:
         x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
@@ -197,7 +197,7 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
 
 @writes
 def heaviside(input: Any, values: Any) -> Tensor:
-    """1 above 0, 0 below, and at 0 what `values` has, broadcast.
+    """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:
         RuntimeError: for complex numbers, or if the dtypes differ.

@@ -1,4 +1,4 @@
-"""Tensors between the host and its devices: PyTorch's methods, and those to be awaited."""
+"""Transfers between host and devices: PyTorch's methods, and awaitable ones."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ IN_PLACE = ()
 
 
 def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Tensor:
-    """The tensor on a CUDA device; itself if it is there.
+    """Move the tensor to a CUDA device; itself if it is there.
 
     Args:
         input: the tensor.
-        device: which one; `cuda:0` if None.
+        device: the device; `cuda:0` if None.
         non_blocking: don't wait for a copy from pinned memory.
 
     Raises:
@@ -51,7 +51,7 @@ def cuda(input: Any, device: Any = None, non_blocking: bool = False) -> Tensor:
 
 
 def cuda_device(device: Any) -> Any:
-    """The CUDA device that an index, a name or None means.
+    """The CUDA device of an index, a name or None (`cuda:0`).
 
     Raises:
         RuntimeError: if there is none, or it is a device of another kind.
@@ -65,10 +65,10 @@ def cuda_device(device: Any) -> Any:
 
 
 def pin_memory(input: Any, device: Any = None) -> Tensor:
-    """A copy in pinned memory, from which devices copy by themselves; itself if it lies there.
+    """A copy in pinned memory, from which devices copy asynchronously; itself if it is there.
 
     Args:
-        input: a tensor of the host.
+        input: a tensor in host memory.
         device: the accelerator to pin it for.
 
     Raises:
@@ -97,16 +97,16 @@ def get_device(input: Any) -> int:
 
 
 def record_stream(input: Any, stream: Any) -> None:
-    """Keep the tensor's memory until a stream has done what is in it, and what is put in soon.
+    """Keep the tensor's memory until a stream has finished its present and upcoming work.
 
-    To be called after a tensor has been used in another stream than the one it was made in.
+    Call it after using a tensor in another stream than the one it was made in.
 
     Args:
         input: the tensor.
         stream: the other stream.
 
     Raises:
-        RuntimeError: if it is none.
+        RuntimeError: if `stream` is not a stream.
     """
     if not isinstance(stream, Stream):
         raise AutogradError(
@@ -117,7 +117,7 @@ def record_stream(input: Any, stream: Any) -> None:
 
 
 def to_async(input: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-    """`to`, awaited: the copy is started by the call, and the event loop goes on meanwhile.
+    """An awaitable `to`: the call starts the copy, and awaiting it yields to the event loop.
 
     Args:
         input: the tensor.
@@ -125,10 +125,10 @@ def to_async(input: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         kwargs: those of `to`.
 
     Returns:
-        A coroutine of the tensor, whose values are there.
+        A coroutine that returns the tensor once its values have arrived.
 
     Raises:
-        RuntimeError: for what has gone wrong on the device.
+        RuntimeError: for errors on the device.
 
     Example:
         >>> import asyncio
@@ -147,19 +147,19 @@ def to_async(input: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
 
 async def _arrived(value: Any, events: list[Event]) -> Any:
     for event in events:
-        # Nobody else has the value. Cancelled here, the copy is made and dropped.
+        # Only this coroutine holds the value. If cancelled, the copy completes and is dropped.
         await event
     return value
 
 
 def item_async(input: Any) -> Coroutine[Any, Any, Any]:
-    """`item`, awaited: the event loop goes on while the number is computed and copied.
+    """An awaitable `item`: yields to the event loop while the number is computed and copied.
 
     Returns:
-        A coroutine of a Python number.
+        A coroutine that returns a Python number.
 
     Raises:
-        RuntimeError: if there is not exactly one element, or for what has gone wrong on the device.
+        RuntimeError: if there is not exactly one element, or for errors on the device.
     """
     x = as_tensor_operand(input, "item_async", 1)
     if x._metadata.size != 1:
@@ -172,7 +172,7 @@ def item_async(input: Any) -> Coroutine[Any, Any, Any]:
 
 
 async def _number(copy: Any, event: Event) -> Any:
-    # Cancelled here, the stream holds the copy until it is made.
+    # If cancelled here, the stream holds the array until the copy is complete.
     await event
     return copy.item()
 
@@ -180,7 +180,7 @@ async def _number(copy: Any, event: Event) -> Any:
 def cupy(input: Any) -> Any:
     """The CuPy array of a tensor on a CUDA device; the memory is shared.
 
-    What follows in CuPy's current stream comes after what made the tensor.
+    CuPy's current stream waits for the work that computes the tensor.
 
     Raises:
         RuntimeError: if the tensor requires grad.

@@ -1,4 +1,4 @@
-"""Changes of a tensor's own axes, in place: the memory stays, its shape and strides change."""
+"""In-place changes of a tensor's axes: shape and strides change, the memory does not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         found = current()
         if found.grad or input._edge is None or view_of(input) is not None:
             return _become(input, function(input, *args, **kwargs), name)
-        # Unrecorded, the tensor goes on leading to its function, whose result has the old axes.
+        # The change is recorded even in no-grad mode, as the tensor's node expects the old axes.
         install(found.replace(grad=True, inference=False))
         try:
             out = function(input, *args, **kwargs)
@@ -55,9 +55,9 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _become(tensor: Any, out: Any, name: str) -> Any:
-    """Give a tensor the axes of a view of it."""
+    """Make a tensor take over the shape, strides and edge of `out`, a view of it."""
     if tensor._batched:
-        # An example is turned; the batch that it is a part of stays as it is.
+        # Under `vmap` only this example's axes change, not those of the batch.
         tensor._value, tensor._metadata = out._value, out._metadata
         return tensor
     recorded = out._edge is not None or (current().grad and requires_grad(tensor))
@@ -67,7 +67,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
         return tensor
     seen, counter = view_of(tensor), counter_of(tensor)
     if seen is None:
-        # Views know how to get from the base that was to themselves.
+        # Existing views are defined relative to the base's old axes.
         views = [reference() for reference in counter.views or ()]
         if any(view is not out and _is_base_of(tensor, view) for view in views):
             raise AutogradError(
@@ -91,7 +91,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
             tensor._autograd = found
         else:
             tensor._autograd.view = found
-        # Without a record, whoever asks for the edge gets it made anew from the base.
+        # If `edge` is None, the view's edge is recomputed from the base when it is needed.
         lead_elsewhere(tensor, edge)
         if edge is not None:
             counter.register(tensor)

@@ -1,4 +1,4 @@
-"""Matrices from their diagonals, windows along an axis, and sums of a given shape."""
+"""Matrices from diagonals, windows along an axis, and sums to a given shape."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INT64 = np.dtype("int64")
 
 @writes
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices with the lines of a tensor on their diagonals.
+    """Matrices with the last axis of a tensor on their diagonals.
 
     Args:
         input: of shape (..., n).
@@ -94,7 +94,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
 
 def sum_to_size(input: Any, *size: Any) -> Tensor:
-    """The sums over axes that are 1, or missing, in a shape that broadcasts to the tensor's.
+    """Sum over axes to a shape that broadcasts to the tensor's: the adjoint of broadcasting.
 
     Args:
         input: any tensor.
@@ -120,8 +120,8 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     Args:
         input: the tensor.
         dimension: the axis.
-        size: how long a window is.
-        step: from the beginning of a window to that of the next.
+        size: the length of a window.
+        step: the distance between the starts of windows.
 
     Raises:
         RuntimeError: if the windows are longer than the axis, or the step is not positive.
