@@ -13,6 +13,7 @@ import inspect
 import pkgutil
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -80,7 +81,9 @@ def lines() -> list[str]:
             if isinstance(value, ModuleType):
                 written.append(path)
             elif isinstance(value, type):
-                written.append(f"{path}{arguments(value)}")
+                # How an enumeration is called says Python, in each version otherwise.
+                called = "" if issubclass(value, Enum) else arguments(value)
+                written.append(f"{path}{called}")
                 for member in members(value, public):
                     found = inspect.getattr_static(value, member)
                     found = getattr(found, "__func__", found)
