@@ -17,7 +17,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind in "biufc":
         return as_tensor(data)
     if isinstance(data, Mapping):
-        return _mapping(data, {key: default_convert(value) for key, value in data.items()})
+        return _made(type(data), {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, (tuple, list)):
         return _sequence(data, list(map(default_convert, data)))
     return data
@@ -55,16 +55,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (str, bytes)):
         return batch
     if isinstance(first, Mapping):
-        return _mapping(first, {key: default_collate([one[key] for one in batch]) for key in first})
+        return _made(
+            type(first), {key: default_collate([one[key] for one in batch]) for key in first}
+        )
     if isinstance(first, Sequence):
         if len({len(sample) for sample in batch}) > 1:
             raise RuntimeError("each element in list of batch should be of equal size")
         return _sequence(first, list(map(default_collate, zip(*batch, strict=True))))
     raise TypeError(_unknown(type(first)))
-
-
-def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    return _made(type(like), values)
 
 
 def _sequence(like: Any, values: list[Any]) -> Any:
