@@ -6,7 +6,9 @@ One asyncio program, read from the inside out:
 - `service.py`: the TCP service that answers from the newest weights while training goes on.
 - `program.py`: the two together on one event loop, measured without and with training.
 - `clients.py`: the clients, a process of their own, which measure the latencies.
-- `variants.py`: the same program on asyncgrad and on PyTorch (inline, and in a thread).
+- `variants.py`: the same program on asyncgrad, awaited and blocking, and on PyTorch (inline, and
+  in a thread).
+- `machine.py`: how quiet the machine is, which every figure has to be read against.
 - `cores.py`: on Linux, a core for the loop and the others for what computes.
 - `data.py`, `ticker.py`, `report.py`: the digits, the event loop's delay, the table.
 - `command.py`: the command line.

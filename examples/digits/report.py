@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from examples.digits.machine import Noise
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rich.console import Console
 
+#: What becomes of a promise.
+KEPT, MISSED, NOT_JUDGED = "kept", "missed", "not judged"
+_COLOURS = {KEPT: "green", MISSED: "red", NOT_JUDGED: "yellow"}
 TITLES = {
     "asyncgrad": "asyncgrad\nawait loss.backward()",
+    "asyncgrad-blocking": "asyncgrad\nblocking",
     "torch-inline": "PyTorch\nloss.backward()",
     "torch-thread": "PyTorch\nto_thread(loss.backward)",
 }
@@ -61,20 +67,24 @@ class Display:
         self._progress.update(self._task, completed=step, note=f"loss {loss:.4f}")
 
 
-def checks(results: list[dict[str, Any]], seconds: float) -> dict[str, bool]:
-    """Say which of the promises the figures keep."""
+def checks(results: list[dict[str, Any]], seconds: float, noise: Noise) -> dict[str, str]:
+    """Say which of the promises the figures keep; those of time not on a busy machine."""
     by_name = {result["variant"]: result for result in results}
-    promises = {"everything took less than a minute": seconds < 60.0}
+    promises = {}
+
+    def promise(text: str, kept: bool, *, of_time: bool = True) -> None:
+        missed = NOT_JUDGED if of_time and noise.is_busy else MISSED
+        promises[text] = KEPT if kept else missed
+
+    promise("everything took less than a minute", seconds < 60.0)
     if ours := by_name.get("asyncgrad"):
-        promises |= {
-            "accuracy on held-out digits >= 97 %": ours["accuracy"] >= 0.97,
-            "p99 latency with training <= twice that without": ours["p99_ratio"] <= 2.0,
-            "worst delay of the event loop <= 10 ms": ours["with_training"]["lag_max_ms"] <= 10.0,
-        }
+        lag = ours["with_training"]["lag_max_ms"]
+        promise("accuracy on held-out digits >= 97 %", ours["accuracy"] >= 0.97, of_time=False)
+        promise("p99 latency with training <= twice that without", ours["p99_ratio"] <= 2.0)
+        promise("worst delay of the event loop <= 10 ms", lag <= 10.0)
     if inline := by_name.get("torch-inline"):
-        promises["the passes are large: one inline holds the loop for >= 50 ms"] = (
-            inline["with_training"]["lag_max_ms"] >= 50.0
-        )
+        lag = inline["with_training"]["lag_max_ms"]
+        promise("the passes are large: one inline holds the loop for >= 50 ms", lag >= 50.0)
     return promises
 
 
@@ -112,6 +122,10 @@ def show(console: Console, figures: dict[str, Any]) -> None:
     """Print the table, and which promises were kept."""
     console.print()
     console.print(table(figures["results"]))
-    for promise, kept in figures["checks"].items():
-        console.print(f"[green]kept[/]    {promise}" if kept else f"[red]missed[/]  {promise}")
+    for promise, outcome in figures["checks"].items():
+        console.print(f"[{_COLOURS[outcome]}]{outcome:<12}[/]{promise}", highlight=False)
+    noise = Noise(**figures["machine"])
+    console.print(f"This machine, before and after: {noise}.", highlight=False)
+    if noise.is_busy:
+        console.print("It is busy with something else: run the demo again when it is not.")
     console.print(f"{figures['seconds']:.0f} seconds in all")

@@ -1,4 +1,4 @@
-"""The same program on three engines: they differ in these few lines and in nothing else.
+"""The same program in several ways: they differ in these few lines and in nothing else.
 
 The model, the first weights, the data and the order of everything are the same, and so is the
 number of threads: one core computes, the other is left to the event loop and the clients.
@@ -36,27 +36,33 @@ async def _awaited(loss: Any) -> None:
     await loss.backward()
 
 
+async def _blocking(loss: Any) -> None:
+    with importlib.import_module("asyncgrad").blocking():
+        loss.backward()  # nothing else runs on the loop until this is over
+
+
 async def _inline(loss: Any) -> None:
-    loss.backward()  # nothing else runs on the loop until this is over
+    loss.backward()  # the same of PyTorch
 
 
 async def _in_thread(loss: Any) -> None:
     await asyncio.to_thread(loss.backward)
 
 
-NAMES = ("asyncgrad", "torch-inline", "torch-thread")
+NAMES = ("asyncgrad", "asyncgrad-blocking", "torch-inline", "torch-thread")
 
 
-def is_installed(name: str) -> bool:
-    """Whether the library of a variant is there: PyTorch need not be."""
-    return importlib.util.find_spec(name.partition("-")[0]) is not None
+def to_compare() -> tuple[str, ...]:
+    """Those that are run: asyncgrad beside PyTorch, or beside itself where PyTorch is absent."""
+    return NAMES[:2] if importlib.util.find_spec("torch") is None else (NAMES[0], *NAMES[2:])
 
 
 def load(name: str) -> Variant:
     """Import the library of a variant: only the one that runs is in the process."""
-    if name == "asyncgrad":
+    if name.startswith("asyncgrad"):
         asyncgrad = importlib.import_module("asyncgrad")
-        return Variant(name, asyncgrad, _awaited, asyncgrad.offload)
+        backward = _awaited if name == "asyncgrad" else _blocking
+        return Variant(name, asyncgrad, backward, asyncgrad.offload)
     torch = importlib.import_module("torch")
     # What asyncgrad's engine gives to BLAS when it runs on an event loop.
     torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
