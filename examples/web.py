@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 import h11
+import uvicorn
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -49,6 +55,54 @@ def allowed_hosts(args: argparse.Namespace) -> list[str]:
     if args.host in {"0.0.0.0", "::"} and not args.allow_host:
         return ["*"]
     return [*LOCAL, args.host, *args.allow_host]
+
+
+def serve(app: Any, args: argparse.Namespace, welcome: str, **options: Any) -> int:
+    """Serve an application until Ctrl-C; returns the exit status.
+
+    Args:
+        app: what uvicorn takes: an application, or where to import it from.
+        args: with `host` and `port`.
+        welcome: printed when the service answers, not before.
+        options: further ones of uvicorn's.
+    """
+    try:
+        # It is free, or the reason is said here in few words.
+        socket.create_server((args.host, args.port), family=_family(args.host)).close()
+    except OSError as error:
+        print(
+            f"can't listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr
+        )
+        print(f"Another port is chosen by --port, for example --port {args.port + 1}.",
+              file=sys.stderr)  # fmt: skip
+        return 1
+    threading.Thread(target=_say_when_it_answers, args=(args, welcome), daemon=True).start()
+    uvicorn.run(
+        app,
+        host=args.host,
+        port=args.port,
+        log_level="warning",
+        # Slow and half-open connections end, and no more are taken than can be served.
+        http=Patient,
+        timeout_keep_alive=5,
+        limit_concurrency=WAITING + 1_000,
+        **options,
+    )
+    return 0
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _say_when_it_answers(args: argparse.Namespace, welcome: str) -> None:
+    """Print a text when a connection is taken: uvicorn listens when the application has started."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket(_family(args.host)) as client:
+            client.connect((args.host, args.port))
+            break
+        time.sleep(0.05)
+    print(welcome, flush=True)
 
 
 async def disconnection(request: Request) -> None:
@@ -174,6 +228,17 @@ class Patient(H11Protocol):
         self._end_wait()
         self._end_full()
         super().connection_lost(error)
+
+    def shutdown(self) -> None:
+        """The server ends: hang up on who reads a stream, which would never end by itself.
+
+        Other answers have the server's grace.
+        """
+        cycle = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         """The client has left more than a little unread: begin to wait for it."""

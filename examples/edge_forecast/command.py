@@ -8,10 +8,14 @@ import json
 import resource
 import sys
 import time
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from examples.edge_forecast.hub import Hub, Lateness
 from examples.edge_forecast.readings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: The hub starts with two and a half years of readings.
 KNOWN = 900
@@ -29,32 +33,40 @@ async def ask(port: int, method: str, path: str) -> Any:
         writer.close()
 
 
-async def visit(hub: Hub, waits: Lateness, leave: asyncio.Event) -> None:
+async def visit(
+    hub: Hub, waits: Lateness, leave: asyncio.Event, say: Callable[[str], None]
+) -> None:
     """Look at the forecast again and again; train, cancel once, and train again."""
     await ask(hub.web.port, "POST", "/training/start")
-    cancelled = False
+    cancelled, told = False, 0
     while not leave.is_set():
         asked = time.perf_counter()
         forecast = await ask(hub.web.port, "GET", "/forecast")
         waits.note(asked)
         status = await ask(hub.web.port, "GET", "/status")
+        if status["trainings"] > told:
+            told = status["trainings"]
+            tomorrow = forecast["celsius"][0] if forecast["celsius"] else float("nan")
+            say(f"day {status['day']:,}: training {told} has ended; its forecasts are off by "
+                f"{status['error']:.2f} degrees, tomorrow will have {tomorrow:.1f}")  # fmt: skip
         if forecast["celsius"] is not None and not status["training"]:
             if not cancelled:
                 cancelled = True
                 await ask(hub.web.port, "POST", "/training/start")
                 await asyncio.sleep(0.05)
                 await ask(hub.web.port, "POST", "/training/cancel")
+                say(f"day {status['day']:,}: the next training was cancelled; forecasts go on")
             else:
                 await ask(hub.web.port, "POST", "/training/start")
         await asyncio.sleep(0.01)
 
 
-async def live(days: int, tick: float) -> dict[str, Any]:
-    """Run the hub for so many days and return what was measured."""
+async def live(days: int, tick: float, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run the hub for so many days, say what happens, and return what was measured."""
     hub, waits = Hub(load(), known=KNOWN, tick=tick), Lateness()
     leave = asyncio.Event()
     async with hub.web, asyncio.TaskGroup() as group:
-        group.create_task(visit(hub, waits, leave))
+        group.create_task(visit(hub, waits, leave, say))
         await hub.run(days)
         leave.set()
     forecaster = hub.published
@@ -82,18 +94,26 @@ def main() -> int:
     parser.add_argument("--tick", type=float, default=0.02, help="seconds that a day takes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args()
-    figures = asyncio.run(live(args.days, args.tick))
     if args.json:
-        print(json.dumps(figures))
+        print(json.dumps(asyncio.run(live(args.days, args.tick, lambda text: None))))
         return 0
-    print(f"{figures['days']} days, {figures['trainings']} forecasters published "
-          f"after {figures['steps']} steps")  # fmt: skip
+    print(f"A home's hub lives through {args.days} days of Seattle's weather in about "
+          f"{args.days * args.tick:.0f} seconds.")  # fmt: skip
+    print("On one event loop it reads sensors, switches the heating, answers a page, and trains a "
+          "forecaster.")  # fmt: skip
+    figures = asyncio.run(live(args.days, args.tick, partial(print, flush=True)))
+    print()
+    print(f"{figures['trainings']} trainings of {figures['steps']} steps in all")
     if figures["error"] is not None:
-        print(f"error {figures['error']:.2f} degrees, 'like the day before' "
-              f"{figures['error_of_yesterday']:.2f}")  # fmt: skip
-    print(f"late by, 99 of 100 times at most: sensors {figures['sensor_p99_ms']:.1f} ms, "
-          f"scheduler {figures['scheduler_p99_ms']:.1f} ms")  # fmt: skip
-    print(f"page answered {figures['answered']} times, p50 {figures['page_p50_ms']:.1f} ms, "
-          f"p99 {figures['page_p99_ms']:.1f} ms")  # fmt: skip
-    print(f"resident memory at most {figures['resident_mb']:.0f} MB")
+        print(
+            f"The last forecaster is off by {figures['error']:.2f} degrees on days that it has not"
+        )
+        print('seen; guessing "like the day before" is off by '
+              f"{figures['error_of_yesterday']:.2f}.")  # fmt: skip
+    print("While it was training, so much too late at most, 99 times of 100:")
+    print(f"  sensors {figures['sensor_p99_ms']:6.1f} ms")
+    print(f"  heating {figures['scheduler_p99_ms']:6.1f} ms")
+    print(f"  page    {figures['page_p99_ms']:6.1f} ms to answer ({figures['answered']} requests, "
+          f"half of them within {figures['page_p50_ms']:.1f} ms)")  # fmt: skip
+    print(f"The whole program used {figures['resident_mb']:.0f} MB of memory at most.")
     return 0

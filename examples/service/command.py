@@ -7,36 +7,33 @@ import json
 import os
 from pathlib import Path
 
-import uvicorn
-
 from examples.service.app import SETTINGS
-from examples.web import WAITING, Patient, add_host_options, allowed_hosts
+from examples.web import add_host_options, allowed_hosts, serve
 
 
 def main() -> int:
     """Serve until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m examples.service")
     add_host_options(parser, 8000)
-    parser.add_argument("--weights", type=Path, default=Path("digits.safetensors"))
+    parser.add_argument("--weights", type=Path, default=_kept(), help="kept in this file")
     parser.add_argument("--workers", type=int, default=1, help="one of them learns")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
     parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
     args = parser.parse_args()
-    print(f"http://{args.host}:{args.port} (Ctrl-C ends it)", flush=True)
+    args.weights.parent.mkdir(parents=True, exist_ok=True)
     facts = {"weights": str(args.weights), "timeout": args.timeout, "hosts": allowed_hosts(args)}
     os.environ[SETTINGS] = json.dumps(facts)
-    uvicorn.run(
+    return serve(
         "examples.service.app:from_environment",
+        args,
+        f"http://{args.host}:{args.port} (Ctrl-C ends it; weights: {args.weights})",
         factory=True,
         workers=args.workers,
-        host=args.host,
-        port=args.port,
-        log_level="warning",
-        # Slow and half-open connections end, and no more are taken than can be served.
-        http=Patient,
-        timeout_keep_alive=5,
-        limit_concurrency=WAITING + 1_000,
-        # A client that reads events would keep the service from ending.
         timeout_graceful_shutdown=args.grace,
     )
-    return 0
+
+
+def _kept() -> Path:
+    """Where programs keep their state, by the XDG base directory specification."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state, "asyncgrad", "digits.safetensors")

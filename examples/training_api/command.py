@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import sys
 from pathlib import Path
-
-import uvicorn
 
 from examples.training_api.app import create_app
 from examples.training_api.tenants import Plan
-from examples.web import WAITING, Patient, add_host_options, allowed_hosts
+from examples.web import add_host_options, allowed_hosts, serve
 
 
 def main() -> int:
@@ -24,22 +23,19 @@ def main() -> int:
         help='JSON: {"name": {"token": "...", "priority": 0, "rows_per_second": 10000}}',
     )
     args = parser.parse_args()
+    url = f"http://{args.host}:{args.port}"
+    welcome = f"{url} (Ctrl-C ends it)"
     if args.tenants is None:
         token = secrets.token_urlsafe(32)
         plans = {"you": Plan(token=token)}
-        print(f"token: {token}", flush=True)
+        python = Path(sys.executable)
+        if python.is_relative_to(Path.cwd()):
+            python = python.relative_to(Path.cwd())
+        welcome += (
+            f"\nYour token: {token}\nTrain with it, from another terminal in this folder:\n"
+            f"    {python} -m examples.training_api.script {token} {url}"
+        )
     else:
         listed = json.loads(args.tenants.read_text())
         plans = {name: Plan(**facts) for name, facts in listed.items()}
-    print(f"http://{args.host}:{args.port} (Ctrl-C ends it)", flush=True)
-    uvicorn.run(
-        create_app(plans, allowed_hosts(args)),
-        host=args.host,
-        port=args.port,
-        log_level="warning",
-        # Slow and half-open connections end, and no more are taken than can be served.
-        http=Patient,
-        timeout_keep_alive=5,
-        limit_concurrency=WAITING + 1_000,
-    )
-    return 0
+    return serve(create_app(plans, allowed_hosts(args)), args, welcome)

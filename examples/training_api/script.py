@@ -5,16 +5,18 @@ Run `python -m examples.training_api.script TOKEN`, with the service running.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 
+import httpx
 import numpy as np
 
 from examples.digits.data import load
-from examples.training_api.client import TrainingClient
+from examples.training_api.client import TrainingClient, TrainingError
 
 
-async def main(token: str, url: str = "http://127.0.0.1:8001") -> float:
+async def train(token: str, url: str = "http://127.0.0.1:8001") -> float:
     """Train for six epochs; returns the accuracy on held-out digits."""
     digits = load()
     rng = np.random.default_rng(0)
@@ -39,5 +41,27 @@ async def main(token: str, url: str = "http://127.0.0.1:8001") -> float:
         return accuracy
 
 
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m examples.training_api.script")
+    parser.add_argument("token", help="what the service has printed, or its operator has given")
+    parser.add_argument("url", nargs="?", default="http://127.0.0.1:8001")
+    args = parser.parse_args()
+    try:
+        asyncio.run(train(args.token, args.url))
+    except httpx.TransportError as error:
+        print(f"no service answers at {args.url} ({error}).", file=sys.stderr)
+        print("Start it in another terminal: make training-api", file=sys.stderr)
+        return 1
+    except TrainingError as error:
+        print(f"the service refuses: {error}", file=sys.stderr)
+        if error.status == 401:
+            print("It prints the token that it takes when it starts.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -49,7 +49,7 @@ async def test_a_tenant_trains_and_predicts_by_script(monkeypatch, capsys):
         script, "TrainingClient",
         lambda url, token: client(app, token),
     )  # fmt: skip
-    assert await script.main(TOKENS["ann"]) >= 0.85
+    assert await script.train(TOKENS["ann"]) >= 0.85
     assert "test accuracy" in capsys.readouterr().out
 
 

@@ -1,0 +1,141 @@
+"""The commands of the web examples: what they print, when, and how they end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from programs import ROOT, run
+
+pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+pytest.importorskip("fastapi", reason="fastapi is not installed")
+pytest.importorskip("httpx", reason="httpx is not installed")
+
+SERVICES = ["examples.service", "examples.training_api"]
+
+
+def _command(module, folder, *options):
+    """The arguments of `subprocess` for a command whose state is kept in a folder."""
+    return {
+        "args": [sys.executable, "-m", module, *options],
+        "cwd": ROOT,
+        "text": True,
+        "env": os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder)},
+    }
+
+
+@contextmanager
+def started(module, folder, *options):
+    """A service's process, and its port, once it has said where it is."""
+    # Bound and not listened at for as long as the service runs: nobody else is given the port.
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    port = kept.getsockname()[1]
+    process = subprocess.Popen(
+        **_command(module, folder, "--port", str(port), *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background may have had Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(f"http://127.0.0.1:{port} (Ctrl-C ends it"), process.stderr.read()
+        yield process, port
+    finally:
+        process.kill()
+        process.communicate()
+        kept.close()
+
+
+def ended(process, patience=100):
+    """Ctrl-C: the exit status, and what was written to stderr."""
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=patience)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_service_says_where_it_is_when_it_answers_and_keeps_weights_elsewhere(
+    tmp_path, workers
+):
+    with started("examples.service", tmp_path, "--workers", str(workers)) as (process, port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=100) as answer:
+            assert answer.status == 200
+        assert (tmp_path / "asyncgrad" / "digits.safetensors").exists()
+        assert ended(process) == (0, "")
+    assert not (ROOT / "digits.safetensors").exists()
+
+
+def test_ctrl_c_ends_the_service_at_once_while_its_page_is_open(tmp_path):
+    with (
+        started("examples.service", tmp_path, "--grace", "100") as (process, port),
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/events", timeout=100) as page,
+    ):
+        assert page.readline().startswith(b"data: ")
+        # Long before the grace is over, which other answers would have.
+        assert ended(process, patience=30) == (0, "")
+
+
+@pytest.mark.parametrize("module", SERVICES)
+def test_a_port_that_is_taken_is_said_in_two_lines(tmp_path, module):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            **_command(module, tmp_path, "--port", str(port)), capture_output=True
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert f"can't listen on 127.0.0.1:{port}" in first
+    assert f"--port {port + 1}" in second
+
+
+def test_the_training_api_prints_the_command_that_trains(tmp_path):
+    with started("examples.training_api", tmp_path) as (process, _):
+        said = [process.stdout.readline() for _ in range(3)]
+        token = re.fullmatch(r"Your token: (\S+)\n", said[0])[1]
+        command = said[2].split()
+        assert command[1:4] == ["-m", "examples.training_api.script", token]
+        assert "test accuracy" in run(*command[1:])
+        assert ended(process) == (0, "")
+
+
+def _script(folder, *arguments):
+    done = subprocess.run(
+        **_command("examples.training_api.script", folder, *arguments), capture_output=True
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_the_script_says_what_is_missing(tmp_path):
+    status, said = _script(tmp_path)
+    assert status == 2
+    assert "required: token" in said
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        status, said = _script(tmp_path, "token", url)
+    assert status == 1
+    assert f"no service answers at {url}" in said
+    assert "make training-api" in said
+    with started("examples.training_api", tmp_path) as (_, port):
+        status, said = _script(tmp_path, "a" * 20, f"http://127.0.0.1:{port}")
+    assert status == 1
+    assert "the service refuses: 401" in said
+
+
+def test_the_hub_says_what_it_does_while_it_does_it():
+    said = run("-m", "examples.edge_forecast", "--days", "120")
+    assert "120 days of Seattle's weather in about 2 seconds" in said
+    assert re.search(r"day [\d,]+: training 1 has ended; its forecasts are off by [\d.]+ deg", said)
+    assert "is off by" in said
+    assert "MB of memory at most" in said
