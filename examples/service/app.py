@@ -20,10 +20,12 @@ import numpy as np
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from asyncgrad.serving import Admission, Batcher, Disconnected, Overloaded, unless_disconnected
+from examples.service.burden import LONGEST, Burden, Manner
 from examples.service.calm import Calm
 from examples.service.lag import Lag
 from examples.service.learner import Learner
@@ -41,7 +43,7 @@ MAX_WITHIN_MS = 60_000.0
 MAX_WATCHERS = 200
 #: Where workers find their settings, in JSON.
 SETTINGS = "DIGITS_SETTINGS"
-PAGE = Path(__file__).with_name("page.html")
+PAGE = Path(__file__).with_name("page")
 
 Pixel = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
@@ -80,6 +82,13 @@ class Adapted(Image):
     within_ms: Annotated[float, Field(gt=0, le=MAX_WITHIN_MS)] = 100.0
 
 
+class Burdened(Strict):
+    """Heavy passes beside the requests, for so many seconds: awaited, or blocking the loop."""
+
+    manner: Manner
+    seconds: Annotated[float, Field(gt=0, le=LONGEST)] = LONGEST
+
+
 @dataclass(frozen=True)
 class Settings:
     """How the service runs."""
@@ -94,6 +103,8 @@ class Settings:
     timeout: float = 2.0
     #: The names in Host headers that are answered.
     hosts: tuple[str, ...] = ("*",)
+    #: Whether who asks may have heavy passes run beside the requests, also such as hold the loop.
+    burden: bool = False
     #: The process is the service's alone: the collector need not look at what was imported, which
     #: takes 40 ms in which nobody is answered.
     freeze: bool = False
@@ -101,7 +112,7 @@ class Settings:
 
 def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     """The application, which starts when its server does."""
-    calm, lag = Calm(), Lag()
+    calm, lag, burden = Calm(), Lag(), Burden()
     learner = Learner(
         trainer or Trainer(),
         settings.weights,
@@ -124,7 +135,7 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI):
         nonlocal ready
-        async with learner, batcher, lag:
+        async with learner, batcher, lag, burden:
             _end_with_supervisor()
             if settings.freeze:
                 gc.collect()
@@ -172,7 +183,9 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
     @app.get("/")
     async def page() -> FileResponse:
-        return FileResponse(PAGE)
+        return FileResponse(PAGE / "index.html")
+
+    app.mount("/page", StaticFiles(directory=PAGE))
 
     @app.post("/predict")
     async def predict_one(image: Image) -> dict[str, Any]:
@@ -205,8 +218,17 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
         return await admitted("explain", request, work)
 
     @app.post("/correct", status_code=202)
-    async def correct(body: Correction) -> dict[str, int]:
-        return {"waiting": await learner.correct(body.array(), body.digit)}
+    async def correct(body: Correction) -> dict[str, Any]:
+        name = await learner.correct(body.array(), body.digit)
+        return {"name": name, "waiting": learner.waiting}
+
+    @app.delete("/corrections/{name}", status_code=202)
+    async def undo(name: str) -> dict[str, Any]:
+        try:
+            await learner.undo(name)
+        except KeyError:
+            raise HTTPException(404, "it is none of the last corrections") from None
+        return {"name": name}
 
     @app.post("/adapt")
     async def adapt(body: Adapted, request: Request) -> dict[str, Any]:
@@ -233,13 +255,29 @@ def create_app(settings: Settings, trainer: Trainer | None = None) -> FastAPI:
 
         async def stream():
             with learner.watching() as happening:
-                yield f"data: {json.dumps({'step': learner.step})}\n\n"
+                yield f"data: {json.dumps(learner.story() | {'burden': settings.burden})}\n\n"
                 while True:
                     yield f"data: {json.dumps(await happening.get())}\n\n"
 
         return StreamingResponse(
             stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
+
+    @app.get("/examples")
+    async def examples() -> list[dict[str, Any]]:
+        return learner.examples()
+
+    if settings.burden:
+
+        @app.put("/burden")
+        async def put_burden(body: Burdened) -> dict[str, Any]:
+            await burden.start(body.manner, body.seconds)
+            return {"manner": burden.manner}
+
+        @app.delete("/burden")
+        async def delete_burden() -> dict[str, Any]:
+            await burden.stop()
+            return {"manner": burden.manner}
 
     @app.get("/metrics")
     async def prometheus() -> Response:

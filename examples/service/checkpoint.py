@@ -54,9 +54,14 @@ def load(path: Path, model: ag.nn.Sequential) -> Published | None:
     if not path.exists():
         return None
     model.load_state_dict(load_safetensors(path))
-    return Published.of(model, step_of(path))
+    facts = facts_of(path)
+    return Published.of(model, _step(facts), tuple(facts.get("learnt", "").split()))
 
 
 def step_of(path: Path) -> int:
     """The step of the weights in a file."""
-    return int(facts_of(path).get("step", "0"))
+    return _step(facts_of(path))
+
+
+def _step(facts: dict[str, str]) -> int:
+    return int(facts.get("step", "0"))

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from examples.service.app import SETTINGS
-from examples.web import add_host_options, allowed_hosts, serve
+from examples.web import LOCAL, add_host_options, allowed_hosts, serve
 
 
 def main() -> int:
@@ -19,9 +19,20 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="one of them learns")
     parser.add_argument("--timeout", type=float, default=2.0, help="seconds for a request")
     parser.add_argument("--grace", type=int, default=2, help="seconds for requests at the end")
+    parser.add_argument(
+        "--burden",
+        action=argparse.BooleanOptionalAction,
+        help="let the page run heavy training beside requests (default: on a loopback address)",
+    )
     args = parser.parse_args()
+    burden = args.host in LOCAL if args.burden is None else args.burden
     args.weights.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"weights": str(args.weights), "timeout": args.timeout, "hosts": allowed_hosts(args)}
+    facts = {
+        "weights": str(args.weights),
+        "timeout": args.timeout,
+        "hosts": allowed_hosts(args),
+        "burden": burden,
+    }
     os.environ[SETTINGS] = json.dumps(facts)
     return serve(
         "examples.service.app:from_environment",

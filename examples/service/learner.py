@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -14,7 +15,8 @@ import numpy as np
 import asyncgrad as ag
 from examples.digits.data import load as load_digits
 from examples.service.calm import Calm
-from examples.service.spool import Correction, Spool, lead
+from examples.service.model import DIGITS
+from examples.service.spool import Correction, Spool, Undo, lead
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,6 +30,8 @@ STEPS, REPEATED = 12, 8
 REHEARSED = 200
 #: Corrections that wait; the next is refused.
 WAITING = 256
+#: So many of the last corrections can be undone, and so many losses are shown to who comes later.
+UNDONE, SHOWN = 20, 240
 #: How many times as long as the last step took the next one gives way to requests: where they never
 #: end, and on a machine of any speed, learning has a third of the loop.
 GIVE_WAY = 2.0
@@ -74,6 +78,15 @@ class Learner:
         self._digits = load_digits()
         self._random = np.random.default_rng(0)
         self._remembered: list[Correction] = []
+        #: What was learnt from last, each with the state of the trainer before it.
+        self._learnt: deque[tuple[Correction, Any]] = deque(maxlen=UNDONE)
+        self._received: deque[Correction] = deque(maxlen=UNDONE)
+        #: The names of received ones that it has not begun to learn, and of those among them that
+        #: it shall leave out.
+        self._waiting: set[str] = set()
+        self._withdrawn: set[str] = set()
+        #: The loss of each of the last steps on corrections.
+        self.losses: deque[float] = deque(maxlen=SHOWN)
         self._watchers: set[asyncio.Queue[dict]] = set()
         self._task: asyncio.Task[None] | None = None
         self.step = 0
@@ -117,15 +130,64 @@ class Learner:
         if self._lead is not None:
             self._lead.close()
 
-    async def correct(self, image: np.ndarray, digit: int) -> int:
-        """Learn from an image that its author has named; returns how many wait.
+    async def correct(self, image: np.ndarray, digit: int) -> str:
+        """Learn from an image that its author has named; returns the correction's name.
 
         Raises:
-            Full: if too many do.
+            Full: if too many wait.
         """
-        self.waiting = await ag.offload(self._spool.put, image, digit)
+        correction, self.waiting = await ag.offload(self._spool.put, image, digit)
+        self._received.append(correction)
+        self._waiting.add(correction.name)
         self._came.set()
-        return self.waiting
+        return correction.name
+
+    async def undo(self, name: str) -> None:
+        """Forget a correction: leave it out if it waits, or learn anew what came after it.
+
+        Raises:
+            KeyError: if it is none of the last ones that this process has received.
+            Full: if too many wait.
+        """
+        if all(name != each.name for each in self._received):
+            raise KeyError(name)
+        if self.leads and name in self._waiting:
+            self._withdrawn.add(name)
+        else:
+            await ag.offload(self._spool.put_undo, name)
+            self._came.set()
+
+    @property
+    def learnt(self) -> tuple[str, ...]:
+        """The names of the last corrections that are in the published weights."""
+        return self.published.learnt
+
+    def examples(self) -> list[dict[str, Any]]:
+        """A digit of each kind that was not learnt from: what it is, and its pixels."""
+        images, labels = self._digits.test_images, self._digits.test_labels
+        firsts = [int(np.argmax(labels == digit)) for digit in range(DIGITS)]
+        return [
+            {"digit": digit, "pixels": images[first].tolist()} for digit, first in enumerate(firsts)
+        ]
+
+    def story(self) -> dict[str, Any]:
+        """What has happened so far, for who begins to watch."""
+        received = [
+            {
+                "name": each.name,
+                "digit": each.digit,
+                "pixels": each.image.tolist(),
+                "undone": self.leads and each.name not in {*self.learnt, *self._waiting},
+            }
+            for each in self._received
+        ]
+        return {
+            "step": self.step,
+            "waiting": self.waiting,
+            "losses": list(self.losses),
+            "corrections": received,
+            "learnt": self.learnt,
+        }
 
     @contextlib.contextmanager
     def watching(self):
@@ -152,30 +214,59 @@ class Learner:
                 await asyncio.sleep(RETRY)
 
     async def _lead_on(self) -> None:
-        """Learn from a correction, or wait for one."""
+        """Learn from a correction or undo one, or wait for one."""
         self._came.clear()
-        correction, self.waiting = await ag.offload(self._spool.first)
-        if correction is not None:
-            await self._take_in(correction)
-        elif self._rehearse:
+        came, self.waiting = await ag.offload(self._spool.first)
+        if came is None and self._rehearse:
             await self._practise()
-        else:
+        elif came is None:
             with anyio.move_on_after(LOOK):
                 await self._came.wait()
+        else:
+            # Where the disk has not taken the weights, this is not the first try.
+            known = {correction.name for correction, _ in self._learnt} | self._withdrawn
+            if isinstance(came, Undo):
+                await self._forget(came.name)
+            elif came.name not in known:
+                await self._study(came)
+            await self._publish()
+            await ag.offload(came.file.unlink)
+            for names in (self._waiting, self._withdrawn):
+                names.discard(came.name)
 
-    async def _take_in(self, correction: Correction) -> None:
+    async def _study(self, correction: Correction) -> None:
         """Some steps on a correction; it is learnt when the weights that know it are kept."""
+        self._waiting.discard(correction.name)
+        before = await self._trainer.state()
         self._remembered = [*self._remembered[-99:], correction]
         for _ in range(STEPS):
             loss = await self._learn([correction] * REPEATED + self._remembered)
+            self.losses.append(loss)
             self._tell({"step": self.step, "loss": loss, "waiting": self.waiting})
-        await self._publish()
-        await ag.offload(correction.file.unlink)
+        self._learnt.append((correction, before))
+
+    async def _forget(self, name: str) -> None:
+        """Return to what was before a correction, and learn again from those that came after it.
+
+        Nothing happens if it is too long ago, or was learnt before this process began.
+        """
+        names = [correction.name for correction, _ in self._learnt]
+        if name not in names:
+            return
+        later = list(self._learnt)[names.index(name) :]
+        for _ in later:
+            self._learnt.pop()
+        forgotten = {correction.name for correction, _ in later}
+        self._remembered = [each for each in self._remembered if each.name not in forgotten]
+        await self._trainer.restore(later[0][1])
+        for correction, _ in later[1:]:
+            await self._study(correction)
 
     async def _practise(self) -> None:
         """Some steps on what is known, until a correction comes."""
         for _ in range(REHEARSED):
             loss = await self._learn(self._remembered)
+            self.losses.append(loss)
             if self._came.is_set():
                 break
         self._tell({"step": self.step, "loss": loss, "waiting": self.waiting})
@@ -187,7 +278,7 @@ class Learner:
         if await ag.offload(self._trainer.kept_step, self._path) != self.step:
             self.published = await self._trainer.load(self._path)
             self.step = self.published.step
-            self._tell({"step": self.step, "published": True, "waiting": self.waiting})
+            self._tell_published()
 
     async def _learn(self, corrections: list[Correction]) -> float:
         """One step on a batch of the digits, with some corrections among them."""
@@ -205,10 +296,15 @@ class Learner:
 
     async def _publish(self) -> None:
         """Answer with the newest weights, and keep them."""
-        published = await self._trainer.publish(self.step)
+        learnt = tuple(correction.name for correction, _ in self._learnt)
+        published = await self._trainer.publish(self.step, learnt)
         await self._trainer.save(published, self._path)
         self.published = published
-        self._tell({"step": self.step, "published": True, "waiting": self.waiting})
+        self._tell_published()
+
+    def _tell_published(self) -> None:
+        facts = {"published": True, "waiting": self.waiting, "learnt": self.learnt}
+        self._tell({"step": self.step} | facts)
 
     def _tell(self, event: dict) -> None:
         for events in self._watchers:

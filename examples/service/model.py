@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -37,14 +37,18 @@ class Published:
     model: ag.nn.Sequential
     #: Steps of learning that are in them.
     step: int = 0
-    #: The file's metadata, in which steps are counted.
-    facts: dict[str, str] = field(default_factory=dict)
+    #: The names of the last corrections that are in them.
+    learnt: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, model: ag.nn.Sequential, step: int) -> Published:
+    def of(cls, model: ag.nn.Sequential, step: int, learnt: tuple[str, ...] = ()) -> Published:
         """A copy of a model that is being trained."""
-        taken = copy.deepcopy(model).eval().requires_grad_(False)
-        return cls(taken, step, {"step": str(step)})
+        return cls(copy.deepcopy(model).eval().requires_grad_(False), step, learnt)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The metadata of their file."""
+        return {"step": str(self.step), "learnt": " ".join(self.learnt)}
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
         """Of each digit: float32 (n, 10)."""

@@ -1,4 +1,4 @@
-"""Corrections that are still to be learnt: a file each, so that no kill loses one."""
+"""Corrections that are still to be learnt or undone: a file each, so that no kill loses one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ class Correction:
     digit: int
     file: Path
 
+    @property
+    def name(self) -> str:
+        """What it is called in requests and events."""
+        return self.file.stem
+
+
+@dataclass(frozen=True)
+class Undo:
+    """The name of a correction that is to be forgotten, and the file in which that waits."""
+
+    name: str
+    file: Path
+
 
 class Spool:
     """A folder of corrections, in the order in which they came; all workers put theirs into it.
@@ -47,25 +60,36 @@ class Spool:
         self._order = itertools.count()
         folder.mkdir(parents=True, exist_ok=True)
 
-    def put(self, image: np.ndarray, digit: int) -> int:
-        """Keep a correction; returns how many wait.
+    def put(self, image: np.ndarray, digit: int) -> tuple[Correction, int]:
+        """Keep a correction; returns it, and how many wait.
 
         Raises:
             Full: if too many do.
         """
+        file, waiting = self._keep({"pixels": image.tolist(), "digit": digit})
+        return Correction(image, digit, file), waiting
+
+    def put_undo(self, name: str) -> None:
+        """Keep that a correction is to be forgotten.
+
+        Raises:
+            Full: if too many wait.
+        """
+        self._keep({"undo": name})
+
+    def _keep(self, facts: dict[str, Any]) -> tuple[Path, int]:
         waiting = len(self._files())
         if waiting >= self._most:
             raise Full(f"{waiting} corrections wait already; send it again later")
         name = f"{time.time_ns():020}-{os.getpid()}-{next(self._order)}"
         part = self._folder / f"{name}.part"
         with part.open("w") as file:
-            json.dump({"pixels": image.tolist(), "digit": digit}, file)
+            json.dump(facts, file)
             file.flush()
             os.fsync(file.fileno())
-        part.rename(part.with_suffix(".json"))
-        return waiting + 1
+        return part.rename(part.with_suffix(".json")), waiting + 1
 
-    def first(self) -> tuple[Correction | None, int]:
+    def first(self) -> tuple[Correction | Undo | None, int]:
         """The one that has waited longest, if any does, and how many others wait.
 
         What can't be read is set aside, for a person to look at.
@@ -74,6 +98,8 @@ class Spool:
         for left, file in zip(range(len(files) - 1, -1, -1), files, strict=True):
             try:
                 facts = json.loads(file.read_text())
+                if "undo" in facts:
+                    return Undo(str(facts["undo"]), file), left
                 image = np.array(facts["pixels"], np.float32).reshape(PIXELS)
                 return Correction(image, int(facts["digit"]) % DIGITS, file), left
             except (ValueError, TypeError, KeyError):

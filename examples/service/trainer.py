@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Any
 
 import asyncgrad as ag
 from examples.service import checkpoint
@@ -37,9 +38,20 @@ class Trainer:
             await self._optimizer.step_async()
         return loss.item()
 
-    async def publish(self, step: int) -> Published:
+    async def publish(self, step: int, learnt: tuple[str, ...]) -> Published:
         """The weights as they are now, for answers."""
-        return await ag.offload(Published.of, self._model, step)
+        return await ag.offload(Published.of, self._model, step, learnt)
+
+    async def state(self) -> Any:
+        """What `restore` returns to: a copy of the weights and of the optimiser's state."""
+        parts = self._model.state_dict(), self._optimizer.state_dict()
+        return await ag.offload(copy.deepcopy, parts)
+
+    async def restore(self, state: Any) -> None:
+        """Return to a state."""
+        weights, optimizer = await ag.offload(copy.deepcopy, state)
+        self._model.load_state_dict(weights)
+        self._optimizer.load_state_dict(optimizer)
 
     async def save(self, published: Published, path: Path) -> None:
         """Keep weights."""

@@ -176,7 +176,8 @@ async def test_it_shows_its_health_metrics_engine_and_page(tmp_path):
             assert engine["passes"] > 0
             assert engine["lag"] >= 0
             page = (await client.get("/")).text
-            assert "EventSource" in page
+            assert "page/script.js" in page
+            assert "EventSource" in (await client.get("/page/script.js")).text
             assert "http://" not in page.replace("http://www.w3.org", "")
         assert (await client.get("/readyz")).status_code == 503
 
@@ -465,7 +466,7 @@ async def test_the_health_check_says_that_the_learner_has_died(tmp_path, monkeyp
 def test_a_correction_too_many_is_refused_and_the_first_to_come_is_the_first_out(tmp_path):
     spool = Spool(tmp_path / "waiting", 2)
     assert spool.first() == (None, 0)
-    assert [spool.put(np.full(64, n, np.float32), n) for n in (1, 0)] == [1, 2]
+    assert [spool.put(np.full(64, n, np.float32), n)[1] for n in (1, 0)] == [1, 2]
     with pytest.raises(Full, match="2 corrections wait"):
         spool.put(np.zeros(64, np.float32), 2)
     again = Spool(tmp_path / "waiting", 2)
@@ -497,6 +498,97 @@ async def test_learning_waits_until_nobody_does_or_has_waited_long_enough():
         assert not waiting.done()
         assert calm.inside == 1
     await waiting
+
+
+async def _published(events, count=1):
+    """The last of so many events of a publication."""
+    while count:
+        event = await events.get()
+        count -= bool(event.get("published"))
+    return event
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("manner", ["awaited", "blocking"])
+async def test_requests_are_answered_beside_heavy_passes_of_either_manner(tmp_path, manner):
+    async with serving(tmp_path, first_steps=5, burden=True) as (_, client):
+        assert (await client.put("/burden", json={"manner": manner})).json() == {"manner": manner}
+        for number in range(3):
+            answer = await client.post("/predict", json={"pixels": picture(number)})
+            assert answer.status_code == 200
+        assert (await client.delete("/burden")).json() == {"manner": None}
+        refused = await client.put("/burden", json={"manner": "awaited", "seconds": 1e9})
+        assert refused.status_code == 422
+
+
+@pytest.mark.asyncio
+async def test_nobody_can_hold_the_loop_of_a_service_that_is_not_for_that(tmp_path):
+    async with serving(tmp_path, first_steps=5) as (_, client):
+        answer = await client.put("/burden", json={"manner": "blocking"})
+        assert answer.status_code == 404
+
+
+@pytest.mark.asyncio
+async def test_examples_are_one_digit_of_each_kind(tmp_path):
+    async with serving(tmp_path, first_steps=5) as (_, client):
+        examples = (await client.get("/examples")).json()
+        assert [each["digit"] for each in examples] == list(range(10))
+        answer = await client.post("/predict", json={"pixels": examples[3]["pixels"]})
+        assert answer.status_code == 200
+
+
+@pytest.mark.asyncio
+async def test_undoing_a_correction_learns_anew_what_came_after_it(tmp_path):
+    images = [np.eye(8, dtype=np.float32)[::-1].reshape(-1).tolist(), [0.5] * 64, picture(1)]
+    async with serving(tmp_path, first_steps=20) as (app, client):
+        learner = app.state.learner
+        with learner.watching() as events:
+            names = []
+            for digit, image in enumerate(images):
+                answer = await client.post("/correct", json={"pixels": image, "digit": digit})
+                names.append(answer.json()["name"])
+            assert list((await _published(events, 3))["learnt"]) == names
+            step = learner.step
+            assert (await client.delete(f"/corrections/{names[1]}")).status_code == 202
+            after = await _published(events)
+            assert list(after["learnt"]) == [names[0], names[2]]
+            assert after["step"] == step + 12  # of the third one, once more
+            # The same again changes nothing more.
+            weights = learner.published.model.state_dict()
+            assert (await client.delete(f"/corrections/{names[1]}")).status_code == 202
+            assert list((await _published(events))["learnt"]) == [names[0], names[2]]
+            for name, value in learner.published.model.state_dict().items():
+                assert (value == weights[name]).all()
+            # Without any correction the weights are those before the first.
+            for name in names[::2]:
+                await client.delete(f"/corrections/{name}")
+            assert list((await _published(events, 2))["learnt"]) == []
+        assert (await client.delete("/corrections/unknown")).status_code == 404
+        story = learner.story()
+        assert [each["name"] for each in story["corrections"]] == names
+        assert all(each["undone"] for each in story["corrections"])
+        assert len(story["losses"]) == 12 * 5
+    untouched = make_model()
+    async with serving(tmp_path / "other", first_steps=20) as (app, _):
+        untouched.load_state_dict(app.state.learner.published.model.state_dict())
+    model = _model(tmp_path)
+    for name, value in untouched.state_dict().items():
+        assert (value == model.state_dict()[name]).all()
+
+
+@pytest.mark.asyncio
+async def test_a_correction_that_waits_is_left_out_when_it_is_undone(tmp_path):
+    async with serving(tmp_path, first_steps=5) as (app, client):
+        with app.state.learner.watching() as events:
+            first, second = [
+                (await client.post("/correct", json={"pixels": picture(n), "digit": n})).json()
+                for n in range(2)
+            ]
+            while "loss" not in await events.get():
+                pass
+            await client.delete(f"/corrections/{second['name']}")
+            assert list((await _published(events, 2))["learnt"]) == [first["name"]]
+        assert app.state.learner.step == 5 + 12
 
 
 @pytest.mark.asyncio

@@ -1,93 +1,250 @@
-"""The service's page in a browser: a digit is drawn, predicted, explained, corrected and learnt."""
+"""The service's page in a browser: on a desktop, on a phone, and with keys alone."""
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from programs import service
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="Chromium and its driver are not installed"
 )
 
+from axe_core_python.selenium import Axe  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
-#: A seven and a one, as offsets from the middle of the canvas between one point and the next.
+#: A seven, as offsets from the middle of the canvas between one point and the next.
 SEVEN = [(-70, -80), (70, -80), (-10, 90)]
+DESKTOP, PHONE = (1240, 1300), (390, 844)
 
 
-@pytest.fixture
-def browser(tmp_path):
+@contextmanager
+def chromium(folder, size, *, dark=False):
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in (
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        "--window-size=1240,1300", f"--user-data-dir={tmp_path / 'profile'}",
+        f"--window-size={size[0]},{size[1]}", f"--user-data-dir={folder}",
     ):  # fmt: skip
         options.add_argument(argument)
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    width, height = size
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     try:
         yield driver
+        errors = [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
+        assert errors == []
     finally:
         driver.quit()
 
 
-def draw(driver, points):
-    pad = driver.find_element(By.ID, "pad")
-    (x, y), *rest = points
-    actions = ActionChains(driver, duration=10).move_to_element_with_offset(pad, x, y)
-    actions.click_and_hold()
-    for to_x, to_y in rest:
-        for part in range(1, 9):
-            actions.move_to_element_with_offset(
-                pad, int(x + (to_x - x) * part / 8), int(y + (to_y - y) * part / 8)
-            )
-        x, y = to_x, to_y
-    actions.release().perform()
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    with service(tmp_path_factory.mktemp("service")) as (_, port):
+        yield port
 
 
-def test_a_digit_is_drawn_predicted_explained_corrected_and_learnt(tmp_path, browser):
-    with service(tmp_path) as (_, port):
-        browser.get(f"http://127.0.0.1:{port}/")
-        wait = WebDriverWait(browser, 100)
-        said = browser.find_element(By.ID, "said")
-        digit = browser.find_element(By.ID, "digit")
-        body = browser.find_element(By.TAG_NAME, "body")
-        draw(browser, SEVEN)
-        wait.until(lambda _: body.get_attribute("data-explained"))
-        assert digit.text == body.get_attribute("data-explained")
-        assert "weights of step" in said.text
-        coloured = browser.execute_script(
-            "const c = document.getElementById('integrated');"
-            "const d = c.getContext('2d').getImageData(0, 0, 320, 320).data;"
-            "return d.some((v, i) => i % 4 === 0 && Math.abs(v - d[i + 2]) > 40)"
-        )
-        assert coloured
+class Page:
+    """The page as somebody sees it who looks and clicks."""
+
+    def __init__(self, driver, port):
+        self.driver = driver
+        self.wait = WebDriverWait(driver, 100).until
+        driver.get(f"http://127.0.0.1:{port}/")
         # Before, what is published would not be seen.
-        wait.until(lambda _: body.get_attribute("data-watching"))
-        wanted = "3" if digit.text != "3" else "5"
-        for _ in range(5):
-            if digit.text == wanted:
-                break
-            before = body.get_attribute("data-published")
-            browser.find_element(By.CSS_SELECTOR, f"[data-digit='{wanted}']").click()
-            wait.until(lambda _, before=before: body.get_attribute("data-published") != before)
-            wait.until(lambda _: f"step {body.get_attribute('data-published')}" in said.text)
-        assert digit.text == wanted
-        assert int(browser.find_element(By.ID, "step").text) > 400
-        browser.find_element(By.ID, "adapt").click()
-        wait.until(lambda _: said.text in ("adapted to this drawing", "no time left to adapt"))
-        wait.until(lambda _: "slices" in browser.find_element(By.ID, "engine").text)
-        shots = os.environ.get("SCREENSHOTS")
-        if shots:
-            browser.save_screenshot(str(Path(shots) / "service.png"))
-        errors = [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
-        assert [line for line in errors if "favicon" not in line["message"]] == []
+        self.wait(lambda _: self.fact("watching"))
+
+    def __getitem__(self, name):
+        return self.driver.find_element(By.ID, name)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def fact(self, name):
+        return self.all("body")[0].get_attribute(f"data-{name}")
+
+    def draw(self, points, scale=1.0):
+        (x, y), *rest = [(x * scale, y * scale) for x, y in points]
+        actions = ActionChains(self.driver, duration=10)
+        actions.move_to_element_with_offset(self["pad"], int(x), int(y)).click_and_hold()
+        for to_x, to_y in rest:
+            for part in range(1, 9):
+                along = int(x + (to_x - x) * part / 8), int(y + (to_y - y) * part / 8)
+                actions.move_to_element_with_offset(self["pad"], *along)
+            x, y = to_x, to_y
+        actions.release().perform()
+        self.explained()
+
+    def explained(self):
+        self.wait(lambda _: self.fact("explained") == self["digit"].text)
+
+    def coloured(self, canvas):
+        """Whether a canvas shows more than greys."""
+        return self.driver.execute_script(
+            "const c = document.getElementById(arguments[0]);"
+            "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+            "return d.some((v, i) => i % 4 === 0 && Math.abs(v - d[i + 2]) > 40)",
+            canvas,
+        )
+
+    def keys(self, *keys):
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def shot(self, name):
+        folder = os.environ.get("SCREENSHOTS")
+        if folder:
+            height = self.driver.execute_script("return document.documentElement.scrollHeight")
+            width = self.driver.execute_script("return innerWidth")
+            clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+            image = self.driver.execute_cdp_cmd(
+                "Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True}
+            )
+            Path(folder, f"{name}.png").write_bytes(base64.b64decode(image["data"]))
+
+
+@pytest.fixture
+def desktop(tmp_path, port):
+    with chromium(tmp_path / "profile", DESKTOP) as driver:
+        yield Page(driver, port)
+
+
+def test_a_digit_is_drawn_predicted_explained_corrected_learnt_and_undone(desktop):
+    page = desktop
+    page.draw(SEVEN)
+    assert "weights of step" in page["said"].text
+    assert page.coloured("gradient")
+    assert page.coloured("integrated")
+    first = page["digit"].text
+    wanted = "3" if first != "3" else "5"
+    for _ in range(5):
+        if page["digit"].text == wanted:
+            break
+        before = page.fact("step")
+        page.all(f"[data-digit='{wanted}']")[0].click()
+        # What was said to the correction stays, also when its weights come.
+        page.wait(lambda _, before=before: page.fact("step") != before)
+        assert page["said"].text == f"learning that this is a {wanted}"
+        page.explained()
+    assert page["digit"].text == wanted
+    assert int(page["step"].text) > 400
+    listed = page.all("#corrected li")
+    assert listed[0].text.startswith(f"a {wanted}: learnt")
+    page.shot("desktop")
+
+    # A page that comes later shows the same, and the curve that was learnt.
+    page.driver.refresh()
+    page.wait(lambda _: len(page.all("#corrected li")) == len(listed))
+    page.wait(lambda _: "now" in page["loss"].get_attribute("aria-label"))
+    assert page.coloured("loss")
+    page.draw(SEVEN)
+    assert page["digit"].text == wanted
+    while page.all("#corrected button:enabled"):
+        page.all("#corrected button:enabled")[0].click()
+        page.wait(lambda _: not page.all("[data-state='is being undone']"))
+    assert {item.get_attribute("data-state") for item in page.all("#corrected li")} == {"undone"}
+    page.wait(lambda _: page["digit"].text == first)
+    page.driver.refresh()
+    page.wait(lambda _: len(page.all("#corrected [data-state='undone']")) == len(listed))
+
+
+def test_clear_leaves_nothing_of_what_was_drawn(desktop):
+    page = desktop
+    page.draw(SEVEN)
+    page["adapt"].click()
+    said = ("adapted to this drawing", "no time left to adapt")
+    page.wait(lambda _: page["said"].text in said)
+    page["clear"].click()
+    assert page["digit"].text == "\u2013"
+    assert page["said"].text == ""
+    assert page.fact("explained") is None
+    assert page.all("#labels .likely") == []
+    assert "likeliest digit" in page["why"].text
+    assert not any(map(page.coloured, ("seen", "gradient", "integrated")))
+    assert page["bars"].text.count("0 %") == 10
+    page["adapt"].click()
+    page.wait(lambda _: page["said"].text == "draw something first")
+
+
+def test_examples_are_predicted_and_explained(desktop):
+    page = desktop
+    page.wait(lambda _: len(page.all("#examples button")) == 10)
+    right = 0
+    for digit in range(10):
+        page.all(f"[data-example='{digit}']")[0].click()
+        page.explained()
+        right += page["digit"].text == str(digit)
+    assert right >= 8
+
+
+def test_everything_can_be_done_by_keys_alone(desktop):
+    page = desktop
+    page.keys(Keys.TAB)
+    assert page.driver.switch_to.active_element == page["pad"]
+    assert page["pen"].is_displayed()
+    # A one: up, the pen put down, and a line downwards.
+    page.keys(*[Keys.UP] * 9, " ", *[Keys.DOWN] * 18, " ")
+    page.explained()
+    assert page.coloured("integrated")
+    page.keys(Keys.DELETE)
+    assert page["digit"].text == "\u2013"
+    # All that can be clicked is reached, and shows it.
+    reached = set()
+    for _ in range(40):
+        page.keys(Keys.TAB)
+        active = page.driver.switch_to.active_element
+        if active.tag_name == "body":
+            break
+        outline = active.value_of_css_property("outline-style")
+        assert outline != "none" or active.tag_name == "input", active.get_attribute("outerHTML")
+        reached.add(active.id)
+    for button in page.all("button:enabled, summary"):
+        assert button.id in reached, button.get_attribute("outerHTML")
+
+
+def test_requests_are_timed_beside_training_of_either_manner(desktop):
+    page = desktop
+    page["send"].click()
+    for manner in ("none", "awaited", "blocking"):
+        page.all(f"[value='{manner}']")[0].click()
+        page.wait(lambda _, manner=manner: page.all(f"#latencies [data-manner='{manner}']"))
+    page.wait(lambda _: page["send"].is_enabled())
+    assert "requests" in page["latency"].get_attribute("aria-label")
+    assert page.coloured("latency")
+    page.wait(lambda _: "at a time, at most" in page["engine"].text)
+    page.shot("requests")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_page_is_accessible_and_fits(tmp_path, port, size, dark):
+    """WCAG 2's levels A and AA, as far as a program can tell, and no scrolling sideways."""
+    with chromium(tmp_path / "profile", size, dark=dark) as driver:
+        page = Page(driver, port)
+        page.draw(SEVEN, scale=0.8)
+        page.all("[data-digit='7']")[0].click()
+        page.wait(lambda _: page.all("#corrected [data-state='learnt']"))
+        page.driver.execute_script("document.querySelector('details').open = true")
+        rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "best-practice"]}}
+        violations = Axe().run(driver, options=rules)["violations"]
+        found = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
+        assert found == []
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= size[0]
+        # What was drawn and what it is are on the first screen.
+        driver.execute_script("scrollTo(0, 0)")
+        assert page["digit"].rect["y"] + page["digit"].rect["height"] < size[1]
+        page.shot(f"{'dark' if dark else 'light'}-{size[0]}")
