@@ -132,7 +132,8 @@ def fitting(place: int, metadata: Any, gradient: Any) -> Any:
     if facts.shape != metadata.shape:
         raise AutogradError(
             f"Mismatch in shape: grad_output[{place}] has a shape of {Size(facts.shape)} "
-            f"and output[{place}] has a shape of {Size(metadata.shape)}. Give it a gradient of its shape."
+            f"and output[{place}] has a shape of {Size(metadata.shape)}. Give it a gradient of "
+            f"its shape."
         )
     if facts.is_complex != metadata.is_complex:
         raise AutogradError(
