@@ -145,6 +145,17 @@ def test_gradients_of_the_old_shape_do_not_reach_a_leaf_of_another():
     assert x.grad.tolist() == [3.0] * 3
 
 
+def test_a_leaf_moved_to_a_device_is_no_input_of_earlier_graphs():
+    """As `Module.to` moves parameters."""
+    x = ag.ones(2, requires_grad=True)
+    before = x * 2
+    with ag.testing.simulate():
+        x.data = ag.ones(2, device="sim:0")
+        assert ag.sync.grad(before.sum(), x, allow_unused=True) == (None,)
+        ag.sync.backward((x * 3).sum())
+        assert x.grad.tolist() == [3.0, 3.0]
+
+
 def test_what_saved_the_old_memory_keeps_it():
     """And notices that the tensor has changed."""
     x = ag.ones(2)
