@@ -24,6 +24,7 @@ from asyncgrad.core.variable import (
     gradient_edge,
     hooks_of,
     is_inference,
+    leave_graphs,
     requires_grad,
     retain_grad,
     stop_requiring,
@@ -579,8 +580,10 @@ class Tensor(Variable):
                 f"data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value._metadata.dtype}"
             )
-        self._array = value._array
-        self._metadata = value._metadata
+        before, after = self._metadata, value._metadata
+        if after.dtype != before.dtype or after.device is not before.device:
+            leave_graphs(self)
+        self._array, self._metadata = value._array, after
 
     @data.deleter
     def data(self) -> None:
@@ -590,6 +593,8 @@ class Tensor(Variable):
         self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
     ) -> Tensor:
         """Make this tensor use other memory, with that memory's shape or a given one.
+
+        A leaf is then no input of graphs that were made before: `grad()` doesn't find it there.
 
         Args:
             source: a tensor of the same dtype, or a storage on the host; None is an empty tensor.
@@ -632,6 +637,8 @@ class Tensor(Variable):
             raise AutogradError(
                 f"Could not set tensor of type {found.dtype} to a tensor of type {metadata.dtype}"
             )
+        if not current().inference:
+            leave_graphs(self)
         self._array, self._metadata = array, found
         bump_version(self)
         return self

@@ -9,6 +9,7 @@ from typing import Any
 from asyncgrad.autograd.edges import GradientEdge, stored
 from asyncgrad.core.modes import current
 from asyncgrad.core.node import Identity
+from asyncgrad.core.size import Size
 from asyncgrad.core.variable import Variable, gradient_edge, requires_grad
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.batching import Level, lift_batch
@@ -130,8 +131,9 @@ def fitting(place: int, metadata: Any, gradient: Any) -> Any:
         return gradient
     if facts.shape != metadata.shape:
         raise AutogradError(
-            f"Mismatch in shape: grad_output[{place}] has a shape of {facts.shape} and "
-            f"output[{place}] has a shape of {metadata.shape}. Give it a gradient of its shape."
+            f"Mismatch in shape: grad_output[{place}] has a shape of {Size(facts.shape)} "
+            f"and output[{place}] has a shape of {Size(metadata.shape)}. Give it a gradient of "
+            f"its shape."
         )
     if facts.is_complex != metadata.is_complex:
         raise AutogradError(

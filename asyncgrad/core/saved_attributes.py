@@ -9,7 +9,7 @@ from asyncgrad.core.saved import SavedHooks, SavedTensor, pack, pack_attribute, 
 from asyncgrad.core.saved_values import check_version, saved_edge, values_of, watched
 from asyncgrad.core.variable import wrap
 from asyncgrad.core.versions import VersionCounter
-from asyncgrad.errors import AutogradError
+from asyncgrad.errors import AutogradError, GraphFreedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,13 @@ class RawSaved:
             RuntimeError: if hooks have been set before, or the value has been released.
         """
         node = self._node
-        value = self._value()
+        try:
+            value = self._value()
+        except GraphFreedError as error:
+            error.args = (
+                f"Calling register_hooks on a saved tensor after it has been freed. {error}",
+            )
+            raise
         if value.__class__ is SavedTensor:
             value.register_hooks(pack_hook, unpack_hook)
         else:

@@ -369,9 +369,24 @@ def stop_requiring(variable: Variable) -> None:
         return
     meta = autograd_meta(variable)
     meta.requires_grad = False
+    _keep_extras(meta)
+
+
+def leave_graphs(variable: Variable) -> None:
+    """Lead later graphs to a leaf by a new accumulator, by which `grad()` tells them from earlier.
+
+    `backward()` through earlier graphs still reaches the leaf.
+    """
+    meta = variable._autograd
+    if meta.__class__ is AutogradMeta:
+        _keep_extras(meta)
+        meta.accumulator = None
+
+
+def _keep_extras(meta: AutogradMeta) -> None:
+    """Give a leaf's accumulator extras: passes then run it in the general way, which checks."""
     accumulator = None if meta.accumulator is None else meta.accumulator()
     if accumulator is not None:
-        # With extras, passes run the accumulator in the general way, which checks the leaf.
         meta.extras = extras_of(accumulator)
 
 

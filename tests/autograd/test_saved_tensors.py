@@ -6,6 +6,7 @@ import contextlib
 import gc
 import weakref
 
+import pytest
 from parity import attempt, both
 
 import asyncgrad as ag
@@ -190,6 +191,25 @@ def test_hooks_of_one_saved_tensor(T, log):
         log(z)
     (g,) = yield T.autograd.grad(z.sum(), x, create_graph=True)
     log((yield T.autograd.grad(g.sum(), x)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["self", "result", "condition"])
+def test_hooks_come_too_late_once_the_value_is_freed(name, packed):
+    """Also for who took hold of the saved tensor before."""
+
+    def same(t):
+        return t
+
+    x = ag.ones(2, requires_grad=True)
+    y = {"self": x * x, "result": x.exp(), "condition": ag.where(x > 0, x, x)}[name]
+    held = getattr(y.grad_fn, f"_raw_saved_{name}")
+    if packed:
+        held.register_hooks(same, same)
+    y.sum().backward()
+    for saved in (held, getattr(y.grad_fn, f"_raw_saved_{name}")):
+        with pytest.raises(RuntimeError, match="after it has been freed"):
+            saved.register_hooks(same, same)
 
 
 @both

@@ -82,6 +82,80 @@ def test_answers_are_pytorchs(name):
     assert FACTS[name](ag) == expected
 
 
+def _set_to(length, mode="no_grad"):
+    def change(L, x):
+        with getattr(L, mode)():
+            x.set_(L.ones(length))
+
+    return change
+
+
+CHANGES = {
+    "set": _set_to(2),
+    "set in inference mode": _set_to(2, "inference_mode"),
+    "data": lambda L, x: setattr(x, "data", L.ones(2)),
+    "data of another dtype": lambda L, x: setattr(x, "data", L.ones(2, dtype=L.float64)),
+    "data that is complex": lambda L, x: setattr(x, "data", L.ones(2, dtype=L.complex64)),
+    "set, and set again": lambda L, x: (_set_to(3)(L, x), _set_to(2)(L, x)),
+    "set, and made a constant": lambda L, x: (_set_to(2)(L, x), x.requires_grad_(False)),
+    "set, and a leaf again": lambda L, x: (
+        _set_to(2)(L, x), x.requires_grad_(False).requires_grad_(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_leaf_with_other_memory_is_no_input_of_earlier_graphs(change, hooked):
+    """`grad()` doesn't find it there; `backward()` reaches it, as PyTorch does."""
+
+    def run(L):
+        x = L.ones(2, requires_grad=True)
+        seen = []
+        if hooked:
+            x.register_hook(lambda gradient: seen.append(gradient.tolist()))
+        before = x * 2
+        CHANGES[change](L, x)
+        found = []
+        for of in (before, x * 3 if x.requires_grad else None):
+            if of is None or of.is_complex():
+                continue
+            try:
+                found.append(L.autograd.grad(of.sum(), x, retain_graph=True)[0].tolist())
+            except RuntimeError as error:
+                found.append("unused" if "to not have been used" in str(error) else "constant")
+            try:
+                L.autograd.backward(of.sum())
+            except RuntimeError:
+                found.append("refused")
+            found.append(None if x.grad is None else x.grad.tolist())
+        return found, seen
+
+    assert run(ag) == run(torch)
+
+
+def test_gradients_of_the_old_shape_do_not_reach_a_leaf_of_another():
+    """PyTorch makes them its `.grad`."""
+    x = ag.ones(2, requires_grad=True)
+    before = x * 2
+    _set_to(3)(ag, x)
+    with pytest.raises(RuntimeError, match="shape"):
+        before.sum().backward()
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3.0] * 3
+
+
+def test_a_leaf_moved_to_a_device_is_no_input_of_earlier_graphs():
+    """As `Module.to` moves parameters."""
+    x = ag.ones(2, requires_grad=True)
+    before = x * 2
+    with ag.testing.simulate():
+        x.data = ag.ones(2, device="sim:0")
+        assert ag.sync.grad(before.sum(), x, allow_unused=True) == (None,)
+        ag.sync.backward((x * 3).sum())
+        assert x.grad.tolist() == [3.0, 3.0]
+
+
 def test_what_saved_the_old_memory_keeps_it():
     """And notices that the tensor has changed."""
     x = ag.ones(2)
