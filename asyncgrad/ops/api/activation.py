@@ -28,7 +28,6 @@ def _floating(input: Any, name: str, kinds: str = "fV") -> Any:
     """Check that the operand has a floating dtype.
 
     Raises:
-        TypeError: if it is not a tensor.
         NotImplementedError: for another dtype.
     """
     if not isinstance(input, Variable):
@@ -121,7 +120,6 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
         dtype: the floating dtype to compute in.
 
     Raises:
-        IndexError: if there is no such axis.
         NotImplementedError: for a dtype that is not floating.
     """
     return function

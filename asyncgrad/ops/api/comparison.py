@@ -21,23 +21,10 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "allclose",
-    "argwhere",
-    "bincount",
-    "bucketize",
-    "count_nonzero",
-    "equal",
-    "is_same_size",
-    "isclose",
-    "isin",
-    "isneginf",
-    "isposinf",
-    "isreal",
-    "searchsorted",
-    "signbit",
-    "unique",
+    "allclose", "argwhere", "bincount", "bucketize", "count_nonzero", "equal", "is_same_size",
+    "isclose", "isin", "isneginf", "isposinf", "isreal", "searchsorted", "signbit", "unique",
     "unique_consecutive",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "allclose", "argwhere", "bincount", "count_nonzero", "equal", "is_same_size", "isclose",

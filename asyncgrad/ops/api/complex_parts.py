@@ -129,9 +129,6 @@ def complex(real: Any, imag: Any) -> Tensor:
     Args:
         real: the real parts, float32 or float64.
         imag: the imaginary parts, of that dtype, broadcast.
-
-    Raises:
-        RuntimeError: if dtypes or shapes do not fit.
     """
     return R.complex(*_checked("complex", real, imag))
 
@@ -144,9 +141,6 @@ def polar(abs: Any, angle: Any) -> Tensor:
     Args:
         abs: the absolute values, float32 or float64.
         angle: the angles in radians, of that dtype, broadcast.
-
-    Raises:
-        RuntimeError: if dtypes or shapes do not fit.
     """
     length, turn = _checked("polar", abs, angle)
     return R.complex(R.mul(length, R.cos(turn)), R.mul(length, R.sin(turn)))

@@ -40,37 +40,11 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "addbmm",
-    "addcdiv",
-    "addcmul",
-    "addmv",
-    "addr",
-    "aminmax",
-    "angle",
-    "baddbmm",
-    "conj",
-    "conj_physical",
-    "cumprod",
-    "diff",
-    "dist",
-    "float_power",
-    "frac",
-    "frexp",
-    "is_conj",
-    "is_neg",
-    "ldexp",
-    "lerp",
-    "logaddexp",
-    "nan_to_num",
-    "nanmean",
-    "nansum",
-    "renorm",
-    "resolve_conj",
-    "resolve_neg",
-    "std_mean",
-    "var_mean",
-    "vdot",
-]
+    "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
+    "conj_physical", "cumprod", "diff", "dist", "float_power", "frac", "frexp", "is_conj", "is_neg",
+    "ldexp", "lerp", "logaddexp", "nan_to_num", "nanmean", "nansum", "renorm", "resolve_conj",
+    "resolve_neg", "std_mean", "var_mean", "vdot",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     "addbmm", "addcdiv", "addcmul", "addmv", "addr", "aminmax", "angle", "baddbmm", "conj",
@@ -387,9 +361,6 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
         input: any tensor.
         dim: the axis.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "cumprod", 1)
     kind = x._metadata.dtype

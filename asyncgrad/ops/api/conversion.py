@@ -23,24 +23,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "bfloat16",
-    "bool",
-    "byte",
-    "cdouble",
-    "cfloat",
-    "char",
-    "contiguous",
-    "cpu",
-    "double",
-    "float",
-    "half",
-    "int",
-    "long",
-    "short",
-    "to",
-    "type",
-    "type_as",
-)
+    "bfloat16", "bool", "byte", "cdouble", "cfloat", "char", "contiguous", "cpu", "double", "float",
+    "half", "int", "long", "short", "to", "type", "type_as",
+)  # fmt: skip
 IN_PLACE = ()
 #: Python's `type`, whose name a function below takes.
 _Type = type

@@ -16,14 +16,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
-__all__ = [
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
@@ -247,9 +240,6 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
             for none.
         dilation: how far apart the kernel's elements are.
         groups: outputs of a group see the channels of that group only.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
     """
     return function
 
@@ -283,9 +273,6 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         output_padding: how much longer the output is at the end.
         groups: outputs of a group see the channels of that group only.
         dilation: how far apart the kernel's elements are.
-
-    Raises:
-        RuntimeError: if shapes, dtypes or numbers do not fit.
     """
     return function
 

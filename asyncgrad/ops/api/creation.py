@@ -31,22 +31,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "arange",
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "logspace",
-    "ones",
-    "ones_like",
-    "tril_indices",
-    "triu_indices",
-    "zeros",
-    "zeros_like",
-]
+    "arange", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace",
+    "logspace", "ones", "ones_like", "tril_indices", "triu_indices", "zeros", "zeros_like",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("new_empty", "new_full", "new_ones", "new_zeros")
 IN_PLACE = ()
@@ -78,7 +65,6 @@ def zeros(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the shape is not made of integers.
         RuntimeError: if it is negative, or a dtype without gradients is to require them.
     """
     place = place_of("zeros", device)
@@ -244,7 +230,6 @@ def empty_like(
         memory_format: for PyTorch compatibility.
 
     Raises:
-        TypeError: if the input is not a tensor.
         RuntimeError: if a dtype without gradients is to require them.
     """
     if getattr(input, "_batched", False):

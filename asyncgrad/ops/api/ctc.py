@@ -61,7 +61,6 @@ def ctc_loss(
         zero_infinity: replace infinite losses (examples with too few steps) by 0.
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if shapes, lengths or labels do not fit.
     """
     name = "ctc_loss"

@@ -199,11 +199,6 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         data: see `tensor`. A tensor is returned unchanged, or its conversion is recorded.
         dtype: the dtype; taken from the data if None.
         device: the device; if None, tensors stay on their device.
-
-    Raises:
-        ValueError: see `tensor`.
-        TypeError: see `tensor`.
-        RuntimeError: see `tensor`.
     """
     if _is_on_cuda(data):
         data = _borrowed("as_tensor", data)
@@ -240,8 +235,6 @@ def asarray(
 
     Raises:
         ValueError: if `copy` is False and the memory can't be shared.
-        TypeError: see `tensor`.
-        RuntimeError: see `tensor`.
     """
     wanted = None if dtype is None else as_dtype("asarray", dtype)
     if _is_on_cuda(obj):

@@ -92,7 +92,6 @@ def cdist(
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or the order is negative.
-        ValueError: if there is no such mode.
     """
     name = "cdist"
     if compute_mode not in _MODES:

@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "alpha_dropout",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "feature_alpha_dropout",
+    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
     "gumbel_softmax",
-]
+]  # fmt: skip
 
 _FLOAT32 = np.dtype("float32")
 #: The negated limit of `selu` for negative inputs: `scale * alpha`.

@@ -22,21 +22,10 @@ from asyncgrad.ops.promotion import (
 from asyncgrad.ops.storage import Storage
 
 __all__ = [
-    "can_cast",
-    "finfo",
-    "get_default_dtype",
-    "iinfo",
-    "is_complex",
-    "is_floating_point",
-    "is_nonzero",
-    "is_signed",
-    "is_storage",
-    "is_tensor",
-    "numel",
-    "promote_types",
-    "result_type",
+    "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point",
+    "is_nonzero", "is_signed", "is_storage", "is_tensor", "numel", "promote_types", "result_type",
     "typename",
-]
+]  # fmt: skip
 METHODS = ("is_nonzero",)
 IN_PLACE = ()
 

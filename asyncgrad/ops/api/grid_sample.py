@@ -83,8 +83,6 @@ def grid_sample(
         A tensor of shape (n, channels, *out).
 
     Raises:
-        ValueError: if there is no such mode.
-        RuntimeError: if shapes or dtypes do not fit.
         NotImplementedError: for integers and complex numbers.
     """
     name = "grid_sample"
@@ -214,7 +212,6 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Ten
         A tensor of shape (n, *image, 2) or (n, *image, 3).
 
     Raises:
-        ValueError: if shapes or dtypes do not fit.
         NotImplementedError: for images of other numbers of axes.
     """
     name = "affine_grid"

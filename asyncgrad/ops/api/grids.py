@@ -37,19 +37,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cartesian_prod",
-    "combinations",
-    "corrcoef",
-    "cov",
-    "cumulative_trapezoid",
-    "gradient",
-    "histc",
-    "histogram",
-    "trapezoid",
-    "trapz",
-    "unravel_index",
-    "vander",
-]
+    "cartesian_prod", "combinations", "corrcoef", "cov", "cumulative_trapezoid", "gradient",
+    "histc", "histogram", "trapezoid", "trapz", "unravel_index", "vander",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("corrcoef", "cov", "histc", "histogram")
 IN_PLACE = ()

@@ -47,16 +47,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "gather",
-    "index_add",
-    "index_put",
-    "index_select",
-    "masked_select",
-    "nonzero",
-    "scatter",
-    "scatter_add",
-    "take_along_dim",
-]
+    "gather", "index_add", "index_put", "index_select", "masked_select", "nonzero", "scatter",
+    "scatter_add", "take_along_dim",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
     *__all__,

@@ -31,18 +31,8 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "addmm",
-    "bmm",
-    "dot",
-    "einsum",
-    "ger",
-    "inner",
-    "matmul",
-    "mm",
-    "mv",
-    "outer",
-    "tensordot",
-]
+    "addmm", "bmm", "dot", "einsum", "ger", "inner", "matmul", "mm", "mv", "outer", "tensordot",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("addmm", "bmm", "dot", "ger", "inner", "matmul", "mm", "mv", "outer")
 IN_PLACE = ("addmm",)
@@ -93,9 +83,6 @@ def _matmul(input: Any, other: Any) -> Any:
     Args:
         input: of shape (..., m, k), or (k,).
         other: of shape (..., k, n), or (k,).
-
-    Raises:
-        RuntimeError: if the shapes do not align or the dtypes differ.
     """
     x = as_tensor_operand(input, "matmul", 1)
     y = as_tensor_operand(other, "matmul", 2)
@@ -210,9 +197,6 @@ def mv(input: Any, vec: Any, *, out: Any = None) -> Tensor:
     Args:
         input: of shape (m, k).
         vec: of shape (k,).
-
-    Raises:
-        RuntimeError: if the shapes do not align or the dtypes differ.
     """
     if out is not None:
         return put(out, "mv", mv(input, vec))
@@ -228,9 +212,6 @@ def dot(input: Any, tensor: Any, *, out: Any = None) -> Tensor:
     Args:
         input: of shape (k,).
         tensor: of shape (k,).
-
-    Raises:
-        RuntimeError: if the shapes do not align or the dtypes differ.
     """
     if out is not None:
         return put(out, "dot", dot(input, tensor))
@@ -297,9 +278,6 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
         mat2: of shape (k, n).
         beta: the factor of the input.
         alpha: the factor of the product.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit.
     """
     bias, x, y = _operands("addmm", input, mat1, mat2)
     _expect_ndims("addmm", (x, y), (2, 2))
@@ -326,9 +304,6 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Ten
         input: of shape (..., k).
         weight: of shape (n, k), or (k,).
         bias: of shape (n,), or ().
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit.
     """
     if out is not None:
         return put(out, "linear", linear(input, weight, bias))

@@ -20,26 +20,10 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "cross",
-    "det",
-    "inverse",
-    "kron",
-    "logdet",
-    "lu",
-    "lu_solve",
-    "lu_unpack",
-    "matrix_exp",
-    "matrix_power",
-    "pca_lowrank",
-    "pinverse",
-    "qr",
-    "slogdet",
-    "svd",
-    "svd_lowrank",
-]
+    "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse", "kron", "logdet",
+    "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pca_lowrank", "pinverse", "qr",
+    "slogdet", "svd", "svd_lowrank",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
 IN_PLACE = ()
@@ -148,9 +132,6 @@ def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
         input: the right sides, of shape (..., n, k).
         input2: the Cholesky factors L, of shape (..., n, n).
         upper: they are `L.mH`.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit.
     """
     name = "cholesky_solve"
     y = matrices.matrices(name, input)
@@ -273,7 +254,6 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
 
     Raises:
         RuntimeError: if there is no axis of length 3, or the shapes do not fit.
-        IndexError: if there is no such axis.
     """
     if dim is None:
         lengths = as_tensor_operand(input, "cross", 1)._metadata.shape

@@ -34,19 +34,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cond",
-    "cross",
-    "diagonal",
-    "lstsq",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "multi_dot",
-    "norm",
-    "pinv",
-    "vander",
-    "vecdot",
-]
+    "cond", "cross", "diagonal", "lstsq", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
+    "norm", "pinv", "vander", "vecdot",
+]  # fmt: skip
 
 _INT64 = np.dtype("int64")
 _NAMES = ("fro", "nuc")
@@ -71,7 +61,6 @@ def norm(
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(A, "linalg.norm", 1)
     ndim = len(x._metadata.shape)
@@ -114,7 +103,6 @@ def matrix_norm(
 
     Raises:
         RuntimeError: for other dtypes, orders and numbers of axes.
-        IndexError: if there is no such axis.
     """
     name = "linalg.matrix_norm"
     x = as_tensor_operand(A, name, 1)
@@ -461,10 +449,6 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
         x: a tensor.
         y: a tensor of its dtype, broadcast against it.
         dim: the axis of the vectors.
-
-    Raises:
-        RuntimeError: if the shapes can't be broadcast.
-        IndexError: if there is no such axis.
     """
     name = "linalg.vecdot"
     a, b = as_tensor_operand(x, name, 1), as_tensor_operand(y, name, 2)
@@ -492,7 +476,6 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
 
     Raises:
         RuntimeError: if the axis is not of length 3, or the shapes do not fit.
-        IndexError: if there is no such axis.
     """
     return crossed("linalg.cross", input, other, dim)
 

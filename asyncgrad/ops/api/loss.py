@@ -172,7 +172,6 @@ def mse_loss(
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
-        RuntimeError: if the shapes can't be broadcast.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("mse_loss", input, target)
@@ -205,7 +204,6 @@ def l1_loss(
 
     Raises:
         ValueError: for another reduction, or weights of another shape.
-        RuntimeError: if the shapes can't be broadcast.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _pair("l1_loss", input, target)
@@ -243,7 +241,6 @@ def smooth_l1_loss(
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if the shapes can't be broadcast, or `beta` is negative.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -305,7 +302,6 @@ def kl_div(
         log_target: the target holds logarithms.
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if the shapes can't be broadcast, or for integers.
     """
     if size_average is not None or reduce is not None:
@@ -602,7 +598,6 @@ def nll_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        RuntimeError: if dtypes or shapes do not fit.
         ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
@@ -659,7 +654,6 @@ def cross_entropy(
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
 
     Raises:
-        RuntimeError: if dtypes or shapes do not fit.
         ValueError: for another reduction, or if the batches differ.
         IndexError: if a class is out of range.
     """
@@ -785,10 +779,6 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
         x2: a tensor that can be broadcast against the first.
         dim: the axis.
         eps: the lower bound of the norms.
-
-    Raises:
-        IndexError: if there is no such axis.
-        RuntimeError: if the shapes can't be broadcast.
     """
     x = as_tensor_operand(x1, "cosine_similarity", 1)
     y = as_tensor_operand(x2, "cosine_similarity", 2)

@@ -56,7 +56,6 @@ def margin_ranking_loss(
 
     Raises:
         RuntimeError: if the numbers of axes differ.
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = _operands("margin_ranking_loss", input1, input2, target)
@@ -85,9 +84,6 @@ def hinge_embedding_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("hinge_embedding_loss", input, target)
@@ -117,7 +113,6 @@ def cosine_embedding_loss(
 
     Raises:
         RuntimeError: if the numbers of axes do not fit.
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     a, b, y = _operands("cosine_embedding_loss", input1, input2, target)
@@ -153,9 +148,6 @@ def soft_margin_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("soft_margin_loss", input, target)
@@ -275,9 +267,6 @@ def poisson_nll_loss(
         eps: added to expected counts before their logarithm is taken.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("poisson_nll_loss", input, target)
@@ -352,7 +341,6 @@ def multi_margin_loss(
 
     Raises:
         ValueError: for another power or reduction, or weights of more axes than one.
-        RuntimeError: if shapes do not fit.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     name = "multi_margin_loss"
@@ -407,7 +395,6 @@ def multilabel_margin_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for another reduction.
         RuntimeError: if shapes do not fit, or a class is out of range.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -448,9 +435,6 @@ def multilabel_soft_margin_loss(
         size_average: deprecated.
         reduce: deprecated.
         reduction: "mean", "sum" or "none".
-
-    Raises:
-        ValueError: for another reduction.
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
     x, y = _operands("multilabel_soft_margin_loss", input, target)

@@ -26,25 +26,10 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cholesky",
-    "cholesky_ex",
-    "det",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "inv",
-    "inv_ex",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_ex",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensorinv",
+    "cholesky", "cholesky_ex", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inv_ex", "qr",
+    "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv",
     "tensorsolve",
-]
+]  # fmt: skip
 
 _INT32 = np.dtype("int32")
 
@@ -53,7 +38,6 @@ def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> 
     """Check that a value is a tensor of floating or complex matrices.
 
     Raises:
-        TypeError: if it is not a tensor.
         RuntimeError: if it has less than two axes or another dtype, or if the matrices are not
             square but should be.
     """
@@ -158,7 +142,6 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
 
     Raises:
         LinAlgError: if a matrix is singular. It is a RuntimeError.
-        RuntimeError: if shapes or dtypes do not fit.
     """
     return _solved("linalg.solve", A, B, left, R.solve)
 
@@ -262,7 +245,6 @@ def solve_triangular(
 
     Raises:
         LinAlgError: if there is a 0 on a diagonal.
-        RuntimeError: if shapes or dtypes do not fit.
     """
     name = "linalg.solve_triangular"
     x = matrices(name, A, square=True)

@@ -148,7 +148,6 @@ def multi_head_attention_forward(
         The output, of the shape of the queries, and the weights or None.
 
     Raises:
-        AssertionError: if shapes do not fit.
         RuntimeError: with `is_causal` but without the mask.
     """
     if embed_dim_to_check % num_heads:

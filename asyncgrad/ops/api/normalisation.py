@@ -88,7 +88,6 @@ def layer_norm(
         eps: added to the variance.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not fit.
         NotImplementedError: for a dtype that is not floating.
     """
     x, shape = _checked("layer_norm", input, normalized_shape)
@@ -117,7 +116,6 @@ def rms_norm(
         eps: added to the mean square; the dtype's machine epsilon if None.
 
     Raises:
-        RuntimeError: if shapes do not fit.
         NotImplementedError: for integers.
     """
     x, shape = _checked("rms_norm", input, normalized_shape)

@@ -87,9 +87,6 @@ def unfold(
 
     Returns:
         Of shape (n, channels * elements of a patch, patches).
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     x = as_tensor_operand(input, "unfold", 1)
     if x.ndim not in {3, 4} or 0 in x.shape[-3:]:
@@ -125,9 +122,6 @@ def fold(
         dilation: the distance between the patch's elements.
         padding: the width that is cut off on each side.
         stride: the distance between patches.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     x = as_tensor_operand(input, "fold", 1)
     if x.ndim not in {2, 3} or 0 in x.shape[-2:]:
@@ -288,9 +282,6 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
 
     Returns:
         Of shape (..., k).
-
-    Raises:
-        RuntimeError: if shapes do not fit.
     """
     x, y = as_tensor_operand(input1, "bilinear", 1), as_tensor_operand(input2, "bilinear", 2)
     w = as_tensor_operand(weight, "bilinear", 3)

@@ -37,13 +37,9 @@ if TYPE_CHECKING:
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_max_pool1d",
-    "avg_pool1d",
-    "max_pool1d",
-    "max_pool2d",
+    "adaptive_avg_pool1d", "adaptive_max_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d",
     "max_pool3d",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ()
 IN_PLACE = ()
@@ -179,9 +175,6 @@ def max_pool1d(
         dilation: the distance between the window's elements.
         ceil_mode: let the last windows reach beyond the end.
         return_indices: also return the elements' indices.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "max_pool1d"
     x = _as_rows(name, as_tensor_operand(input, name, 1))
@@ -217,9 +210,6 @@ def max_pool2d(
         dilation: the distance between the window's elements.
         ceil_mode: let the last windows reach beyond the end.
         return_indices: also return the elements' indices in their planes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "max_pool2d"
     x = as_tensor_operand(input, name, 1)
@@ -281,9 +271,6 @@ def max_pool3d(
         dilation: the distance between the window's elements.
         ceil_mode: let the last windows reach beyond the end.
         return_indices: also return the elements' indices in their volumes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "max_pool3d"
     x = as_tensor_operand(input, name, 1)
@@ -309,9 +296,6 @@ def avg_pool1d(
         padding: zeros on both sides.
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "avg_pool1d"
     x = _as_rows(name, as_tensor_operand(input, name, 1))
@@ -347,9 +331,6 @@ def avg_pool2d(
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "avg_pool2d"
     x = as_tensor_operand(input, name, 1)
@@ -379,9 +360,6 @@ def avg_pool3d(
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "avg_pool3d"
     x = as_tensor_operand(input, name, 1)
@@ -542,9 +520,6 @@ def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
     Args:
         input: of shape (n, channels, length) or (channels, length).
         output_size: the number of windows.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "adaptive_avg_pool1d"
     x = as_tensor_operand(input, name, 1)
@@ -559,9 +534,6 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
         input: of shape (n, channels, rows, columns) or (channels, rows, columns).
         output_size: the number of windows, or one for rows and one for columns; None for as many
             as there are elements.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "adaptive_avg_pool2d"
     x = as_tensor_operand(input, name, 1)
@@ -575,9 +547,6 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
         input: of shape (n, channels, length) or (channels, length).
         output_size: the number of windows.
         return_indices: also return the elements' indices.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "adaptive_max_pool1d"
     x = as_tensor_operand(input, name, 1)
@@ -594,9 +563,6 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
         output_size: the number of windows, or one for rows and one for columns; None for as many
             as there are elements.
         return_indices: also return the elements' indices in their planes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "adaptive_max_pool2d"
     x = as_tensor_operand(input, name, 1)
@@ -611,9 +577,6 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
         input: of shape (n, channels, layers, rows, columns), or without n.
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "adaptive_avg_pool3d"
     x = as_tensor_operand(input, name, 1)
@@ -628,9 +591,6 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
         output_size: the number of windows, or one for each axis; None for as many as there are
             elements.
         return_indices: also return the elements' indices in their volumes.
-
-    Raises:
-        RuntimeError: if shapes or numbers do not fit.
     """
     name = "adaptive_max_pool3d"
     x = as_tensor_operand(input, name, 1)
@@ -758,7 +718,6 @@ def fractional_max_pool2d(
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
 
     Raises:
-        RuntimeError: if shapes or numbers do not fit.
         ValueError: if there is neither a size nor a ratio.
 
     Source: Graham, "Fractional max-pooling", 2014.
@@ -788,7 +747,6 @@ def fractional_max_pool3d(
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
 
     Raises:
-        RuntimeError: if shapes or numbers do not fit.
         ValueError: if there is neither a size nor a ratio.
     """
     return _fractional(

@@ -89,7 +89,6 @@ def _so_far(name: str) -> Callable[..., Any]:
         dim: the axis.
 
     Raises:
-        IndexError: if there is no such axis.
         NotImplementedError: for complex numbers.
     """
     return writes(scan)
@@ -206,7 +205,6 @@ def quantile(
 
     Raises:
         RuntimeError: for other dtypes, `q` or `interpolation`, or if there are no elements.
-        IndexError: if there is no such axis.
     """
     return _quantiles("quantile", input, q, dim, keepdim, interpolation, False)
 

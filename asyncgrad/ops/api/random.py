@@ -38,32 +38,14 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "bernoulli",
-    "binomial",
-    "multinomial",
-    "normal",
-    "poisson",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-]
+    "bernoulli", "binomial", "multinomial", "normal", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "bernoulli",
-    "bernoulli_",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "normal_",
-    "random_",
-    "uniform_",
-)
+    "bernoulli", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
+    "multinomial", "normal_", "random_", "uniform_",
+)  # fmt: skip
 IN_PLACE = ()
 
 _INT64 = np.dtype("int64")
@@ -88,7 +70,6 @@ def rand(
         requires_grad: the tensor is a leaf to accumulate gradients for.
 
     Raises:
-        TypeError: if the shape is not made of integers.
         RuntimeError: if it is negative.
         NotImplementedError: for a dtype that is neither floating nor complex.
     """

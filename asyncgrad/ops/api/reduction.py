@@ -31,24 +31,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "argmax",
-    "argmin",
-    "cumsum",
-    "logcumsumexp",
-    "logsumexp",
-    "max",
-    "mean",
-    "min",
-    "norm",
-    "prod",
-    "std",
-    "sum",
-    "var",
-]
+    "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
+    "mean", "min", "norm", "prod", "std", "sum", "var",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple(__all__)
 IN_PLACE = ("cumsum",)
@@ -89,10 +74,6 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
         dim: an axis, or a sequence of them; all if None.
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        IndexError: if there is no such axis.
-        RuntimeError: if an axis is named twice.
     """
     x = as_tensor_operand(input, "sum", 1)
     _check_keepdim("sum", keepdim)
@@ -114,7 +95,6 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "mean", 1)
     _check_keepdim("mean", keepdim)
@@ -151,7 +131,6 @@ def var(
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
         TypeError: if both `unbiased` and `correction` are given.
-        IndexError: if there is no such axis.
     """
     return _spread_of("var", input, dim, unbiased, keepdim, correction)
 
@@ -224,10 +203,6 @@ def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
         dim: an axis; all if None.
         keepdim: keep the reduced axis with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
-
-    Raises:
-        IndexError: if there is no such axis.
-        TypeError: if `dim` is not an integer.
     """
     x = as_tensor_operand(input, "prod", 1)
     _check_keepdim("prod", keepdim)
@@ -437,10 +412,6 @@ def _logical(name: str) -> Callable[..., Tensor]:
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
         keepdim: leave axes of one in their places.
-
-    Raises:
-        IndexError: if there is no such axis.
-        RuntimeError: if an axis is named twice.
     """
     return writes(reduce)
 
@@ -463,8 +434,6 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
     Raises:
         TypeError: if `dim` is neither an axis nor a sequence.
-        IndexError: if there is no such axis.
-        RuntimeError: if an axis is named twice.
     """
     x = as_tensor_operand(input, "logsumexp", 1)
     _check_keepdim("logsumexp", keepdim)
@@ -488,8 +457,6 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
 
     Raises:
-        IndexError: if there is no such axis.
-        TypeError: if `dim` is not an integer.
         NotImplementedError: for booleans as the dtype.
     """
     x = as_tensor_operand(input, "cumsum", 1)
@@ -510,8 +477,6 @@ def logcumsumexp(input: Any, dim: int) -> Tensor:
         dim: the axis.
 
     Raises:
-        IndexError: if there is no such axis.
-        TypeError: if `dim` is not an integer.
         NotImplementedError: for integers and booleans.
     """
     x = as_tensor_operand(input, "logcumsumexp", 1)
@@ -538,7 +503,6 @@ def norm(
 
     Raises:
         RuntimeError: for integers, unknown orders, or "nuc" of a tensor that is not a matrix.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "norm", 1)
     if p is None or p == "fro":
@@ -591,7 +555,6 @@ def vector_norm(
         RuntimeError: for integers, a complex order, a dtype of less precision or another kind, or
             where the norm of no elements is not defined.
         TypeError: if the order is not a number.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(x, "linalg.vector_norm", 1)
     _check_keepdim("linalg.vector_norm", keepdim)

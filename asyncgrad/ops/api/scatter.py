@@ -43,16 +43,9 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "index_copy",
-    "index_fill",
-    "index_reduce",
-    "masked_scatter",
-    "put",
-    "scatter_reduce",
-    "select_scatter",
-    "slice_scatter",
-    "take",
-]
+    "index_copy", "index_fill", "index_reduce", "masked_scatter", "put", "scatter_reduce",
+    "select_scatter", "slice_scatter", "take",
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (*__all__, "fill_diagonal_")
 IN_PLACE = (
@@ -400,7 +393,6 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
     """A copy of `input` with `src` as the slice at `index` along `dim`.
 
     Raises:
-        RuntimeError: if the shape does not fit.
         IndexError: if there is no such place.
     """
     x = as_tensor_operand(input, "select_scatter", 1)
@@ -411,11 +403,7 @@ def slice_scatter(
     input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None,
     step: int = 1,
 ) -> Tensor:  # fmt: skip
-    """A copy of `input` with `src` as the slice along `dim`.
-
-    Raises:
-        RuntimeError: if the shape does not fit.
-    """
+    """A copy of `input` with `src` as the slice along `dim`."""
     x = as_tensor_operand(input, "slice_scatter", 1)
     axis = one_dim("slice_scatter", dim, x.ndim)
     return _replaced("slice_scatter", x, src, _at(axis, slice(start, end, step)))

@@ -37,65 +37,17 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "broadcast_tensors",
-    "broadcast_to",
-    "cat",
-    "chunk",
-    "clone",
-    "diag",
-    "diagonal",
-    "flatten",
-    "flip",
-    "meshgrid",
-    "movedim",
-    "narrow",
-    "permute",
-    "ravel",
-    "reshape",
-    "roll",
-    "select",
-    "split",
-    "squeeze",
-    "stack",
-    "t",
-    "tile",
-    "transpose",
-    "tril",
-    "triu",
-    "unbind",
-    "unflatten",
+    "broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "diag", "diagonal", "flatten",
+    "flip", "meshgrid", "movedim", "narrow", "permute", "ravel", "reshape", "roll", "select",
+    "split", "squeeze", "stack", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten",
     "unsqueeze",
-]
+]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "broadcast_to",
-    "chunk",
-    "clone",
-    "diag",
-    "diagonal",
-    "expand",
-    "flatten",
-    "flip",
-    "movedim",
-    "narrow",
-    "permute",
-    "ravel",
-    "repeat",
-    "reshape",
-    "roll",
-    "select",
-    "split",
-    "squeeze",
-    "t",
-    "tile",
-    "transpose",
-    "tril",
-    "triu",
-    "unbind",
-    "unflatten",
-    "unsqueeze",
-    "view",
-)
+    "broadcast_to", "chunk", "clone", "diag", "diagonal", "expand", "flatten", "flip", "movedim",
+    "narrow", "permute", "ravel", "repeat", "reshape", "roll", "select", "split", "squeeze", "t",
+    "tile", "transpose", "tril", "triu", "unbind", "unflatten", "unsqueeze", "view",
+)  # fmt: skip
 IN_PLACE = ("tril", "triu")
 
 #: The number of cached results of argument checks.
@@ -169,7 +121,6 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
     Raises:
         RuntimeError: if `start_dim` comes after `end_dim`.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "flatten", 1)
     shape = x._metadata.shape
@@ -201,7 +152,6 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
 
     Raises:
         RuntimeError: if `sizes` is empty or its elements do not fit.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "unflatten", 1)
     shape = x._metadata.shape
@@ -226,7 +176,6 @@ def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
 
     Raises:
         RuntimeError: if `dims` does not name each axis once.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "permute", 1)
     ndim = len(x._metadata.shape)
@@ -289,7 +238,6 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
 
     Raises:
         RuntimeError: if `source` and `destination` differ in length or repeat an axis.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "movedim", 1)
     moved = _moved if source.__class__ is destination.__class__ is int else _moved.__wrapped__
@@ -351,11 +299,7 @@ def _dropped(shape: tuple[int, ...], dim: Any) -> Named:
 
 
 def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
-    """A view that repeats axes of length 1 and adds leading axes; -1 keeps a length.
-
-    Raises:
-        RuntimeError: if the shapes do not fit.
-    """
+    """A view that repeats axes of length 1 and adds leading axes; -1 keeps a length."""
     x = as_tensor_operand(input, "expand", 1)
     wanted = one_shape("expand", sizes if size is None else (size,))
     return R.expand(x, _expanded(x._metadata.shape, wanted))
@@ -400,11 +344,7 @@ def broadcast_to(input: Any, *sizes: Any, size: Any = None) -> Tensor:
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
-    """Tensors expanded to the shape that they are broadcast to.
-
-    Raises:
-        RuntimeError: if the shapes do not fit.
-    """
+    """Tensors expanded to the shape that they are broadcast to."""
     parts = [as_tensor_operand(x, "broadcast_tensors", i + 1) for i, x in enumerate(tensors)]
     shapes = [x._metadata.shape for x in parts]
     try:
@@ -611,7 +551,6 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tenso
 
     Raises:
         RuntimeError: if the two axes are one.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "diagonal", 1)
     ndim = len(x._metadata.shape)
@@ -775,12 +714,7 @@ def repeat(input: Any, *counts: Any, repeats: Any = None) -> Tensor:
 
 
 def flip(input: Any, *axes: Any, dims: Any = None) -> Tensor:
-    """A copy with some axes reversed.
-
-    Raises:
-        RuntimeError: if an axis is named twice.
-        IndexError: if there is no such axis.
-    """
+    """A copy with some axes reversed."""
     x = as_tensor_operand(input, "flip", 1)
     wanted = one_shape("flip", axes if dims is None else (dims,))
     return R.flip(x, many_dims("flip", wanted, len(x._metadata.shape)) if wanted else ())
@@ -796,7 +730,6 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
 
     Raises:
         RuntimeError: if there are not as many shifts as axes.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "roll", 1)
     steps = one_shape("roll", (shifts,))

@@ -42,7 +42,6 @@ def sort(
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
-        IndexError: if there is no such axis.
         RuntimeError: for complex numbers.
     """
     if getattr(input, "_batched", False):
@@ -110,7 +109,6 @@ def topk(
         A named tuple of `values`, which have a gradient, and int64 `indices`.
 
     Raises:
-        IndexError: if there is no such axis.
         RuntimeError: if there are not `k` elements, or for booleans and complex numbers.
     """
     x = as_tensor_operand(input, "topk", 1)

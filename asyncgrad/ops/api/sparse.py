@@ -15,17 +15,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = (
-    "_indices",
-    "_nnz",
-    "_values",
-    "coalesce",
-    "dense_dim",
-    "indices",
-    "is_coalesced",
-    "sparse_dim",
-    "to_dense",
-    "values",
-)
+    "_indices", "_nnz", "_values", "coalesce", "dense_dim", "indices", "is_coalesced", "sparse_dim",
+    "to_dense", "values",
+)  # fmt: skip
 IN_PLACE = ()
 
 

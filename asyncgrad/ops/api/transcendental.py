@@ -25,34 +25,10 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "acosh",
-    "arccosh",
-    "arcsinh",
-    "arctanh",
-    "asinh",
-    "atanh",
-    "copysign",
-    "deg2rad",
-    "digamma",
-    "erfc",
-    "erfinv",
-    "fmax",
-    "fmin",
-    "heaviside",
-    "hypot",
-    "i0",
-    "igamma",
-    "igammac",
-    "lgamma",
-    "logaddexp2",
-    "logit",
-    "mvlgamma",
-    "nextafter",
-    "polygamma",
-    "rad2deg",
-    "sinc",
-    "xlogy",
-]
+    "acosh", "arccosh", "arcsinh", "arctanh", "asinh", "atanh", "copysign", "deg2rad", "digamma",
+    "erfc", "erfinv", "fmax", "fmin", "heaviside", "hypot", "i0", "igamma", "igammac", "lgamma",
+    "logaddexp2", "logit", "mvlgamma", "nextafter", "polygamma", "rad2deg", "sinc", "xlogy",
+]  # fmt: skip
 METHODS = tuple([name for name in __all__ if name != "polygamma"])
 IN_PLACE = tuple([name for name in METHODS if name not in {"fmax", "fmin", "logaddexp2"}])
 

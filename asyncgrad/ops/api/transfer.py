@@ -23,15 +23,9 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (
-    "cuda",
-    "cupy",
-    "get_device",
-    "is_pinned",
-    "item_async",
-    "pin_memory",
-    "record_stream",
+    "cuda", "cupy", "get_device", "is_pinned", "item_async", "pin_memory", "record_stream",
     "to_async",
-)
+)  # fmt: skip
 IN_PLACE = ()
 
 

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
-METHODS = (
-    "as_strided_",
-    "squeeze_",
-    "swapaxes_",
-    "swapdims_",
-    "t_",
-    "transpose_",
-    "unsqueeze_",
-)
+METHODS = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
 IN_PLACE = ()
 
 

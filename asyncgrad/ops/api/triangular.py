@@ -175,7 +175,6 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
         adjoint: use `A.mH` instead of A.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not fit.
         LinAlgError: if there is a 0 on the diagonal.
     """
     name = "linalg.lu_solve"

@@ -37,7 +37,6 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
 
     Raises:
         RuntimeError: if the two axes are one.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "diag_embed", 1)
     ndim = len(x._metadata.shape) + 1
@@ -78,7 +77,6 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
     Raises:
         RuntimeError: if `src` has another shape, or the two axes are one.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "diagonal_scatter", 1)
     y = as_tensor_operand(src, "diagonal_scatter", 2)
@@ -125,7 +123,6 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
 
     Raises:
         RuntimeError: if the windows are longer than the axis, or the step is not positive.
-        IndexError: if there is no such axis.
     """
     x = as_tensor_operand(input, "unfold", 1)
     shape, strides = x._metadata.shape, x.stride()
