@@ -182,7 +182,7 @@ def get_device_module(device: object = None) -> object:
 
 
 @_wraps(_arranged.trace)  # type: ignore[no-redef]
-def trace(input: object) -> object:
+def trace(input: _Any) -> object:
     """The sum of a matrix's diagonal; given a path, the deprecated name of `trace_passes`."""
     if isinstance(input, str | _PathLike):
         return trace_passes(input)

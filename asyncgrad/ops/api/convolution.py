@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints, Shape
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
@@ -22,7 +23,7 @@ METHODS = ()
 IN_PLACE = ()
 
 
-def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
+def for_each(name: str, what: str, value: Ints, ndim: int) -> tuple[int, ...]:
     """Expand an option to one number for each axis of the image."""
     if value.__class__ is int:
         return (value,) * ndim
@@ -44,7 +45,7 @@ def for_each(name: str, what: str, value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _sides(
-    name: str, padding: Any, kernel: tuple[int, ...], stride: Any, dilation: Any
+    name: str, padding: Ints | str, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[tuple[int, int], ...]:
     """The padding before and after each axis."""
     ndim = len(kernel)
@@ -66,15 +67,9 @@ def _sides(
 
 
 def _operands(
-    name: str,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    dilation: Any,
-    groups: int,
-) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:
+    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    dilation: Ints, groups: int,
+) -> tuple[Any, Any, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """The input, weight, strides and dilations, after the checks that all convolutions share."""
     x = as_tensor_operand(input, name, 1)
     w = as_tensor_operand(weight, name, 2)
@@ -103,7 +98,7 @@ def _operands(
     return x, w, strides, dilations
 
 
-def _check_bias(name: str, bias: Any, weight: Any, outputs: int) -> None:
+def _check_bias(name: str, bias: Tensor | None, weight: Tensor, outputs: int) -> None:
     """Raise unless there is one element for each output channel."""
     if bias is not None and bias._metadata.shape != (outputs,):
         raise RuntimeError(
@@ -114,16 +109,9 @@ def _check_bias(name: str, bias: Any, weight: Any, outputs: int) -> None:
 
 
 def _convolve(
-    name: str,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Any:
+    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    padding: Ints | str, dilation: Ints, groups: int,
+) -> Any:  # fmt: skip
     x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
     channels = shape[-ndim - 1]
@@ -153,17 +141,9 @@ def _convolve(
 
 
 def _convolve_transposed(
-    name: str,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Any:
+    name: str, ndim: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
+    padding: Ints, output_padding: Ints, groups: int, dilation: Ints,
+) -> Any:  # fmt: skip
     x, w, strides, dilations = _operands(name, ndim, input, weight, bias, stride, dilation, groups)
     shape, kernel = x._metadata.shape, w._metadata.shape
     pads = for_each(name, "padding", padding, ndim)
@@ -205,7 +185,7 @@ def _convolve_transposed(
     return renamed(out, "ConvolutionBackward0") if batched else _unbatched(out)
 
 
-def _unbatched(out: Any) -> Any:
+def _unbatched(out: Tensor) -> Any:
     return renamed(R.reshape(out, out._metadata.shape[1:]), "SqueezeBackward1")
 
 
@@ -218,14 +198,9 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     name = f"conv{ndim}d"
 
     def function(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Any:
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
+    ) -> Any:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
 
     function.__name__ = function.__qualname__ = name
@@ -249,15 +224,9 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     name = f"conv_transpose{ndim}d"
 
     def function(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Any:
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
+        padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
+    ) -> Any:  # fmt: skip
         more = (stride, padding, output_padding, groups, dilation)
         return _convolve_transposed(name, ndim, input, weight, bias, *more)
 

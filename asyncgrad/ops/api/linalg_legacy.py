@@ -29,24 +29,24 @@ METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "sv
 IN_PLACE = ()
 
 
-def det(input: Any) -> Tensor:
+def det(input: Tensor) -> Tensor:
     """The determinants of square matrices; see `linalg.det`."""
     return matrices.det(input)
 
 
 @writes
-def inverse(input: Any) -> Tensor:
+def inverse(input: Tensor) -> Tensor:
     """The inverses of square matrices; see `linalg.inv`."""
     return matrices.inv(input)
 
 
 @writes
-def slogdet(input: Any) -> Any:
+def slogdet(input: Tensor) -> Any:
     """The signs and logarithms of absolute values of determinants; see `linalg.slogdet`."""
     return return_types.slogdet(*matrices.slogdet(input))
 
 
-def logdet(input: Any) -> Tensor:
+def logdet(input: Tensor) -> Tensor:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
@@ -58,12 +58,14 @@ def logdet(input: Any) -> Tensor:
     return matrices.log_det(input)
 
 
-def pinverse(input: Any, rcond: Any = 1e-15) -> Tensor:
+def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
     """The pseudo-inverses of matrices; see `linalg.pinv`."""
     return linalg_norm.pinv(input, rcond)
 
 
-def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+def svd_lowrank(
+    A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
+) -> Any:
     """A low-rank approximation `U @ diag(S) @ V.mH` of `A - M`.
 
     It is the exact truncated decomposition, while PyTorch's is a randomised one.
@@ -87,7 +89,7 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
 
 
-def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
     """The principal components of rows: `svd_lowrank` after subtracting their means.
 
     Args:
@@ -113,19 +115,19 @@ def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 
 
 
 @writes
-def matrix_power(input: Any, n: int) -> Tensor:
+def matrix_power(input: Tensor, n: int) -> Tensor:
     """Integer powers of square matrices; see `linalg.matrix_power`."""
     return linalg_norm.matrix_power(input, n)
 
 
 @writes
-def cholesky(input: Any, upper: bool = False) -> Tensor:
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The Cholesky factors L with `L @ L.mH = input`; see `linalg.cholesky`."""
     return matrices.cholesky(input, upper=upper)
 
 
 @writes
-def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
+def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """The solutions of linear systems from the Cholesky factors of their matrices.
 
     Args:
@@ -150,7 +152,7 @@ def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
 
 
 @writes
-def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverses of matrices from their Cholesky factors L.
 
     Args:
@@ -166,7 +168,7 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
 
 
-def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
@@ -179,14 +181,14 @@ def lu(input: Any, pivot: bool = True, get_infos: bool = False) -> Any:
 
 
 @writes
-def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The solutions of linear systems from LU decompositions; see `linalg.lu_solve`."""
     return triangular.lu_solve(LU_data, LU_pivots, input)
 
 
 @writes
 def lu_unpack(
-    LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
     """Unpack the result of `lu` into permutations P, lower triangular L and upper triangular U.
 
@@ -204,13 +206,13 @@ def lu_unpack(
     )
 
 
-def matrix_exp(input: Any) -> Tensor:
+def matrix_exp(input: Tensor) -> Tensor:
     """The exponentials of square matrices; see `linalg.matrix_exp`."""
     return triangular.matrix_exp(input)
 
 
 @writes
-def qr(input: Any, some: bool = True) -> Any:
+def qr(input: Tensor, some: bool = True) -> Any:
     """The QR decomposition; see `linalg.qr`.
 
     Args:
@@ -221,7 +223,7 @@ def qr(input: Any, some: bool = True) -> Any:
 
 
 @writes
-def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:
@@ -244,7 +246,7 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
 
 
 @writes
-def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of length 3 along an axis.
 
     Args:
@@ -264,7 +266,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
 
 
 @writes
-def kron(input: Any, other: Any) -> Tensor:
+def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: a block of the second tensor for each element of the first.
 
     Args:

@@ -25,24 +25,19 @@ if TYPE_CHECKING:
 _COSINE_EPS = 1e-12
 
 
-def _operands(name: str, *values: Any) -> list[Any]:
+def _operands(name: str, *values: object) -> list[Any]:
     return [as_tensor_operand(value, name, place) for place, value in enumerate(values, 1)]
 
 
-def _at_least_0(x: Any) -> Any:
+def _at_least_0(x: Tensor) -> Any:
     """`max(x, 0)` whose gradient passes at 0, as with `clamp_min`."""
     return x.clamp_min(0)
 
 
 def margin_ranking_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The ranking loss of two scores: `max(0, -y * (a - b) + margin)`.
 
     Args:
@@ -68,13 +63,9 @@ def margin_ranking_loss(
 
 
 def hinge_embedding_loss(
-    input: Any,
-    target: Any,
-    margin: float = 1.0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The distance where the target is 1, and `max(0, margin - distance)` where it is -1.
 
     Args:
@@ -92,14 +83,9 @@ def hinge_embedding_loss(
 
 
 def cosine_embedding_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
-    margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`1 - cosine` where the target is 1, and `max(0, cosine - margin)` where it is -1.
 
     Args:
@@ -134,10 +120,10 @@ def cosine_embedding_loss(
 
 @one_node("SoftMarginLossBackward0")
 def soft_margin_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """The logistic loss `log(1 + exp(-y * x))`.
@@ -155,17 +141,10 @@ def soft_margin_loss(
 
 
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
+    eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`max(0, distance to the positive - distance to the negative + margin)`.
 
     Args:
@@ -186,22 +165,17 @@ def triplet_margin_loss(
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
 
-    def distance(a: Any, b: Any) -> Any:
+    def distance(a: Tensor, b: Tensor) -> Any:
         return pairwise_distance(a, b, p, eps)
 
     return _triplets(distance, anchor, positive, negative, margin, swap, reduction)
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    *,
-    distance_function: Callable[[Any, Any], Any] | None = None,
-    margin: float = 1.0,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Tensor:
+    anchor: Tensor, positive: Tensor, negative: Tensor, *,
+    distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0,
+    swap: bool = False, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """`triplet_margin_loss` with any distance.
 
     Args:
@@ -222,14 +196,9 @@ def triplet_margin_with_distance_loss(
 
 
 def _triplets(
-    distance: Callable[[Any, Any], Any],
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float,
-    swap: bool,
-    reduction: str,
-) -> Any:
+    distance: Callable[[Any, Any], Any], anchor: Tensor, positive: Tensor, negative: Tensor,
+    margin: float, swap: bool, reduction: str,
+) -> Any:  # fmt: skip
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")
     reduction = chosen_reduction(reduction)
@@ -247,15 +216,10 @@ def _triplets(
 
 
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
-    log_input: bool = True,
-    full: bool = False,
-    size_average: Any = None,
-    eps: float = 1e-8,
-    reduce: Any = None,
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
+    size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The negative log-likelihood of counts under Poisson distributions.
 
     Args:
@@ -278,13 +242,9 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    input: Any,
-    target: Any,
-    var: Any,
-    full: bool = False,
-    eps: float = 1e-6,
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
     reduction: str = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The negative log-likelihood of values under normal distributions.
 
     Args:
@@ -318,15 +278,9 @@ def gaussian_nll_loss(
 
 @one_node("MultiMarginLossBackward0")
 def multi_margin_loss(
-    input: Any,
-    target: Any,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The sum of `max(0, margin - right + wrong)**p`, divided by the number of classes.
 
     Args:
@@ -370,7 +324,7 @@ def multi_margin_loss(
     return reduced(each if x.ndim == 2 and y.ndim else reshape(each, y.shape), reduction)
 
 
-def _numbers(like: Any, count: int) -> Any:
+def _numbers(like: Tensor, count: int) -> Any:
     """0, 1, 2, ... on the device of a tensor."""
     F = like._metadata.F
     array = F.xp.arange(count)
@@ -379,10 +333,10 @@ def _numbers(like: Any, count: int) -> Any:
 
 @one_node("MultilabelMarginLossBackward0")
 def multilabel_margin_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """The sum of `max(0, 1 - right + wrong)` over pairs of scores, by the number of classes.
@@ -419,13 +373,9 @@ def multilabel_margin_loss(
 
 
 def multilabel_soft_margin_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """The cross entropy of each class by itself, averaged over the classes.
 
     Args:

@@ -21,7 +21,7 @@ from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
 
@@ -34,7 +34,7 @@ __all__ = [
 _INT32 = np.dtype("int32")
 
 
-def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> Any:
+def matrices(name: str, value: Tensor, *, square: bool = False, place: int = 1) -> Any:
     """Check that a value is a tensor of floating or complex matrices.
 
     Raises:
@@ -64,13 +64,13 @@ def matrices(name: str, value: Any, *, square: bool = False, place: int = 1) -> 
     return x
 
 
-def turned(x: Any) -> Any:
+def turned(x: Tensor) -> Any:
     """Transpose the last two axes."""
     ndim = len(x._metadata.shape)
     return R.permute(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
-def alike(name: str, x: Any, y: Any) -> None:
+def alike(name: str, x: Tensor, y: Tensor) -> None:
     """Raise unless two tensors have the same dtype."""
     if x._metadata.dtype != y._metadata.dtype:
         raise RuntimeError(
@@ -80,7 +80,7 @@ def alike(name: str, x: Any, y: Any) -> None:
         )
 
 
-def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def beside(name: str, x: Tensor, y: Tensor) -> tuple[Any, Any]:
     """Broadcast the leading axes of two tensors of matrices.
 
     Raises:
@@ -103,7 +103,7 @@ def beside(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 @writes
-def inv(A: Any) -> Tensor:
+def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices.
 
     Args:
@@ -117,7 +117,7 @@ def inv(A: Any) -> Tensor:
 
 
 @writes
-def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
@@ -132,7 +132,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:
 
 
 @writes
-def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`.
 
     Args:
@@ -146,7 +146,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     return _solved("linalg.solve", A, B, left, R.solve)
 
 
-def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any]) -> Any:
+def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[..., Any]) -> Any:
     x = matrices(name, A, square=True)
     y = as_tensor_operand(B, name, 2)
     alike(name, x, y)
@@ -171,7 +171,7 @@ def _solved(name: str, A: Any, B: Any, left: bool, function: Callable[..., Any])
 
 
 @writes
-def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
@@ -195,13 +195,13 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     return return_types.linalg_solve_ex(_solved(name, inverse, B, left, R.bmm), info)
 
 
-def _no_info(x: Any) -> Any:
+def _no_info(x: Tensor) -> Any:
     metadata = x._metadata
     zeros = metadata.F.xp.zeros(metadata.shape[:-2], dtype=_INT32)
     return leaf("linalg", zeros, metadata.device)
 
 
-def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tuple[Any, Any]:
+def _with_info(function: Callable[..., Any], x: Tensor, check_errors: bool) -> tuple[Any, Any]:
     """Apply a function; return also the order of each first minor on which it fails, or 0."""
     info = _no_info(x)
     try:
@@ -222,7 +222,7 @@ def _with_info(function: Callable[..., Any], x: Any, check_errors: bool) -> tupl
     return out, leaf("linalg", orders.reshape(lead), x._metadata.device)
 
 
-def _fails(function: Callable[..., Any], matrix: Any) -> bool:
+def _fails(function: Callable[..., Any], matrix: Tensor) -> bool:
     try:
         function(matrix)
     except LinAlgError:
@@ -232,7 +232,7 @@ def _fails(function: Callable[..., Any], matrix: Any) -> bool:
 
 @writes
 def solve_triangular(
-    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """The solutions X of `A @ X = B`, or of `X @ A = B`, with triangular matrices.
 
@@ -261,7 +261,7 @@ def solve_triangular(
 
 
 @writes
-def tensorinv(A: Any, ind: int = 2) -> Tensor:
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first `ind`.
 
     Raises:
@@ -285,7 +285,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
 
 
 @writes
-def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`.
 
     Args:
@@ -319,7 +319,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
 
 
 @writes
-def det(A: Any) -> Tensor:
+def det(A: Tensor) -> Tensor:
     """The determinants of square matrices; the gradient is exact at singular ones, too.
 
     Args:
@@ -332,7 +332,7 @@ def det(A: Any) -> Tensor:
 
 
 @writes
-def slogdet(A: Any) -> Any:
+def slogdet(A: Tensor) -> Any:
     """The signs of determinants and the logarithms of their absolute values.
 
     Args:
@@ -345,7 +345,7 @@ def slogdet(A: Any) -> Any:
     return return_types.linalg_slogdet(R.det_sign(x), R.log_abs_det(x))
 
 
-def log_det(input: Any) -> Any:
+def log_det(input: Tensor) -> Any:
     """The logarithms of determinants, NaN for negative ones.
 
     Args:
@@ -363,7 +363,7 @@ def log_det(input: Any) -> Any:
 
 
 @writes
-def cholesky(A: Any, *, upper: bool = False) -> Tensor:
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The Cholesky factors L of positive definite matrices: `L @ L.mH = A`.
 
     Args:
@@ -377,12 +377,12 @@ def cholesky(A: Any, *, upper: bool = False) -> Tensor:
     return _triangle(R.cholesky(matrices("linalg.cholesky", A, square=True), upper), upper)
 
 
-def _triangle(lower: Any, upper: bool) -> Any:
+def _triangle(lower: Tensor, upper: bool) -> Any:
     return R.adjoint(lower) if upper else lower
 
 
 @writes
-def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
 
     Raises:
@@ -394,7 +394,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> A
 
 
 @writes
-def qr(A: Any, mode: str = "reduced") -> Any:
+def qr(A: Tensor, mode: str = "reduced") -> Any:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
@@ -435,12 +435,12 @@ def qr(A: Any, mode: str = "reduced") -> Any:
     return return_types.linalg_qr(q, r)
 
 
-def _zeros(x: Any, shape: tuple[int, ...]) -> Any:
+def _zeros(x: Tensor, shape: tuple[int, ...]) -> Any:
     metadata = x._metadata
     return leaf("linalg", metadata.F.xp.zeros(shape, dtype=metadata.dtype), metadata.device)
 
 
-def _read_from(name: str, A: Any, UPLO: Any) -> tuple[Any, Parts]:
+def _read_from(name: str, A: Tensor, UPLO: str) -> tuple[Any, Parts]:
     x = matrices(name, A, square=True)
     if not isinstance(UPLO, str) or UPLO.upper() not in {"L", "U"}:
         raise RuntimeError(f"{name}: expected UPLO argument to be 'L' or 'U', but got {UPLO}")
@@ -448,7 +448,7 @@ def _read_from(name: str, A: Any, UPLO: Any) -> tuple[Any, Parts]:
 
 
 @writes
-def eigh(A: Any, UPLO: str = "L") -> Any:
+def eigh(A: Tensor, UPLO: str = "L") -> Any:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
@@ -463,7 +463,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
 
 @writes
-def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, in ascending order.
 
     Args:
@@ -477,7 +477,7 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
 
 
 @writes
-def eig(A: Any) -> Any:
+def eig(A: Tensor) -> Any:
     """The complex eigenvalues and eigenvectors of square matrices.
 
     Args:
@@ -491,7 +491,7 @@ def eig(A: Any) -> Any:
 
 
 @writes
-def eigvals(A: Any) -> Tensor:
+def eigvals(A: Tensor) -> Tensor:
     """The complex eigenvalues of square matrices.
 
     Args:
@@ -504,7 +504,7 @@ def eigvals(A: Any) -> Tensor:
 
 
 @writes
-def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:
@@ -525,7 +525,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> Any:
     return return_types.linalg_svd(u, s, vh)
 
 
-def _decomposed(name: str, A: Any, driver: Any) -> Any:
+def _decomposed(name: str, A: Tensor, driver: str | None) -> Any:
     x = matrices(name, A)
     if driver is not None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs")
@@ -533,7 +533,7 @@ def _decomposed(name: str, A: Any, driver: Any) -> Any:
 
 
 @writes
-def svdvals(A: Any, *, driver: Any = None) -> Tensor:
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values of matrices, in descending order.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.ops.api.activation_composite import hardshrink, prelu
 from asyncgrad.ops.api.elementwise import trunc as fix
@@ -19,7 +19,7 @@ METHODS = ("fix", "hardshrink", "prelu")
 IN_PLACE = ("fix",)
 
 
-def chain_matmul(*matrices: Any) -> Tensor:
+def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of matrices, in the order of the fewest multiplications."""
     if len(matrices) == 1:
         return as_tensor_operand(matrices[0], "chain_matmul", 1)

@@ -25,13 +25,14 @@ from asyncgrad.ops.promotion import as_tensor_operand
 
 if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 #: Max- and average-pooling of lines, images and volumes.
 _POOLS = ((max_pool1d, avg_pool1d), (max_pool2d, avg_pool2d), (max_pool3d, avg_pool3d))
 
 
 def _patches(
-    name: str, image: tuple[int, ...], kernel: Any, dilation: Any, padding: Any, stride: Any
+    name: str, image: tuple[int, ...], kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
     """The checked kernel size and padding, the number of patches per axis, and their indices.
 
@@ -74,7 +75,7 @@ def _patches(
 
 @one_node("Im2ColBackward0")
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Tensor:
     """Extract the patches of images as columns.
 
@@ -106,13 +107,9 @@ def unfold(
 
 
 def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-) -> Tensor:
+    input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0,
+    stride: Ints = 1,
+) -> Tensor:  # fmt: skip
     """Assemble images from patches, added where they overlap: the adjoint of `unfold`.
 
     Args:
@@ -156,7 +153,7 @@ def fold(
     return out if x.ndim == 3 else reshape(out, (channels, *image))
 
 
-def channel_shuffle(input: Any, groups: int) -> Tensor:
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Reorder channels: the first of each group, then the second, and so on.
 
     Args:
@@ -186,7 +183,7 @@ def channel_shuffle(input: Any, groups: int) -> Tensor:
 
 
 def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """Divide elements by a power of the mean square over neighbouring channels.
 
@@ -215,8 +212,9 @@ def local_response_norm(
 
 
 def _lp_pool(
-    name: str, x: Any, power: float, kernel_size: Any, stride: Any, ceil_mode: bool, ndim: int
-) -> Tensor:
+    name: str, x: Tensor, power: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool,
+    ndim: int,
+) -> Tensor:  # fmt: skip
     greatest, mean = _POOLS[ndim - 1]
     if abs(power) == math.inf:
         sign = math.copysign(1.0, power)
@@ -227,7 +225,11 @@ def _lp_pool(
 
 
 def lp_pool1d(
-    input: Any, norm_type: float, kernel_size: int, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int,
+    stride: Ints | None = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The p-norm of each window of a line, `norm_type` being p.
 
@@ -242,7 +244,11 @@ def lp_pool1d(
 
 
 def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The p-norm of each window of an image, `norm_type` being p.
 
@@ -257,7 +263,11 @@ def lp_pool2d(
 
 
 def lp_pool3d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
     """The p-norm of each window of a volume, `norm_type` being p.
 
@@ -271,7 +281,7 @@ def lp_pool3d(
     return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
 
 
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Tensor:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x1 @ weight @ x2 + bias`, for each of several matrices.
 
     Args:

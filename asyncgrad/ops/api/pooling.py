@@ -31,9 +31,10 @@ from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, Ints, Library
 
 #: The functions at PyTorch's top level; all functions here are in `nn.functional`.
 __all__ = [
@@ -46,15 +47,9 @@ IN_PLACE = ()
 
 
 def _window(
-    name: str,
-    x: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-    ndim: int = 2,
-) -> Window:
+    name: str, x: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
+    ceil_mode: bool, ndim: int = 2,
+) -> Window:  # fmt: skip
     """The checked windows of pooling over two or three axes."""
     shape = x._metadata.shape
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
@@ -70,14 +65,9 @@ def _window(
 
 @functools.lru_cache(1024)
 def _fitted(
-    name: str,
-    shape: tuple[int, ...],
-    kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    pads: tuple[int, ...],
-    dilations: tuple[int, ...],
-    ceil_mode: bool,
-) -> Window:
+    name: str, shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...],
+    pads: tuple[int, ...], dilations: tuple[int, ...], ceil_mode: bool,
+) -> Window:  # fmt: skip
     """The checked windows on images of a shape."""
     if min(kernel) <= 0 or min(strides) <= 0 or min(dilations) <= 0:
         raise RuntimeError(
@@ -126,13 +116,13 @@ def _layers(window: Window) -> tuple[Window, Window]:
     return within, Window._make([*steps, (depth, places), (window.out[0], places)])
 
 
-def _flat_layers(x: Any) -> Any:
+def _flat_layers(x: Tensor) -> Any:
     """Merge the last two axes."""
     *lead, rows, columns = x._metadata.shape
     return R.reshape(x, (*lead, rows * columns))
 
 
-def _as_rows(name: str, x: Any) -> Any:
+def _as_rows(name: str, x: Tensor) -> Any:
     """Lines (n, channels, length) as images (n, channels, 1, length)."""
     shape = x._metadata.shape
     if len(shape) not in {2, 3} or 0 in shape[1:]:
@@ -143,13 +133,13 @@ def _as_rows(name: str, x: Any) -> Any:
     return R.reshape(x, (*shape[:-1], 1, shape[-1]))
 
 
-def _as_lines(x: Any) -> Any:
+def _as_lines(x: Tensor) -> Any:
     """The inverse of `_as_rows`."""
     shape = x._metadata.shape
     return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
 
 
-def _in_row(name: str, what: str, value: Any, across: int) -> Any:
+def _in_row(name: str, what: str, value: Ints | None, across: int) -> Any:
     """An option for lines as a pair for images of one row; None stays None."""
     if value is None or (isinstance(value, (tuple, list)) and not value):
         return None
@@ -157,14 +147,9 @@ def _in_row(name: str, what: str, value: Any, across: int) -> Any:
 
 
 def max_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
     """The greatest element of each window.
 
     Args:
@@ -192,14 +177,9 @@ def max_pool1d(
 
 
 def max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
     """The greatest element of each window.
 
     Args:
@@ -218,7 +198,7 @@ def max_pool2d(
     return (out, indices) if return_indices else out
 
 
-def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
     """The maxima of the windows, with their indices in the planes if `return_indices`."""
     if x._metadata.dtype.kind in "bc":
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
@@ -236,7 +216,7 @@ def _peaks(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any
     return out, wrap(indices, F.metadata_of(indices))
 
 
-def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) -> tuple[Any, Any]:
+def _peaks_of_layers(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
     """`_peaks` of 3D windows: the maxima within layers, then the maxima across layers."""
     within, across = _layers(window)
     shape = (*x._metadata.shape[:-3], *window.out)
@@ -253,14 +233,9 @@ def _peaks_of_layers(name: str, x: Any, window: Window, return_indices: bool) ->
 
 
 def max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
     """The greatest element of each window.
 
     Args:
@@ -280,13 +255,9 @@ def max_pool3d(
 
 
 def avg_pool1d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
     """The mean of each window.
 
     Args:
@@ -313,14 +284,9 @@ def avg_pool1d(
 
 @writes
 def avg_pool2d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
     """The mean of each window.
 
     Args:
@@ -342,14 +308,9 @@ def avg_pool2d(
 
 @writes
 def avg_pool3d(
-    input: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
+    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
     """The mean of each window.
 
     Args:
@@ -369,7 +330,7 @@ def avg_pool3d(
     return _means(name, x, window, Counts(count_include_pad, divisor_override))
 
 
-def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
+def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
     if category(x._metadata.dtype) == 0 or x._metadata.is_complex:
         raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
     if len(window.kernel) == 2:
@@ -387,7 +348,7 @@ def _means(name: str, x: Any, window: Window, counts: Counts) -> Any:
     return renamed(means, "AvgPool3DBackward0")
 
 
-def _divisors(x: Any, window: Window, counts: Counts) -> Any:
+def _divisors(x: Tensor, window: Window, counts: Counts) -> Any:
     """The divisors of the windows' sums: a number, or a tensor of integers."""
     if counts.override is not None:
         return counts.override
@@ -407,7 +368,7 @@ def _bins(n: int, count: int) -> Iterator[tuple[int, int]]:
         yield i * n // count, -((i + 1) * n // -count)
 
 
-def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
+def _sizes(name: str, x: Tensor, output_size: Ints, ndim: int) -> tuple[int, ...]:
     """The number of windows along each of the last axes; None keeps the axis."""
     shape = x._metadata.shape
     if ndim > 1 and isinstance(output_size, (tuple, list)) and len(shape) <= len(output_size):
@@ -440,7 +401,7 @@ def _sizes(name: str, x: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
     return sizes
 
 
-def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
+def _uniform(x: Tensor, sizes: tuple[int, ...]) -> Window | None:
     """The windows over the last axes if all have the same size, else None."""
     ndim = len(sizes)
     image = x._metadata.shape[-ndim:]
@@ -450,7 +411,7 @@ def _uniform(x: Any, sizes: tuple[int, ...]) -> Window | None:
     return Window(kernel, kernel, (0,) * ndim, (1,) * ndim, image, sizes)
 
 
-def _averaged(x: Any, axis: int, count: int) -> Any:
+def _averaged(x: Tensor, axis: int, count: int) -> Any:
     """The means of the windows along one axis."""
     n = x._metadata.shape[axis]
     if n == count:
@@ -463,7 +424,7 @@ def _averaged(x: Any, axis: int, count: int) -> Any:
     return cat(parts, axis)
 
 
-def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
+def _adaptive_means(name: str, x: Tensor, sizes: tuple[int, ...]) -> Any:
     window = _uniform(x, sizes)
     if window is not None:
         means = _means(name, x, window, Counts(True, None))
@@ -478,7 +439,7 @@ def _adaptive_means(name: str, x: Any, sizes: tuple[int, ...]) -> Any:
     return renamed(means, f"AdaptiveAvgPool{len(sizes)}DBackward0", saves=True)
 
 
-def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: bool) -> Any:
+def _adaptive_peaks(name: str, x: Tensor, sizes: tuple[int, ...], return_indices: bool) -> Any:
     window = _uniform(x, sizes)
     if window is not None:
         return _peaks(name, x, window, return_indices)
@@ -488,21 +449,22 @@ def _adaptive_peaks(name: str, x: Any, sizes: tuple[int, ...], return_indices: b
     return _picked(x, x._metadata.device.launching(_peak_places)(F.xp, x._array, sizes), len(sizes))
 
 
-def _picked(x: Any, places: Any, ndim: int) -> tuple[Any, Any]:
+def _picked(x: Tensor, places: Array, ndim: int) -> tuple[Any, Any]:
     """The elements at flat indices in each image, and the indices as a tensor."""
     indices = wrap(places, x._metadata.F.metadata_of(places))
     flat = R.reshape(indices, (*places.shape[:-ndim], prod(places.shape[-ndim:])))
     return R.reshape(gather(flatten(x, -ndim), -1, flat), places.shape), indices
 
 
-def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
+def _peak_places(xp: Library, array: Array, sizes: tuple[int, ...]) -> Any:
     """The flat index, in its image, of the greatest element of each window."""
     ndim = len(sizes)
     lead, image = array.shape[:-ndim], array.shape[-ndim:]
     places = xp.empty((*lead, *sizes), np.int64)
     lines = [enumerate(_bins(n, size)) for n, size in zip(image, sizes, strict=True)]
     for bins in itertools.product(*lines):
-        region = array[(..., *(slice(*ends) for _, ends in bins))]
+        index: tuple[Any, ...] = (..., *(slice(*ends) for _, ends in bins))
+        region = array[index]
         region = region.reshape(*lead, prod(region.shape[-ndim:]))
         rest = peak_places(xp, region)
         place, step = 0, 1
@@ -514,7 +476,7 @@ def _peak_places(xp: Any, array: Any, sizes: tuple[int, ...]) -> Any:
     return places
 
 
-def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
+def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
     """The means of `output_size` windows that divide the length evenly, or nearly.
 
     Args:
@@ -527,7 +489,7 @@ def adaptive_avg_pool1d(input: Any, output_size: Any) -> Tensor:
     return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
 
 
-def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: Ints) -> Tensor:
     """The means of windows that divide the image evenly, or nearly.
 
     Args:
@@ -540,7 +502,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Tensor:
     return _adaptive_means(name, x, _sizes(name, x, output_size, 2))
 
 
-def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
     """The greatest elements of `output_size` windows that divide the length evenly, or nearly.
 
     Args:
@@ -555,7 +517,7 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
     return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
 
 
-def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
     """The greatest elements of windows that divide the image evenly, or nearly.
 
     Args:
@@ -570,7 +532,7 @@ def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = Fal
     return (out, indices) if return_indices else out
 
 
-def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
+def adaptive_avg_pool3d(input: Tensor, output_size: Ints) -> Tensor:
     """The means of windows that divide the volume evenly, or nearly.
 
     Args:
@@ -583,7 +545,7 @@ def adaptive_avg_pool3d(input: Any, output_size: Any) -> Tensor:
     return _adaptive_means(name, x, _sizes(name, x, output_size, 3))
 
 
-def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
     """The greatest elements of windows that divide the volume evenly, or nearly.
 
     Args:
@@ -603,15 +565,10 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
 
 
 def _fractional(
-    name: str,
-    input: Any,
-    kernel_size: Any,
-    output_size: Any,
-    output_ratio: Any,
-    return_indices: bool,
-    samples: Any,
+    name: str, input: Tensor, kernel_size: Ints, output_size: Ints | None,
+    output_ratio: float | Sequence[float] | None, return_indices: bool, samples: Tensor | None,
     ndim: int,
-) -> Any:
+) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
     shape = x._metadata.shape
     if output_size is None:
@@ -640,9 +597,8 @@ def _fractional(
                 f"output_size - 1 may not exceed it, and output_size is {sizes}"
             )
     batch = (*shape[:-ndim], ndim) if len(shape) > ndim + 1 else (1, *shape[:-ndim], ndim)
-    drawn = samples
     if samples is None:
-        drawn = rand(batch, dtype=x._metadata.dtype, device=x.device)
+        samples = rand(batch, dtype=x._metadata.dtype, device=x.device)
     elif (
         samples.dtype != x.dtype
         or samples.ndim != 3
@@ -653,13 +609,13 @@ def _fractional(
             f"{name}: Expect _random_samples to have the same dtype as input, {x.dtype}, and shape "
             f"{batch}, but got {samples.dtype} and {samples.shape}"
         )
-    out, indices = _peaks_of_drawn(x, drawn, kernel, sizes)
+    out, indices = _peaks_of_drawn(x, samples, kernel, sizes)
     out = renamed(out, f"FractionalMaxPool{ndim}DBackward0")
     return (out, indices) if return_indices else out
 
 
 def _peaks_of_drawn(
-    x: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+    x: Tensor, samples: Tensor, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[Any, Any]:
     """The maxima of windows at random positions, and their indices."""
     if x._batched or samples._batched:
@@ -671,7 +627,7 @@ def _peaks_of_drawn(
 
 
 def _drawn_peak_places(
-    xp: Any, array: Any, samples: Any, kernel: tuple[int, ...], sizes: tuple[int, ...]
+    xp: Library, array: Array, samples: Array, kernel: tuple[int, ...], sizes: tuple[int, ...]
 ) -> Any:
     """The flat index, in its image, of the greatest element of each window.
 
@@ -700,12 +656,12 @@ def _drawn_peak_places(
 
 
 def fractional_max_pool2d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    _random_samples: Any = None,
+    _random_samples: Tensor | None = None,
 ) -> Any:
     """The greatest elements of windows that are moved by random steps.
 
@@ -729,12 +685,12 @@ def fractional_max_pool2d(
 
 
 def fractional_max_pool3d(
-    input: Any,
-    kernel_size: Any,
-    output_size: Any = None,
-    output_ratio: Any = None,
+    input: Tensor,
+    kernel_size: Ints,
+    output_size: Ints | None = None,
+    output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    _random_samples: Any = None,
+    _random_samples: Tensor | None = None,
 ) -> Any:
     """The greatest elements of windows that are moved by random steps.
 
@@ -759,14 +715,9 @@ def fractional_max_pool3d(
 
 
 def _unpooled(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    output_size: Any,
-    ndim: int,
-) -> Any:
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints,
+    output_size: Sequence[int] | None, ndim: int,
+) -> Any:  # fmt: skip
     name = f"max_unpool{ndim}d"
     x, at = as_tensor_operand(input, name, 1), as_tensor_operand(indices, name, 2)
     shape = x._metadata.shape
@@ -808,7 +759,7 @@ def _unpooled(
 
 
 def _unpooled_size(
-    name: str, usual: list[int], strides: tuple[int, ...], output_size: Any
+    name: str, usual: list[int], strides: tuple[int, ...], output_size: Sequence[int] | None
 ) -> tuple[int, ...]:
     """The size of an unpooled image: `output_size` if it is within a stride of the usual size."""
     if output_size is None:
@@ -831,13 +782,9 @@ def _unpooled_size(
 
 
 def max_unpool1d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+    padding: Ints = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """Undo `max_pool1d`: zeros, with each maximum at its former index.
 
     Args:
@@ -856,13 +803,9 @@ def max_unpool1d(
 
 
 def max_unpool2d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+    padding: Ints = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """Undo `max_pool2d`: zeros, with each maximum at its former index; see `max_unpool1d`.
 
     Raises:
@@ -873,13 +816,9 @@ def max_unpool2d(
 
 
 def max_unpool3d(
-    input: Any,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
+    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+    padding: Ints = 0, output_size: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """Undo `max_pool3d`: zeros, with each maximum at its former index; see `max_unpool1d`.
 
     Raises:

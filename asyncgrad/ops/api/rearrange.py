@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Ints
 
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
@@ -56,22 +57,22 @@ IN_PLACE = ()
 # -- like others ----------------------------------------------------------------------------------
 
 
-def expand_as(input: Any, other: Any) -> Tensor:
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to the shape of another tensor."""
     return expand(input, as_tensor_operand(other, "expand_as", 2)._metadata.shape)
 
 
-def view_as(input: Any, other: Any) -> Tensor:
+def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` in the shape of another tensor."""
     return view(input, as_tensor_operand(other, "view_as", 2)._metadata.shape)
 
 
-def reshape_as(input: Any, other: Any) -> Tensor:
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` to the shape of another tensor."""
     return reshape(input, as_tensor_operand(other, "reshape_as", 2)._metadata.shape)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Ints) -> tuple[int, ...]:
     """The shape that tensors of some shapes are broadcast to.
 
     Raises:
@@ -88,7 +89,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 # -- turned ---------------------------------------------------------------------------------------
 
 
-def adjoint(input: Any) -> Tensor:
+def adjoint(input: Tensor) -> Tensor:
     """Exchange the last two axes and conjugate complex numbers.
 
     Raises:
@@ -103,7 +104,7 @@ def adjoint(input: Any) -> Tensor:
 
 
 @one_node("TraceBackward0")
-def trace(input: Any) -> Tensor:
+def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
     Raises:
@@ -118,7 +119,7 @@ def trace(input: Any) -> Tensor:
     return diagonal(x).sum()
 
 
-def fliplr(input: Any) -> Tensor:
+def fliplr(input: Tensor) -> Tensor:
     """Reverse the second axis.
 
     Raises:
@@ -129,7 +130,7 @@ def fliplr(input: Any) -> Tensor:
     return flip(input, (1,))
 
 
-def flipud(input: Any) -> Tensor:
+def flipud(input: Tensor) -> Tensor:
     """Reverse the first axis.
 
     Raises:
@@ -140,7 +141,7 @@ def flipud(input: Any) -> Tensor:
     return flip(input, (0,))
 
 
-def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Rotate by 90 degrees `k` times, from the first of two axes towards the second.
 
     Raises:
@@ -168,7 +169,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def _at_least(name: str, ndim: int, places: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
-    def one(x: Any) -> Any:
+    def one(x: Tensor) -> Any:
         x = as_tensor_operand(x, name, 1)
         if x.ndim >= ndim:
             return x
@@ -192,7 +193,7 @@ atleast_2d = _at_least("atleast_2d", 2, ((), (1,)))
 atleast_3d = _at_least("atleast_3d", 3, ((), (1,), (0, 1)))
 
 
-def _some(name: str, tensors: Any) -> list[Any]:
+def _some(name: str, tensors: Sequence[Tensor]) -> list[Any]:
     found = list(tensors)
     if not found:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
@@ -200,32 +201,32 @@ def _some(name: str, tensors: Any) -> list[Any]:
 
 
 @writes
-def hstack(tensors: Any) -> Tensor:
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors along the second axis, or along the first if they have only one."""
     parts = atleast_1d(_some("hstack", tensors))
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @writes
-def vstack(tensors: Any) -> Tensor:
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors, extended to at least two axes, along the first."""
     return cat(atleast_2d(_some("vstack", tensors)), 0)
 
 
 @writes
-def dstack(tensors: Any) -> Tensor:
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors, extended to at least three axes, along the third."""
     return cat(atleast_3d(_some("dstack", tensors)), 2)
 
 
 @writes
-def column_stack(tensors: Any) -> Tensor:
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Join tensors along the second axis; those of fewer than two axes become columns."""
     parts = _some("column_stack", tensors)
     return hstack([reshape(x, (x.numel(), 1)) if x.ndim < 2 else x for x in parts])
 
 
-def block_diag(*tensors: Any) -> Tensor:
+def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the tensors, of at most two axes, along its diagonal.
 
     Raises:
@@ -249,7 +250,11 @@ def block_diag(*tensors: Any) -> Tensor:
 
 @spelled
 def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: Tensor | int | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Repeat each element, or each slice along an axis.
 
@@ -297,7 +302,9 @@ def repeat_interleave(
 
 
 @spelled
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def tensor_split(
+    input: Tensor, indices_or_sections: Tensor | Ints, dim: int = 0
+) -> tuple[Any, ...]:
     """Split an axis into nearly equal views, or at given indices.
 
     Args:
@@ -316,7 +323,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     axis = one_dim("tensor_split", dim, x.ndim)
     given = indices_or_sections
     if isinstance(given, Variable):
-        given = given.tolist()  # type: ignore[attr-defined]
+        given = given.tolist()
     length = x.shape[axis]
     if isinstance(given, int):
         given = one_int("tensor_split", "indices_or_sections", given)
@@ -331,7 +338,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
-    def function(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    def function(input: Tensor, indices_or_sections: Ints) -> tuple[Any, ...]:
         x = as_tensor_operand(input, name, 1)
         if x.ndim < least:
             raise RuntimeError(
@@ -352,7 +359,7 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     return function
 
 
-def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Any, ...]:
     """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
     Changes of a part also change the input's values, but gradients ignore that.
@@ -360,12 +367,12 @@ def unsafe_split(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
     return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
 
 
-def unsafe_split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
     """`unsafe_split` with the lengths of the parts."""
     return unsafe_split(input, split_sizes, dim)
 
 
-def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
     return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
 
@@ -382,7 +389,7 @@ moveaxis = movedim
 split_with_sizes = split
 
 
-def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """`transpose` by NumPy's name: a view with two axes exchanged."""
     return transpose(input, axis0, axis1)
 

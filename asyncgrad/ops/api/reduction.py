@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Array, DTypeLike, Ints
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "cumsum", "logcumsumexp", "logsumexp", "max",
@@ -44,7 +45,7 @@ _ALL = [AllAxes(range(ndim)) for ndim in range(65)]
 _PLAIN = frozenset({int, float})
 
 
-def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _axes(name: str, dim: Ints | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of a reduction; None or an empty sequence means all."""
     if dim is None:
         return _ALL[len(shape)]
@@ -53,12 +54,12 @@ def _axes(name: str, dim: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return many_dims(name, dim, len(shape))
 
 
-def _check_keepdim(name: str, keepdim: Any) -> None:
+def _check_keepdim(name: str, keepdim: object) -> None:
     if keepdim.__class__ is not bool and not isinstance(keepdim, np.bool_):
         raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
 
 
-def _summed(x: Any, dtype: Any) -> Any:
+def _summed(x: Tensor, dtype: DTypeLike | None) -> Any:
     """The operand of a sum or product, in `dtype`, or in int64 if its dtype is integer or bool."""
     if dtype is not None:
         return cast(x, np.dtype(dtype))
@@ -66,7 +67,9 @@ def _summed(x: Any, dtype: Any) -> Any:
 
 
 @writes
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def sum(
+    input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The sum over some axes.
 
     Args:
@@ -84,7 +87,9 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 
 @writes
-def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def mean(
+    input: Tensor, dim: Ints | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The mean over some axes, of a floating or complex tensor.
 
     Args:
@@ -112,13 +117,9 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 @writes
 def var(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
+    input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
     correction: float | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The variance over some axes.
 
     Args:
@@ -137,13 +138,9 @@ def var(
 
 @writes
 def std(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
+    input: Tensor, dim: Ints | None = None, unbiased: bool | None = None, keepdim: bool = False, *,
     correction: float | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The standard deviation over some axes; the gradient of 0 is 0.
 
     The arguments are those of `var`.
@@ -152,8 +149,9 @@ def std(
 
 
 def _spread_of(
-    name: str, input: Any, dim: Any, unbiased: Any, keepdim: bool, correction: Any
-) -> Any:
+    name: str, input: Tensor, dim: Ints | None, unbiased: bool | None, keepdim: bool,
+    correction: float | None,
+) -> Any:  # fmt: skip
     x = as_tensor_operand(input, name, 1)
     if dim.__class__ is bool:
         dim, unbiased = None, dim
@@ -195,7 +193,9 @@ def _spread_of(
 
 
 @writes
-def prod(input: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def prod(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
     """The product of all elements, or along an axis; gradients are exact even at zeros.
 
     Args:
@@ -227,7 +227,7 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
 
 
 def _extreme(name: str) -> Callable[..., Any]:
-    def reduce(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
         metadata = x._metadata
@@ -267,7 +267,13 @@ def _with_index(name: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     pick = {"max": "argmax", "min": "argmin"}[name]
 
-    def reduce(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+    def reduce(
+        input: Tensor,
+        dim: Tensor | int | None = None,
+        keepdim: bool = False,
+        *,
+        other: Tensor | None = None,
+    ) -> Any:
         x = as_tensor_operand(input, name, 1)
         metadata = x._metadata
         if dim is None and other is None:
@@ -315,7 +321,7 @@ def _with_index(name: str) -> Callable[..., Any]:
     return writes(reduce)
 
 
-def selected(x: Any, name: str, indices: Any, axis: int, keepdim: bool) -> tuple[Any, Any]:
+def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> tuple[Any, Any]:
     """The elements at indices that keep the axis, by the op `name`, and the indices."""
     F = x._metadata.F
     values = F.along(x._array, indices, axis, keepdim)
@@ -332,7 +338,7 @@ min = _with_index("min")
 
 
 def _arg_extreme(name: str) -> Callable[..., Tensor]:
-    def reduce(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
         metadata = x._metadata
@@ -384,7 +390,7 @@ argmin = _arg_extreme("argmin")
 def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
-    def reduce(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Any:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
         metadata = x._metadata
@@ -424,7 +430,7 @@ any = _logical("any")
 
 
 @writes
-def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of the exponentials over some axes, without overflow.
 
     Args:
@@ -448,7 +454,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 @writes
-def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """The cumulative sums along an axis.
 
     Args:
@@ -469,7 +475,7 @@ def cumsum(input: Any, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 @writes
-def logcumsumexp(input: Any, dim: int) -> Tensor:
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The cumulative `logsumexp` along an axis, without overflow.
 
     Args:
@@ -485,11 +491,11 @@ def logcumsumexp(input: Any, dim: int) -> Tensor:
 
 @writes
 def norm(
-    input: Any,
-    p: Any = "fro",
-    dim: Any = None,
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Ints | None = None,
     keepdim: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """The norm of a tensor as a vector, over some axes; PyTorch's older name.
 
@@ -514,7 +520,7 @@ def norm(
     return vector_norm(x, p, dim, keepdim, dtype=dtype)
 
 
-def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
+def _nuclear_norm(x: Tensor, dim: Ints | None, keepdim: bool) -> Any:
     shape = x._metadata.shape
     ndim = len(shape)
     if ndim < 2:
@@ -540,8 +546,9 @@ def _nuclear_norm(x: Any, dim: Any, keepdim: bool) -> Any:
 
 @writes
 def vector_norm(
-    x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Tensor:
+    x: Tensor, ord: float = 2, dim: Ints | None = None, keepdim: bool = False, *,
+    dtype: DTypeLike | None = None,
+) -> Tensor:  # fmt: skip
     """The norm of a tensor as a vector, over some axes.
 
     Args:
@@ -585,7 +592,7 @@ def vector_norm(
     return R.vector_norm(x, order, dims, keepdim)
 
 
-def _norm_operand(x: Any, dtype: Any) -> Any:
+def _norm_operand(x: Tensor, dtype: DTypeLike) -> Any:
     """The operand of a norm, in a dtype that loses no precision."""
     held = x._metadata.dtype
     if category(dtype) < 2 or (category(dtype) == 3) != (category(held) == 3):

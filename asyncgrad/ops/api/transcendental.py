@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncgrad.tensor import Tensor
+    from asyncgrad.types import Number
 
 __all__ = [
     "acosh", "arccosh", "arcsinh", "arctanh", "asinh", "atanh", "copysign", "deg2rad", "digamma",
@@ -56,7 +57,7 @@ igammac = of_two(
 
 @writes
 @one_node("MvlgammaBackward0")
-def mvlgamma(input: Any, p: int) -> Tensor:
+def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension `p`.
 
     Args:
@@ -75,7 +76,7 @@ def mvlgamma(input: Any, p: int) -> Tensor:
     return R.add_scalar(out, p * (p - 1) / 4 * math.log(math.pi))
 
 
-def polygamma(n: int, input: Any) -> Tensor:
+def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of `digamma` of order `n`.
 
     Raises:
@@ -87,24 +88,24 @@ def polygamma(n: int, input: Any) -> Tensor:
     return R.digamma(x) if n == 0 else R.polygamma(x, n)
 
 
-def _floating(input: Any, name: str) -> Any:
+def _floating(input: Tensor, name: str) -> Any:
     x = as_tensor_operand(input, name, 1)
     return cast(x, default_dtype()) if category(x._metadata.dtype) < 2 else x
 
 
 @writes
-def deg2rad(input: Any) -> Tensor:
+def deg2rad(input: Tensor) -> Tensor:
     """Convert degrees to radians."""
     return _turned(input, "deg2rad", "Deg2RadBackward0", math.pi / 180)
 
 
 @writes
-def rad2deg(input: Any) -> Tensor:
+def rad2deg(input: Tensor) -> Tensor:
     """Convert radians to degrees."""
     return _turned(input, "rad2deg", "Rad2DegBackward0", 180 / math.pi)
 
 
-def _turned(input: Any, name: str, node: str, factor: float) -> Any:
+def _turned(input: Tensor, name: str, node: str, factor: float) -> Any:
     x = _floating(input, name)
     if x._metadata.is_complex:
         raise RuntimeError(f"{name} is not supported for complex tensors.")
@@ -113,7 +114,7 @@ def _turned(input: Any, name: str, node: str, factor: float) -> Any:
 
 @writes
 @one_node("SincBackward0")
-def sinc(input: Any) -> Tensor:
+def sinc(input: Tensor) -> Tensor:
     """`sin(pi x) / (pi x)`, and 1 at 0."""
     x = _floating(input, "sinc")
     at_zero = x == 0
@@ -122,7 +123,7 @@ def sinc(input: Any) -> Tensor:
 
 
 @writes
-def logit(input: Any, eps: float | None = None) -> Tensor:
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """The logarithm of the odds, `log(x / (1 - x))`.
 
     Args:
@@ -138,7 +139,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
     """The greater or less of two elements; NaN is only chosen if both are NaN."""
 
-    def function(input: Any, other: Any) -> Any:
+    def function(input: Tensor, other: Tensor | Number) -> Any:
         x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
         for operand in (x, y):
             if operand._metadata.is_complex:
@@ -162,7 +163,7 @@ fmin = _with_numbers(
 
 @writes
 @one_node("Logaddexp2Backward0")
-def logaddexp2(input: Any, other: Any) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """The logarithm to base 2 of the sum of powers of 2, broadcast."""
     log2 = math.log(2)
     x, y = as_tensor_operand(input, "logaddexp2", 1), as_tensor_operand(other, "logaddexp2", 2)
@@ -172,7 +173,7 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
 
 
 @writes
-def heaviside(input: Any, values: Any) -> Tensor:
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """1 for positive elements, 0 for negative ones, and `values` at 0, broadcast.
 
     Raises:

@@ -22,6 +22,9 @@ from asyncgrad.ops.tensors import in_place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from asyncgrad.core.variable import Variable
+    from asyncgrad.tensor import Tensor
+
 __all__: list[str] = []
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = ("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
@@ -29,7 +32,7 @@ IN_PLACE = ()
 
 
 def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(input: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         found = current()
         if found.grad or input._edge is None or view_of(input) is not None:
             return _become(input, function(input, *args, **kwargs), name)
@@ -90,7 +93,7 @@ def _become(tensor: Any, out: Any, name: str) -> Any:
     return tensor
 
 
-def _is_base_of(tensor: Any, view: Any) -> bool:
+def _is_base_of(tensor: Variable, view: Variable | None) -> bool:
     how = None if view is None else view_of(view)
     return how is not None and how.base is tensor
 

@@ -105,15 +105,9 @@ def _sums(xp: Library, scores: Array) -> Any:
 @silent
 @widening
 def _attention(
-    xp: Library,
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array | None,
-    causal: bool,
-    scale: float,
+    xp: Library, q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float,
     kept: list[Any],
-) -> Any:
+) -> Any:  # fmt: skip
     batch, queries = q.shape[:-2], q.shape[-2]
     q, k, v = _flat(q), _flat(k), _flat(v)
     out = xp.empty((len(q), queries, v.shape[2]), q.dtype)
@@ -133,18 +127,9 @@ def _attention(
 
 @silent
 def _gradients(
-    xp: Library,
-    g: Array,
-    wanted: tuple[str, ...],
-    q: Array,
-    k: Array,
-    v: Array,
-    out: Array,
-    mask: Array | None,
-    causal: bool,
-    scale: float,
-    kept: list[Any],
-) -> Any:
+    xp: Library, g: Array, wanted: tuple[str, ...], q: Array, k: Array, v: Array, out: Array,
+    mask: Array | None, causal: bool, scale: float, kept: list[Any],
+) -> Any:  # fmt: skip
     """The gradients by the wanted inputs; the scores are computed once for all of them."""
     shapes = {"q": q.shape, "k": k.shape, "v": v.shape}
     half = q.dtype if q.dtype.itemsize == 2 else None
@@ -194,18 +179,9 @@ def _through_weights(F: Namespace, g: Value, weights: Value) -> Any:
 
 
 def _together(
-    F: Namespace,
-    g: Value,
-    wanted: tuple[str, ...],
-    q: Value,
-    k: Value,
-    v: Value,
-    out: Value,
-    mask: Value | None,
-    causal: bool,
-    scale: float,
-    kept: list[Any],
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], q: Value, k: Value, v: Value, out: Value,
+    mask: Value | None, causal: bool, scale: float, kept: list[Any],
+) -> Any:  # fmt: skip
     if F.fused:
         return _gradients(F.xp, g, wanted, q, k, v, out, mask, causal, scale, kept)
     weights = _weights(F, q, k, mask, causal, scale)

@@ -125,13 +125,9 @@ def _contraction(
 
 
 def _contract(
-    xp: Library,
-    x: Array,
-    y: Array,
-    x_labels: Sequence[int | str],
-    y_labels: Sequence[int | str],
+    xp: Library, x: Array, y: Array, x_labels: Sequence[int | str], y_labels: Sequence[int | str],
     out_labels: Sequence[int | str],
-) -> Any:
+) -> Any:  # fmt: skip
     """Sum the products over the labels that are not in the result."""
     x_order, y_order, order, (batch, left, summed) = _contraction(x_labels, y_labels, out_labels)
     x, y = x.transpose(x_order), y.transpose(y_order)

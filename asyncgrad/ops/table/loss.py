@@ -69,27 +69,17 @@ def _elementwise_loss(
             return xp.multiply(d, factor, d)
 
         def kernel(
-            xp: Library,
-            g: Array,
-            x: Array,
-            y: Array,
-            parameter: float | None,
-            scale: float,
+            xp: Library, g: Array, x: Array, y: Array, parameter: float | None, scale: float,
             each: bool,
-        ) -> Any:
+        ) -> Any:  # fmt: skip
             if each:
                 return gradient(xp, x, y, g, parameter)
             return scaled(xp, x, y, parameter, g * scale)
 
         def rule(
-            F: Namespace,
-            g: Value,
-            x: Value,
-            y: Value,
-            parameter: float | None,
-            scale: float,
+            F: Namespace, g: Value, x: Value, y: Value, parameter: float | None, scale: float,
             each: bool,
-        ) -> Any:
+        ) -> Any:  # fmt: skip
             return slope_rule(F, x, y, parameter) * (g if each else g * scale)
 
         return fused(kernel, rule)
@@ -98,14 +88,9 @@ def _elementwise_loss(
         slope_rule = slopes[which][1]
 
         def rule(
-            F: Namespace,
-            t: Value,
-            x: Value,
-            y: Value,
-            parameter: float | None,
-            scale: float,
+            F: Namespace, t: Value, x: Value, y: Value, parameter: float | None, scale: float,
             each: bool,
-        ) -> Any:
+        ) -> Any:  # fmt: skip
             product = slope_rule(F, x, y, parameter) * t
             return product if each else F.sum(product, tuple(range(len(x.shape))), False) * scale
 
@@ -299,16 +284,9 @@ def _log_sums(xp: Library, out: Array | None, x: Array, dim: int) -> Any:
 
 
 def _class_loss(
-    xp: Library,
-    x: Array,
-    sums: Array,
-    dim: int,
-    target: Array,
-    counts: Array,
-    kept: Array | None,
-    smooth: Array | None,
-    weight: Array | None,
-) -> Any:
+    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array, kept: Array | None,
+    smooth: Array | None, weight: Array | None,
+) -> Any:  # fmt: skip
     """The loss of each line along `dim`, without that axis: see `cross_entropy`."""
     picked = x.reshape(-1).take(_places(xp, x.shape, dim, target)).reshape(sums.shape)
     losses = (sums - picked) * counts
@@ -325,30 +303,17 @@ def _chosen(xp: Library, values: Array, kept: Array | None) -> Any:
 
 
 def _cross_entropy(
-    xp: Library,
-    x: Array,
-    sums: Array,
-    dim: int,
-    target: Array,
-    counts: Array,
-    kept: Array | None,
-    smooth: Array | None,
-    weight: Array | None,
-    each: bool,
-) -> Any:
+    xp: Library, x: Array, sums: Array, dim: int, target: Array, counts: Array, kept: Array | None,
+    smooth: Array | None, weight: Array | None, each: bool,
+) -> Any:  # fmt: skip
     losses = _class_loss(xp, x, sums, dim, target, counts, kept, smooth, weight)
     return losses if each else losses.sum()
 
 
 def _class_weights(
-    xp: Library,
-    x: Array,
-    dim: int,
-    target: Array,
-    counts: Array,
-    smooth: Array | None,
+    xp: Library, x: Array, dim: int, target: Array, counts: Array, smooth: Array | None,
     weight: Array | None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The weight of each class's negative log probability."""
     out = xp.zeros(x.shape, x.dtype)
     if smooth is not None:
@@ -364,14 +329,9 @@ def _kept_gradient(F: Namespace, g: Value, x: Value, dim: int, each: bool) -> An
 
 
 def _cross_entropy_slope(
-    F: Namespace,
-    x: Value,
-    dim: int,
-    target: Value,
-    counts: Value,
-    smooth: Value | None,
+    F: Namespace, x: Value, dim: int, target: Value, counts: Value, smooth: Value | None,
     weight: Value | None,
-) -> Any:
+) -> Any:  # fmt: skip
     if not x.shape[dim]:
         return x
     weights = F.class_weights(x, dim, target, counts, smooth, weight)
@@ -379,34 +339,17 @@ def _cross_entropy_slope(
 
 
 def _cross_entropy_pull(
-    F: Namespace,
-    g: Value,
-    x: Value,
-    sums: Value,
-    dim: int,
-    target: Value,
-    counts: Value,
-    kept: Value | None,
-    smooth: Value | None,
-    weight: Value | None,
-    each: bool,
-) -> Any:
+    F: Namespace, g: Value, x: Value, sums: Value, dim: int, target: Value, counts: Value,
+    kept: Value | None, smooth: Value | None, weight: Value | None, each: bool,
+) -> Any:  # fmt: skip
     slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
     return slope * _kept_gradient(F, g, x, dim, each)
 
 
 def _cross_entropy_push(
-    F: Namespace,
-    t: Value,
-    x: Value,
-    dim: int,
-    target: Value,
-    counts: Value,
-    kept: Value,
-    smooth: Value,
-    weight: Value,
-    each: bool,
-) -> Any:
+    F: Namespace, t: Value, x: Value, dim: int, target: Value, counts: Value, kept: Value,
+    smooth: Value, weight: Value, each: bool,
+) -> Any:  # fmt: skip
     slope = _cross_entropy_slope(F, x, dim, target, counts, smooth, weight)
     return F.sum(slope * t, (dim,) if each else tuple(range(len(x.shape))), False)
 
@@ -431,18 +374,9 @@ def _factors(
 
 
 def _cross_entropy_gradient(
-    xp: Library,
-    g: Array,
-    x: Array,
-    sums: Array,
-    dim: int,
-    target: Array,
-    counts: Array,
-    kept: Array | None,
-    smooth: Array | None,
-    weight: Array | None,
-    each: bool,
-) -> Any:
+    xp: Library, g: Array, x: Array, sums: Array, dim: int, target: Array, counts: Array,
+    kept: Array | None, smooth: Array | None, weight: Array | None, each: bool,
+) -> Any:  # fmt: skip
     """The softmax times each line's weight, minus that weight at the target's place."""
     if each:
         g = g.reshape(sums.shape)
@@ -471,28 +405,16 @@ def _nll(
 
 
 def _nll_pull(
-    F: Namespace,
-    g: Value,
-    x_shape: Shape,
-    dim: int,
-    target: Value,
-    counts: Value,
-    kept: Value | None,
-    each: bool,
-) -> Any:
+    F: Namespace, g: Value, x_shape: Shape, dim: int, target: Value, counts: Value,
+    kept: Value | None, each: bool,
+) -> Any:  # fmt: skip
     return F.nll_spread(g, x_shape, dim, target, counts, kept, each)
 
 
 def _nll_spread(
-    xp: Library,
-    g: Array,
-    shape: tuple[int, ...],
-    dim: int,
-    target: Array,
-    counts: Array,
-    kept: Array | None,
-    each: bool,
-) -> Any:
+    xp: Library, g: Array, shape: tuple[int, ...], dim: int, target: Array, counts: Array,
+    kept: Array | None, each: bool,
+) -> Any:  # fmt: skip
     """The adjoint of the negative log likelihood."""
     out = xp.zeros(shape, g.dtype)
     values = _chosen(xp, -counts * (g.reshape(kept_shape(shape, (dim,))) if each else g), kept)

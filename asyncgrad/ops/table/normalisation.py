@@ -42,15 +42,9 @@ def _row_dots(xp: Library, x: Array, y: Array) -> Any:
 
 @along()
 def _layer_norm(
-    xp: Library,
-    out: Array | None,
-    x: Array,
-    dim: int,
-    weight: Array | None,
-    bias: Array | None,
-    eps: float,
-    kept: list[Any],
-) -> Any:
+    xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, bias: Array | None,
+    eps: float, kept: list[Any],
+) -> Any:  # fmt: skip
     n = x.shape[1]
     mean = line_total(xp, x, 1) / n
     y = xp.subtract(x, mean, out)
@@ -71,14 +65,9 @@ def _normalise(xp: Library, x: Array, count: int, eps: float, kept: list[Any]) -
 
 
 def _affine(
-    xp: Library,
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    count: int,
-    eps: float,
+    xp: Library, x: Array, weight: Array | None, bias: Array | None, count: int, eps: float,
     kept: list[Any],
-) -> Any:
+) -> Any:  # fmt: skip
     if weight is not None:
         weight = weight.reshape(-1)
     if bias is not None:
@@ -93,15 +82,9 @@ def _affine(
 
 @along(4)
 def _layer_norm_gradient(
-    xp: Library,
-    out: Array | None,
-    g: Array,
-    x: Array,
-    mean: Array,
-    inverse: Array,
-    dim: int,
+    xp: Library, out: Array | None, g: Array, x: Array, mean: Array, inverse: Array, dim: int,
     weight: Array | None,
-) -> Any:
+) -> Any:  # fmt: skip
     n = x.shape[1]
     y = xp.subtract(x, mean)
     xp.multiply(y, inverse, y)
@@ -184,14 +167,9 @@ def _weight_rule(
 
 @along()
 def _rms_norm(
-    xp: Library,
-    out: Array | None,
-    x: Array,
-    dim: int,
-    weight: Array | None,
-    eps: float,
+    xp: Library, out: Array | None, x: Array, dim: int, weight: Array | None, eps: float,
     kept: list[Any],
-) -> Any:
+) -> Any:  # fmt: skip
     inverse = _row_dots(xp, x, x)
     inverse /= x.shape[1]
     inverse += eps
@@ -216,14 +194,9 @@ def _rms(
 
 @along(3)
 def _rms_gradient(
-    xp: Library,
-    out: Array | None,
-    g: Array,
-    x: Array,
-    inverse: Array,
-    dim: int,
+    xp: Library, out: Array | None, g: Array, x: Array, inverse: Array, dim: int,
     weight: Array | None,
-) -> Any:
+) -> Any:  # fmt: skip
     d = xp.multiply(g, 1 if weight is None else weight, out)
     part = _row_dots(xp, d, x)
     part *= inverse * inverse
@@ -344,15 +317,9 @@ def _gradient_sums(xp: Library, g: Array, x: Array, mean: Array) -> tuple[Any, A
 
 
 def _batch_by_input(
-    xp: Library,
-    g: Array,
-    x: Array,
-    weight: Array,
-    mean: Array,
-    inverse: Array,
-    plain: Array,
+    xp: Library, g: Array, x: Array, weight: Array, mean: Array, inverse: Array, plain: Array,
     product: Array,
-) -> Any:
+) -> Any:  # fmt: skip
     """The gradient by the input, from the sums of the output's."""
     shape = x.shape
     g, x = _channels(g), _channels(x)
@@ -371,14 +338,9 @@ def _batch_by_input(
 
 
 def _batch_pull(
-    F: Namespace,
-    g: Value,
-    wanted: tuple[str, ...],
-    x: Value,
-    weight: Value,
-    eps: float,
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, weight: Value, eps: float,
     kept: list[Any],
-) -> Any:
+) -> Any:  # fmt: skip
     """All gradients of `batch_norm`, from the same two sums."""
     if not F.fused:
         return tuple([_BATCH_RULES[name](F, g, x, weight, eps, kept) for name in wanted])

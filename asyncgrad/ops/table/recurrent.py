@@ -301,16 +301,9 @@ def _lstm(
 
 @silent
 def _lstm_kernel(
-    xp: Library,
-    g: Array,
-    wanted: tuple[str, ...],
-    x: Array,
-    c: Array,
-    v: Array,
-    w: Array,
-    out: Array,
-    kept: list[Any],
-) -> Any:
+    xp: Library, g: Array, wanted: tuple[str, ...], x: Array, c: Array, v: Array, w: Array,
+    out: Array, kept: list[Any],
+) -> Any:  # fmt: skip
     rows, gates, cells, tops = kept
     steps, _, batch, size = gates.shape
     memory = g[steps].copy()
@@ -375,16 +368,9 @@ def _lstm_steps(
 
 
 def _lstm_rule(
-    F: Namespace,
-    g: Value,
-    wanted: tuple[str, ...],
-    x: Value,
-    h: Value,
-    c: Value,
-    v: Value,
-    w: Value,
-    b: Value,
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
+    w: Value, b: Value,
+) -> Any:  # fmt: skip
     rows = list(_lstm_steps(F, x, h, c, v, w, b))
     memory = g[len(rows)]
     back = None
@@ -418,34 +404,18 @@ def _lstm_rule(
 
 
 def _lstm_together(
-    F: Namespace,
-    g: Value,
-    wanted: tuple[str, ...],
-    x: Value,
-    h: Value,
-    c: Value,
-    v: Value,
-    w: Value,
-    b: Value,
-    out: Value,
-    kept: list[Any],
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], x: Value, h: Value, c: Value, v: Value,
+    w: Value, b: Value, out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
     if F.fused:
         return _lstm_kernel(F.xp, g, wanted, x, c, v, w, out, kept)
     return _lstm_rule(F, g, wanted, x, h, c, v, w, b)
 
 
 def _lstm_push(
-    F: Namespace,
-    key: str,
-    tangent: Value,
-    x: Value,
-    h: Value,
-    c: Value,
-    v: Value,
-    w: Value,
+    F: Namespace, key: str, tangent: Value, x: Value, h: Value, c: Value, v: Value, w: Value,
     b: Value,
-) -> Any:
+) -> Any:  # fmt: skip
     turned = F.adjoint(w)
     size = c.shape[-1]
     moved = tangent if key == "h" else F.zeros_of(h)
@@ -589,16 +559,9 @@ def _gru_rule(
 
 
 def _gru_together(
-    F: Namespace,
-    g: Value,
-    wanted: tuple[str, ...],
-    z: Value,
-    h: Value,
-    w: Value,
-    b: Value,
-    out: Value,
-    kept: list[Any],
-) -> Any:
+    F: Namespace, g: Value, wanted: tuple[str, ...], z: Value, h: Value, w: Value, b: Value,
+    out: Value, kept: list[Any],
+) -> Any:  # fmt: skip
     if F.fused:
         return _gru_kernel(F.xp, g, wanted, h, w, out, kept)
     return _gru_rule(F, g, wanted, z, h, w, b)

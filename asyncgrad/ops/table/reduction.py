@@ -218,14 +218,9 @@ def _std_pull(
 
 
 def _std_gradient(
-    xp: Library,
-    g: Array,
-    x: Array,
-    out: Array,
-    dims: tuple[int, ...],
-    correction: float,
+    xp: Library, g: Array, x: Array, out: Array, dims: tuple[int, ...], correction: float,
     keepdim: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     return _var_gradient(xp, _over(xp, g, out + out), x, dims, correction, keepdim)
 
 

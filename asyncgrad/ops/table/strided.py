@@ -52,13 +52,9 @@ def _wanted(
 
 
 def _as_strided(
-    xp: Library,
-    x: Array,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    storage_offset: int | None,
-    layout: tuple[tuple[int, ...], int],
-) -> Any:
+    xp: Library, x: Array, size: tuple[int, ...], stride: tuple[int, ...],
+    storage_offset: int | None, layout: tuple[tuple[int, ...], int],
+) -> Any:  # fmt: skip
     steps, origin = layout
     wanted = _wanted(size, stride, storage_offset, origin)
     out = in_memory(x, wanted, steps)
@@ -116,14 +112,9 @@ def _restride(xp: Library, x: Array, source: Strides, target: Strides, shared: S
 
 
 def _as_strided_adjoint(
-    F: Namespace,
-    g: Value,
-    x_shape: Shape,
-    size: Shape,
-    stride: Shape,
-    storage_offset: int | None,
+    F: Namespace, g: Value, x_shape: Shape, size: Shape, stride: Shape, storage_offset: int | None,
     layout: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     steps, origin = layout
     held = Strides(x_shape, steps)
     return F.restride(g, _wanted(size, stride, storage_offset, origin), held, held)
