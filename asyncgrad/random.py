@@ -6,7 +6,7 @@ that enters it; inside, these functions use that copy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.ops.tensors.rng import Generator, default_generator, fork_rng, source_of
 
@@ -41,9 +41,10 @@ def initial_seed() -> int:
     return source_of().initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The state of the current generator, as a tensor of bytes."""
-    return source_of().get_state()
+    state: Tensor = source_of().get_state()
+    return state
 
 
 def set_rng_state(new_state: Tensor) -> None:

@@ -102,7 +102,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
 
     def function(
         input: Tensor, dim: int, dtype: np.dtype[Any] | None = None, *, out: Tensor | None = None
-    ) -> Any:
+    ) -> Tensor:
         if out is not None:
             return put(out, name, function(input, dim, dtype))
         x = as_tensor_operand(input, name, 1)

@@ -183,7 +183,8 @@ def count_nonzero(input: Tensor, dim: Ints | None = None) -> Tensor:
 
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the nonzero elements, one row for each."""
-    return nonzero(input)
+    rows: Any = nonzero(input)
+    return rows
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:

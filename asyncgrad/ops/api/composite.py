@@ -250,7 +250,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
 
 
 @writes
-def frexp(input: Tensor) -> Any:
+def frexp(input: Tensor) -> return_types.frexp:
     """Split numbers into a mantissa in [0.5, 1), with their sign, and an exponent of 2.
 
     Args:
@@ -470,7 +470,9 @@ def nanmean(
 
 
 @writes
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(
+    input: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> return_types.aminmax:
     """The least and the greatest element, of all or along an axis, as a named tuple."""
     dims = () if dim is None else dim
     low, high = amin(input, dims, keepdim), amax(input, dims, keepdim)

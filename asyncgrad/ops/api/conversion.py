@@ -163,7 +163,7 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
 
 def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
-    def convert(input: Tensor, memory_format: memory_format | None = None) -> Any:
+    def convert(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
         as_memory_format(name, memory_format)
         return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
 

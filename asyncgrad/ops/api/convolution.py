@@ -200,7 +200,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     def function(
         input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
         padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
 
     function.__name__ = function.__qualname__ = name
@@ -226,7 +226,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
     def function(
         input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
         padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-    ) -> Any:  # fmt: skip
+    ) -> Tensor:  # fmt: skip
         more = (stride, padding, output_padding, groups, dilation)
         return _convolve_transposed(name, ndim, input, weight, bias, *more)
 

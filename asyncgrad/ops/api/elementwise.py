@@ -67,7 +67,7 @@ def of_one(name: str, doc: str) -> Callable[..., Tensor]:
     """The table's function of one tensor, with an argument `out` that methods do not have."""
     inner = _of_table(name, doc)
 
-    def function(input: Tensor, *, out: Tensor | None = None) -> Any:
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         return inner(input) if out is None else put(out, name, inner(input))
 
     return _public(function, inner)
@@ -79,7 +79,7 @@ def of_two(name: str, doc: str) -> Callable[..., Tensor]:
 
     def function(
         input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None
-    ) -> Any:
+    ) -> Tensor:
         return inner(input, other) if out is None else put(out, name, inner(input, other))
 
     return _public(function, inner)
@@ -96,7 +96,7 @@ def _test(name: str, doc: str) -> Callable[[Any], Any]:
     """A boolean function of one tensor, without a gradient."""
     inner = getattr(R, name)
 
-    def function(input: Tensor) -> Any:
+    def function(input: Tensor) -> Tensor:
         return inner(as_tensor_operand(input, name, 1))
 
     function.__name__ = function.__qualname__ = name

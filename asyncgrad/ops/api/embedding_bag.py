@@ -28,7 +28,7 @@ def embedding_bag(
     norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean",
     sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     """The sum, mean or maximum of each bag of rows of a table; an empty bag gives zeros.
 
     Args:

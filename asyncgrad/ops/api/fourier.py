@@ -186,7 +186,7 @@ def _along_one(name: str) -> Any:
 
     def transform(
         input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
-    ) -> Any:
+    ) -> Tensor:
         if n is not None and not _is_int(n):
             raise TypeError(f"fft_{name}(): argument 'n' must be int, not {type(n).__name__}")
         if not _is_int(dim) or isinstance(dim, bool):
@@ -215,7 +215,7 @@ def _along_several(name: str, count: int | None) -> Any:
 
     def transform(
         input: Tensor, s: Ints | None = None, dim: Ints | None = axes, norm: str | None = None
-    ) -> Any:
+    ) -> Tensor:
         return kind(name, input, s, dim, norm, forward)
 
     where = "some axes" if count is None else "two axes"

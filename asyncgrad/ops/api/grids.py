@@ -333,7 +333,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 def histogram(
     input: Tensor, bins: Any, *, range: tuple[float, float] | None = None,
     weight: Tensor | None = None, density: bool = False,
-) -> Any:  # fmt: skip
+) -> return_types.histogram:  # fmt: skip
     """The number of elements in each bin, and the bins' edges; without a gradient.
 
     Args:

@@ -911,7 +911,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 @writes
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero; no gradient.
 
     Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from asyncgrad.ops import return_types
 from asyncgrad.ops.api import linalg_norm, matrices, triangular
@@ -41,7 +41,7 @@ def inverse(input: Tensor) -> Tensor:
 
 
 @writes
-def slogdet(input: Tensor) -> Any:
+def slogdet(input: Tensor) -> return_types.slogdet:
     """The signs and logarithms of absolute values of determinants; see `linalg.slogdet`."""
     return return_types.slogdet(*matrices.slogdet(input))
 
@@ -65,7 +65,7 @@ def pinverse(input: Tensor, rcond: Tensor | float = 1e-15) -> Tensor:
 
 def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """A low-rank approximation `U @ diag(S) @ V.mH` of `A - M`.
 
     It is the exact truncated decomposition, while PyTorch's is a randomised one.
@@ -89,7 +89,9 @@ def svd_lowrank(
     return narrow(u, -1, 0, count), narrow(s, -1, 0, count), narrow(v, -1, 0, count)
 
 
-def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+def pca_lowrank(
+    A: Tensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> tuple[Tensor, Tensor, Tensor]:
     """The principal components of rows: `svd_lowrank` after subtracting their means.
 
     Args:
@@ -168,7 +170,7 @@ def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     return cholesky_solve(leaf("cholesky_inverse", one, metadata.device), x, upper)
 
 
-def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+def lu(input: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """The LU decomposition, packed in one matrix, and the pivots; see `linalg.lu_factor`.
 
     Args:
@@ -189,7 +191,7 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 @writes
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
-) -> Any:
+) -> return_types.lu_unpack:
     """Unpack the result of `lu` into permutations P, lower triangular L and upper triangular U.
 
     Args:
@@ -212,7 +214,7 @@ def matrix_exp(input: Tensor) -> Tensor:
 
 
 @writes
-def qr(input: Tensor, some: bool = True) -> Any:
+def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """The QR decomposition; see `linalg.qr`.
 
     Args:
@@ -223,7 +225,7 @@ def qr(input: Tensor, some: bool = True) -> Any:
 
 
 @writes
-def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_types.svd:
     """The singular values and vectors, with `U @ diag(S) @ V.mH = input`; see `linalg.svd`.
 
     Args:

@@ -277,7 +277,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 def lstsq(
     A: Tensor, B: Tensor, rcond: Tensor | float | None = None, *, driver: str | None = None
-) -> Any:
+) -> return_types.linalg_lstsq:
     """The least-squares solution X of `A @ X = B`.
 
     Args:

@@ -117,7 +117,7 @@ def inv(A: Tensor) -> Tensor:
 
 
 @writes
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> return_types.linalg_inv_ex:
     """The inverses of square matrices, and for each matrix 0 if it has one.
 
     Args:
@@ -171,7 +171,9 @@ def _solved(name: str, A: Tensor, B: Tensor, left: bool, function: Callable[...,
 
 
 @writes
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> return_types.linalg_solve_ex:
     """The solutions of linear systems, and for each matrix 0 if there is a solution.
 
     Args:
@@ -332,7 +334,7 @@ def det(A: Tensor) -> Tensor:
 
 
 @writes
-def slogdet(A: Tensor) -> Any:
+def slogdet(A: Tensor) -> return_types.linalg_slogdet:
     """The signs of determinants and the logarithms of their absolute values.
 
     Args:
@@ -382,7 +384,9 @@ def _triangle(lower: Tensor, upper: bool) -> Any:
 
 
 @writes
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> return_types.linalg_cholesky_ex:
     """`cholesky`, and for each matrix 0 or the order of the minor that is not positive.
 
     Raises:
@@ -394,7 +398,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
 
 
 @writes
-def qr(A: Tensor, mode: str = "reduced") -> Any:
+def qr(A: Tensor, mode: str = "reduced") -> return_types.linalg_qr:
     """The QR decomposition: Q with orthonormal columns, and upper triangular R.
 
     Args:
@@ -448,7 +452,7 @@ def _read_from(name: str, A: Tensor, UPLO: str) -> tuple[Any, Parts]:
 
 
 @writes
-def eigh(A: Tensor, UPLO: str = "L") -> Any:
+def eigh(A: Tensor, UPLO: str = "L") -> return_types.linalg_eigh:
     """The eigenvalues, in ascending order, and eigenvectors of Hermitian matrices.
 
     Args:
@@ -477,7 +481,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 
 
 @writes
-def eig(A: Tensor) -> Any:
+def eig(A: Tensor) -> return_types.linalg_eig:
     """The complex eigenvalues and eigenvectors of square matrices.
 
     Args:
@@ -504,7 +508,9 @@ def eigvals(A: Tensor) -> Tensor:
 
 
 @writes
-def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
+def svd(
+    A: Tensor, full_matrices: bool = True, *, driver: str | None = None
+) -> return_types.linalg_svd:
     """The singular values in descending order, and the singular vectors: `U @ diag(S) @ Vh = A`.
 
     Args:

@@ -64,7 +64,7 @@ def _so_far(name: str) -> Callable[..., Any]:
     kind = getattr(return_types, name)
     ufunc: Any = np.maximum if name == "cummax" else np.minimum
 
-    def scan(input: Tensor, dim: int) -> Any:
+    def scan(input: Tensor, dim: int) -> return_types.cummax | return_types.cummin:
         x = _real(name, input)
         if x._batched:
             return kind(*by_parts(scan, x, dim))

@@ -178,7 +178,7 @@ def _at_least(name: str, ndim: int, places: tuple[tuple[int, ...], ...]) -> Call
             shape[place] = n
         return reshape(x, tuple(shape))
 
-    def function(*tensors: Any) -> Any:
+    def function(*tensors: Any) -> Tensor | tuple[Tensor, ...]:
         if len(tensors) == 1 and not isinstance(tensors[0], (tuple, list)):
             return one(tensors[0])
         return tuple(map(one, tensors[0] if len(tensors) == 1 else tensors))
@@ -304,7 +304,7 @@ def repeat_interleave(
 @spelled
 def tensor_split(
     input: Tensor, indices_or_sections: Tensor | Ints, dim: int = 0
-) -> tuple[Any, ...]:
+) -> tuple[Tensor, ...]:
     """Split an axis into nearly equal views, or at given indices.
 
     Args:
@@ -338,7 +338,7 @@ def tensor_split(
 
 
 def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
-    def function(input: Tensor, indices_or_sections: Ints) -> tuple[Any, ...]:
+    def function(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
         x = as_tensor_operand(input, name, 1)
         if x.ndim < least:
             raise RuntimeError(
@@ -359,7 +359,7 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
     return function
 
 
-def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`split` in parts that autograd does not treat as views, so they can be changed in place.
 
     Changes of a part also change the input's values, but gradients ignore that.
@@ -367,12 +367,12 @@ def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Any, ..
     return tuple(map(no_view, split(as_tensor_operand(input, "unsafe_split", 1), split_size, dim)))
 
 
-def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """`unsafe_split` with the lengths of the parts."""
     return unsafe_split(input, split_sizes, dim)
 
 
-def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk` in parts that autograd does not treat as views: they can be changed in place."""
     return tuple(map(no_view, chunk(as_tensor_operand(input, "unsafe_chunk", 1), chunks, dim)))
 

@@ -227,7 +227,7 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
 
 
 def _extreme(name: str) -> Callable[..., Any]:
-    def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Any:
+    def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
         metadata = x._metadata
@@ -338,7 +338,7 @@ min = _with_index("min")
 
 
 def _arg_extreme(name: str) -> Callable[..., Tensor]:
-    def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
         metadata = x._metadata
@@ -390,7 +390,7 @@ argmin = _arg_extreme("argmin")
 def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
-    def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Any:
+    def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
         x = as_tensor_operand(input, name, 1)
         _check_keepdim(name, keepdim)
         metadata = x._metadata

@@ -348,7 +348,7 @@ def broadcast_to(input: Tensor, *sizes: Ints, size: Ints | None = None) -> Tenso
     return expand(input, *sizes, size=size)
 
 
-def broadcast_tensors(*tensors: Tensor) -> tuple[Any, ...]:
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Tensors expanded to the shape that they are broadcast to."""
     parts = [as_tensor_operand(x, "broadcast_tensors", i + 1) for i, x in enumerate(tensors)]
     shapes = [x._metadata.shape for x in parts]
@@ -362,7 +362,9 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Any, ...]:
     return tuple([R.expand(x, shape) for x in parts])
 
 
-def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str | None = None) -> tuple[Any, ...]:
+def meshgrid(
+    *tensors: Tensor | Sequence[Tensor], indexing: str | None = None
+) -> tuple[Tensor, ...]:
     """The coordinates of all points of a grid, one tensor for each axis.
 
     Args:
@@ -461,7 +463,7 @@ def select(input: Tensor, dim: int, index: Tensor | int) -> Tensor:
 
 
 @spelled
-def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Any, ...]:
+def split(tensor: Tensor, split_size_or_sections: Ints, dim: int = 0) -> tuple[Tensor, ...]:
     """Split an axis into consecutive views.
 
     Args:
@@ -509,7 +511,7 @@ def _in_turn(
 
 
 @spelled
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal length along an axis; the last may be shorter.
 
     Raises:
@@ -531,7 +533,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 
 @spelled
-def unbind(input: Tensor, dim: int = 0) -> tuple[Any, ...]:
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all slices along an axis, without that axis.
 
     Raises:

@@ -69,7 +69,7 @@ def indices(input: Tensor) -> Tensor:
     return _tensor(input, _coalesced("indices", input).indices[None])
 
 
-def values(input: Tensor) -> Any:
+def values(input: Tensor) -> Tensor:
     """The values of the stored rows, of shape (rows, ...).
 
     Raises:

@@ -139,7 +139,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) -> Any:
     """The greater or less of two elements; NaN is only chosen if both are NaN."""
 
-    def function(input: Tensor, other: Tensor | Number) -> Any:
+    def function(input: Tensor, other: Tensor | Number) -> Tensor:
         x, y = as_tensor_operand(input, name, 1), as_tensor_operand(other, name, 2)
         for operand in (x, y):
             if operand._metadata.is_complex:

@@ -32,7 +32,7 @@ IN_PLACE = ()
 
 
 def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def method(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         found = current()
         if found.grad or input._edge is None or view_of(input) is not None:
             return _become(input, function(input, *args, **kwargs), name)

@@ -75,7 +75,7 @@ def _permutation(x: Tensor, order: Array) -> Any:
 
 
 @writes
-def lu(A: Tensor, *, pivot: bool = True) -> Any:
+def lu(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu:
     """The LU decomposition: permutations P, L with ones on the diagonal, and U.
 
     Args:
@@ -97,7 +97,9 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @writes
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> return_types.linalg_lu_factor_ex:
     """`lu_factor`, and for each matrix 0 or the position of the first 0 on the diagonal of U.
 
     Raises:
@@ -130,7 +132,7 @@ def _check_info(name: str, info: Tensor) -> None:
 
 
 @writes
-def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True) -> return_types.linalg_lu_factor:
     """The LU decomposition, packed in one matrix without the ones of L, and the pivots.
 
     Args:
