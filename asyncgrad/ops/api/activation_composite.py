@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import DTypeLike, Ints
 
+#: The functions at PyTorch's top level; all functions here are in `nn.functional`.
+__all__ = ["hardshrink", "prelu"]
+#: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
+METHODS = ("hardshrink", "prelu")
+IN_PLACE = ()
+
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 

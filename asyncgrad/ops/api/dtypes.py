@@ -30,7 +30,7 @@ __all__ = [
     "is_nonzero", "is_signed", "is_storage", "is_tensor", "numel", "promote_types", "result_type",
     "typename",
 ]  # fmt: skip
-METHODS = ("is_nonzero",)
+METHODS = ("is_nonzero", "is_signed")
 IN_PLACE = ()
 
 

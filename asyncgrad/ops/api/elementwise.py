@@ -40,13 +40,13 @@ __all__ = [
     "abs", "absolute", "acos", "add", "arccos", "arcsin", "arctan", "arctan2", "asin", "atan",
     "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
     "bitwise_right_shift", "bitwise_xor", "ceil", "clamp", "clamp_max", "clamp_min", "clip", "cos",
-    "cosh", "div", "divide", "eq", "erf", "exp", "exp2", "expm1", "fill", "floor", "floor_divide",
-    "fmod", "gcd", "ge", "greater", "greater_equal", "gt", "isfinite", "isinf", "isnan", "lcm",
-    "le", "less", "less_equal", "log", "log1p", "log2", "log10", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul", "multiply", "ne",
-    "neg", "negative", "not_equal", "positive", "pow", "reciprocal", "relu", "remainder", "round",
-    "rsqrt", "rsub", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "sub", "subtract",
-    "tan", "tanh", "true_divide", "trunc", "where",
+    "cosh", "div", "divide", "eq", "erf", "exp", "exp2", "expm1", "fill", "fix", "floor",
+    "floor_divide", "fmod", "gcd", "ge", "greater", "greater_equal", "gt", "isfinite", "isinf",
+    "isnan", "lcm", "le", "less", "less_equal", "log", "log1p", "log2", "log10", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "maximum", "minimum", "mul",
+    "multiply", "ne", "neg", "negative", "not_equal", "positive", "pow", "reciprocal", "relu",
+    "remainder", "round", "rsqrt", "rsub", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt",
+    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc", "where",
 ]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form (`add_`).
 METHODS = tuple([name for name in __all__ if name not in {"fill", "rsub", "where"}])
@@ -135,6 +135,7 @@ square = of_one("square", "Each element times itself.")
 tan = of_one("tan", "The tangent of each element.")
 tanh = of_one("tanh", "The hyperbolic tangent of each element.")
 trunc = of_one("trunc", "Each element rounded towards 0; the gradient is 0.")
+fix = trunc
 isfinite = _test(
     "isfinite", "Where elements are neither infinite nor NaN: bool, without a gradient."
 )

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse", "kron", "logdet",
-    "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pca_lowrank", "pinverse", "qr",
-    "slogdet", "svd", "svd_lowrank",
+    "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "cross", "det", "inverse",
+    "kron", "logdet", "lu", "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pca_lowrank",
+    "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
 ]  # fmt: skip
 #: Functions that are also methods of tensors, and functions with an in-place form.
-METHODS = tuple([n for n in __all__ if n not in {"lu_unpack", "pca_lowrank", "svd_lowrank"}])
+_NO_METHODS = frozenset({"chain_matmul", "lu_unpack", "pca_lowrank", "svd_lowrank"})
+METHODS = tuple([n for n in __all__ if n not in _NO_METHODS])
 IN_PLACE = ()
 
 
@@ -287,3 +288,10 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
         R.reshape(y, tuple(n for pair in b for n in (1, pair))),
     )
     return no_view(R.reshape(blocks, tuple(map(math.prod, zip(a, b, strict=True)))))
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of matrices, in the order of the fewest multiplications."""
+    if len(matrices) == 1:
+        return as_tensor_operand(matrices[0], "chain_matmul", 1)
+    return linalg_norm.multi_dot(matrices)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, DeviceLike
 
-__all__: list[str] = []
+__all__ = ["get_device"]
 #: Functions that are also methods of tensors, and functions with an in-place form.
 METHODS = (
     "cuda", "cupy", "get_device", "is_pinned", "item_async", "pin_memory", "record_stream",
