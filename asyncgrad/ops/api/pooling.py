@@ -20,6 +20,7 @@ from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, category, check_device
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.pooling import (
     Counts,
     Window,
@@ -31,7 +32,7 @@ from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Array, Ints, Library
@@ -48,9 +49,9 @@ IN_PLACE = ()
 
 def _window(
     name: str, x: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints,
-    ceil_mode: bool, ndim: int = 2,
+    ceil_mode: bool, ndim: int,
 ) -> Window:  # fmt: skip
-    """The checked windows of pooling over two or three axes."""
+    """The checked windows of pooling over one to three axes; lines are images of one row."""
     shape = x._metadata.shape
     kernel = for_each(name, "kernel_size", kernel_size, ndim)
     strides = (
@@ -60,6 +61,8 @@ def _window(
     )
     pads = for_each(name, "padding", padding, ndim)
     dilations = for_each(name, "dilation", dilation, ndim)
+    if ndim == 1:
+        kernel, strides, pads, dilations = (1, *kernel), (1, *strides), (0, *pads), (1, *dilations)
     return _fitted(name, shape, kernel, strides, pads, dilations, bool(ceil_mode))
 
 
@@ -122,8 +125,13 @@ def _flat_layers(x: Tensor) -> Any:
     return R.reshape(x, (*lead, rows * columns))
 
 
+def _operand(name: str, input: Tensor, ndim: int) -> Any:
+    """The operand; lines (n, channels, length) become images (n, channels, 1, length)."""
+    x = as_tensor_operand(input, name, 1)
+    return _as_rows(name, x) if ndim == 1 else x
+
+
 def _as_rows(name: str, x: Tensor) -> Any:
-    """Lines (n, channels, length) as images (n, channels, 1, length)."""
     shape = x._metadata.shape
     if len(shape) not in {2, 3} or 0 in shape[1:]:
         raise RuntimeError(
@@ -139,63 +147,50 @@ def _as_lines(x: Tensor) -> Any:
     return renamed(R.reshape(x, (*shape[:-2], shape[-1])), "SqueezeBackward1")
 
 
-def _in_row(name: str, what: str, value: Ints | None, across: int) -> Any:
-    """An option for lines as a pair for images of one row; None stays None."""
-    if value is None or (isinstance(value, (tuple, list)) and not value):
-        return None
-    return across, *for_each(name, what, value, 1)
-
-
-def max_pool1d(
-    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices.
-    """
-    name = "max_pool1d"
-    x = _as_rows(name, as_tensor_operand(input, name, 1))
-    window = _window(
-        name,
-        x,
-        _in_row(name, "kernel_size", kernel_size, 1),
-        _in_row(name, "stride", stride, 1),
-        _in_row(name, "padding", padding, 0),
-        _in_row(name, "dilation", dilation, 1),
-        ceil_mode,
-    )
-    out, indices = _peaks(name, x, window, return_indices)
-    return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
-
-
-def max_pool2d(
-    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their planes.
-    """
-    name = "max_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode)
-    out, indices = _peaks(name, x, window, return_indices)
+def _with_indices(out: Tensor, indices: Tensor, ndim: int, return_indices: bool) -> Any:
+    """The maxima of images of `ndim` axes, and their indices if wanted."""
+    if ndim == 1:
+        return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
     return (out, indices) if return_indices else out
+
+
+#: What docstrings say of the functions for one, two and three axes.
+_SHAPES = {
+    1: "of shape (n, channels, length) or (channels, length).",
+    2: "of shape (n, channels, rows, columns) or (channels, rows, columns).",
+    3: "of shape (n, channels, layers, rows, columns), or without n.",
+}
+_WHOLE = {1: "line", 2: "plane", 3: "volume"}
+_WINDOWS = """kernel_size: the size of the window: a number, or one for each axis.
+        stride: the step of the window; its size if None."""
+
+
+def _max_pool(ndim: int) -> Callable[..., Any]:
+    name = f"max_pool{ndim}d"
+
+    def function(
+        input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+        dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        x = _operand(name, input, ndim)
+        window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, ndim)
+        out, indices = _peaks(name, x, window, return_indices)
+        return _with_indices(out, indices, ndim, return_indices)
+
+    doc = f"""The greatest element of each window.
+
+    Args:
+        input: {_SHAPES[ndim]}
+        {_WINDOWS}
+        padding: how far windows may reach beyond the sides.
+        dilation: the distance between the window's elements.
+        ceil_mode: let the last windows reach beyond the end.
+        return_indices: also return the elements' indices in their {_WHOLE[ndim]}s.
+    """
+    return named(function, name, doc)
+
+
+max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
 
 
 def _peaks(name: str, x: Tensor, window: Window, return_indices: bool) -> tuple[Any, Any]:
@@ -232,28 +227,6 @@ def _peaks_of_layers(name: str, x: Tensor, window: Window, return_indices: bool)
     return out, R.reshape(indices, shape)
 
 
-def max_pool3d(
-    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
-    """The greatest element of each window.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: how far windows may reach beyond the sides.
-        dilation: the distance between the window's elements.
-        ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their volumes.
-    """
-    name = "max_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, dilation, ceil_mode, 3)
-    out, indices = _peaks(name, x, window, return_indices)
-    return (out, indices) if return_indices else out
-
-
 def avg_pool1d(
     input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
@@ -269,65 +242,39 @@ def avg_pool1d(
         count_include_pad: include those zeros in the mean.
     """
     name = "avg_pool1d"
-    x = _as_rows(name, as_tensor_operand(input, name, 1))
-    window = _window(
-        name,
-        x,
-        _in_row(name, "kernel_size", kernel_size, 1),
-        _in_row(name, "stride", stride, 1),
-        _in_row(name, "padding", padding, 0),
-        1,
-        ceil_mode,
-    )
+    x = _operand(name, input, 1)
+    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 1)
     return _as_lines(_means(name, x, window, Counts(count_include_pad, None)))
 
 
-@writes
-def avg_pool2d(
-    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
-    """The mean of each window.
+def _avg_pool(ndim: int) -> Callable[..., Tensor]:
+    name = f"avg_pool{ndim}d"
+
+    def function(
+        input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        x = as_tensor_operand(input, name, 1)
+        window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, ndim)
+        if divisor_override == 0:
+            raise RuntimeError(f"{name}: divisor must be not zero")
+        return _means(name, x, window, Counts(count_include_pad, divisor_override))
+
+    doc = f"""The mean of each window.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
+        input: {_SHAPES[ndim]}
+        {_WINDOWS}
         padding: zeros on both sides.
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
         divisor_override: divide the sums by this number.
     """
-    name = "avg_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode)
-    if divisor_override == 0:
-        raise RuntimeError(f"{name}: divisor must be not zero")
-    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+    return writes(named(function, name, doc))
 
 
-@writes
-def avg_pool3d(
-    input: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
-    """The mean of each window.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        padding: zeros on both sides.
-        ceil_mode: let the last windows reach beyond the end.
-        count_include_pad: include those zeros in the mean.
-        divisor_override: divide the sums by this number.
-    """
-    name = "avg_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    window = _window(name, x, kernel_size, stride, padding, 1, ceil_mode, 3)
-    if divisor_override == 0:
-        raise RuntimeError(f"{name}: divisor must be not zero")
-    return _means(name, x, window, Counts(count_include_pad, divisor_override))
+avg_pool2d, avg_pool3d = map(_avg_pool, (2, 3))
 
 
 def _means(name: str, x: Tensor, window: Window, counts: Counts) -> Any:
@@ -476,89 +423,54 @@ def _peak_places(xp: Library, array: Array, sizes: tuple[int, ...]) -> Any:
     return places
 
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Ints) -> Tensor:
-    """The means of `output_size` windows that divide the length evenly, or nearly.
+_COUNTS = """output_size: the number of windows, or one for each axis; None for as many as there
+            are elements."""
+
+
+def _adaptive_avg_pool(ndim: int) -> Callable[..., Tensor]:
+    name = f"adaptive_avg_pool{ndim}d"
+
+    def function(input: Tensor, output_size: Ints) -> Tensor:
+        x = as_tensor_operand(input, name, 1)
+        sizes = _sizes(name, x, output_size, ndim)
+        if ndim > 1:
+            return _adaptive_means(name, x, sizes)
+        return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
+
+    doc = f"""The means of windows that divide the {_WHOLE[ndim]} evenly, or nearly.
 
     Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows.
+        input: {_SHAPES[ndim]}
+        {_COUNTS}
     """
-    name = "adaptive_avg_pool1d"
-    x = as_tensor_operand(input, name, 1)
-    sizes = _sizes(name, x, output_size, 1)
-    return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
+    return named(function, name, doc)
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: Ints) -> Tensor:
-    """The means of windows that divide the image evenly, or nearly.
+def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
+    name = f"adaptive_max_pool{ndim}d"
+
+    def function(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
+        x = as_tensor_operand(input, name, 1)
+        sizes = _sizes(name, x, output_size, ndim)
+        if ndim == 1:
+            x, sizes = _as_rows(name, x), (1, *sizes)
+        out, indices = _adaptive_peaks(name, x, sizes, return_indices)
+        if ndim == 3:
+            out = renamed(out, "AdaptiveMaxPool3DBackward0")
+        return _with_indices(out, indices, ndim, return_indices)
+
+    doc = f"""The greatest elements of windows that divide the {_WHOLE[ndim]} evenly, or nearly.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        output_size: the number of windows, or one for rows and one for columns; None for as many
-            as there are elements.
+        input: {_SHAPES[ndim]}
+        {_COUNTS}
+        return_indices: also return the elements' indices in their {_WHOLE[ndim]}s.
     """
-    name = "adaptive_avg_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    return _adaptive_means(name, x, _sizes(name, x, output_size, 2))
+    return named(function, name, doc)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
-    """The greatest elements of `output_size` windows that divide the length evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, length) or (channels, length).
-        output_size: the number of windows.
-        return_indices: also return the elements' indices.
-    """
-    name = "adaptive_max_pool1d"
-    x = as_tensor_operand(input, name, 1)
-    sizes = (1, *_sizes(name, x, output_size, 1))
-    out, indices = _adaptive_peaks(name, _as_rows(name, x), sizes, return_indices)
-    return (_as_lines(out), _as_lines(indices)) if return_indices else _as_lines(out)
-
-
-def adaptive_max_pool2d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
-    """The greatest elements of windows that divide the image evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        output_size: the number of windows, or one for rows and one for columns; None for as many
-            as there are elements.
-        return_indices: also return the elements' indices in their planes.
-    """
-    name = "adaptive_max_pool2d"
-    x = as_tensor_operand(input, name, 1)
-    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 2), return_indices)
-    return (out, indices) if return_indices else out
-
-
-def adaptive_avg_pool3d(input: Tensor, output_size: Ints) -> Tensor:
-    """The means of windows that divide the volume evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        output_size: the number of windows, or one for each axis; None for as many as there are
-            elements.
-    """
-    name = "adaptive_avg_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    return _adaptive_means(name, x, _sizes(name, x, output_size, 3))
-
-
-def adaptive_max_pool3d(input: Tensor, output_size: Ints, return_indices: bool = False) -> Any:
-    """The greatest elements of windows that divide the volume evenly, or nearly.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        output_size: the number of windows, or one for each axis; None for as many as there are
-            elements.
-        return_indices: also return the elements' indices in their volumes.
-    """
-    name = "adaptive_max_pool3d"
-    x = as_tensor_operand(input, name, 1)
-    out, indices = _adaptive_peaks(name, x, _sizes(name, x, output_size, 3), return_indices)
-    out = renamed(out, "AdaptiveMaxPool3DBackward0")
-    return (out, indices) if return_indices else out
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg_pool, (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))
 
 
 # -- windows at random places ---------------------------------------------------------------------
@@ -655,60 +567,39 @@ def _drawn_peak_places(
     return xp.take_along_axis(places, best, -1).reshape(*lead, *sizes)
 
 
-def fractional_max_pool2d(
-    input: Tensor,
-    kernel_size: Ints,
-    output_size: Ints | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """The greatest elements of windows that are moved by random steps.
+def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
+    name = f"fractional_max_pool{ndim}d"
+
+    def function(
+        input: Tensor, kernel_size: Ints, output_size: Ints | None = None,
+        output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        return _fractional(
+            name, input, kernel_size, output_size, output_ratio, return_indices, _random_samples,
+            ndim,
+        )  # fmt: skip
+
+    doc = f"""The greatest elements of windows that are moved by random steps.
 
     Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for rows and one for columns; otherwise
+        input: {_SHAPES[ndim]}
+        kernel_size: the size of the window: a number, or one for each axis.
+        output_size: the number of windows, or one for each axis; otherwise
         output_ratio: the ratio of the output's size to the input's.
-        return_indices: also return the elements' indices in their planes.
-        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 2).
+        return_indices: also return the elements' indices in their {_WHOLE[ndim]}s.
+        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels,
+            {ndim}).
 
     Raises:
         ValueError: if there is neither a size nor a ratio.
 
     Source: Graham, "Fractional max-pooling", 2014.
     """
-    return _fractional(
-        "fractional_max_pool2d", input, kernel_size, output_size, output_ratio, return_indices,
-        _random_samples, 2,
-    )  # fmt: skip
+    return named(function, name, doc)
 
 
-def fractional_max_pool3d(
-    input: Tensor,
-    kernel_size: Ints,
-    output_size: Ints | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """The greatest elements of windows that are moved by random steps.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        kernel_size: the size of the window, a number or one for each axis.
-        output_size: the number of windows, or one for each axis; otherwise
-        output_ratio: the ratio of the output's size to the input's.
-        return_indices: also return the elements' indices in their volumes.
-        _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels, 3).
-
-    Raises:
-        ValueError: if there is neither a size nor a ratio.
-    """
-    return _fractional(
-        "fractional_max_pool3d", input, kernel_size, output_size, output_ratio, return_indices,
-        _random_samples, 3,
-    )  # fmt: skip
+fractional_max_pool2d, fractional_max_pool3d = map(_fractional_max_pool, (2, 3))
 
 
 # -- back to where peaks were ---------------------------------------------------------------------
@@ -781,48 +672,27 @@ def _unpooled_size(
     return tuple(size)
 
 
-def max_unpool1d(
-    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
-    padding: Ints = 0, output_size: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
-    """Undo `max_pool1d`: zeros, with each maximum at its former index.
+def _max_unpool(ndim: int) -> Callable[..., Tensor]:
+    def function(
+        input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
+        padding: Ints = 0, output_size: Sequence[int] | None = None,
+    ) -> Tensor:  # fmt: skip
+        return _unpooled(input, indices, kernel_size, stride, padding, output_size, ndim)
+
+    doc = f"""Undo `max_pool{ndim}d`: zeros, with each maximum at its former index.
 
     Args:
-        input: of shape (n, channels, length) or (channels, length).
-        indices: int64, as `max_pool1d` returns them.
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
+        input: {_SHAPES[ndim]}
+        indices: int64, as `max_pool{ndim}d` returns them.
+        {_WINDOWS}
         padding: how far windows reached beyond the sides.
-        output_size: the length of the result, or its shape; else the least that there could be.
+        output_size: the size of the result, or its shape; else the least that there could be.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
         ValueError: if the windows do not fit the size.
     """
-    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 1)
+    return named(function, f"max_unpool{ndim}d", doc)
 
 
-def max_unpool2d(
-    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
-    padding: Ints = 0, output_size: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
-    """Undo `max_pool2d`: zeros, with each maximum at its former index; see `max_unpool1d`.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
-    """
-    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 2)
-
-
-def max_unpool3d(
-    input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None,
-    padding: Ints = 0, output_size: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
-    """Undo `max_pool3d`: zeros, with each maximum at its former index; see `max_unpool1d`.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not fit, or an index is out of range.
-        ValueError: if the windows do not fit the size.
-    """
-    return _unpooled(input, indices, kernel_size, stride, padding, output_size, 3)
+max_unpool1d, max_unpool2d, max_unpool3d = map(_max_unpool, (1, 2, 3))
