@@ -10,6 +10,7 @@ from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, number_argument, refusal
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put
 
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
             return dispatch(x, axis)
         return renamed(R.clone(x), node, saves=True)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{doc}
+    doc = f"""{doc}
 
     Args:
         input: a tensor of a floating dtype, or of any if `dtype` is given.
@@ -128,7 +128,7 @@ def _normalised(name: str, doc: str) -> Callable[..., Tensor]:
     Raises:
         NotImplementedError: for a dtype that is not floating.
     """
-    return function
+    return named(function, name, doc)
 
 
 softmax = _normalised("softmax", "Positive numbers that sum to 1 along `dim`.")

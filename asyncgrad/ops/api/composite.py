@@ -31,6 +31,7 @@ from asyncgrad.ops.bfloat16 import floating_info
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import joined, one_node, renamed
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, result_dtype
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import max_beside, mean_beside
 from asyncgrad.ops.tensors.out import writes
 
@@ -492,9 +493,13 @@ def _and_mean(name: str, spread: Callable[..., Any]) -> Callable[..., Any]:
         joined(spreads, means, f"{name[:3].capitalize()}MeanBackward0", "result0", mean_beside)
         return spreads, means
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"What `{name[:3]}` and `mean` return; the arguments are those of `var`."
-    return writes(function)
+    return writes(
+        named(
+            function,
+            name,
+            f"What `{name[:3]}` and `mean` return; the arguments are those of `var`.",
+        )
+    )
 
 
 std_mean = _and_mean("std_mean", std)

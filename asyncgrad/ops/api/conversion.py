@@ -13,6 +13,7 @@ from asyncgrad.ops.bfloat16 import needs_bfloat16
 from asyncgrad.ops.dtype_device import as_device, as_dtype, as_memory_format
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.transfer import to_device
 
 if TYPE_CHECKING:
@@ -167,9 +168,7 @@ def _conversion(name: str, dtype: str) -> Callable[..., Tensor]:
         as_memory_format(name, memory_format)
         return cast(as_tensor_operand(input, name, 1), np.dtype(dtype))
 
-    convert.__name__ = convert.__qualname__ = name
-    convert.__doc__ = f"The tensor as {dtype}; itself if it is that."
-    return convert
+    return named(convert, name, f"The tensor as {dtype}; itself if it is that.")
 
 
 def bfloat16(input: Tensor, memory_format: memory_format | None = None) -> Tensor:

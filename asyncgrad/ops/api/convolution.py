@@ -8,6 +8,7 @@ from asyncgrad.ops.arguments import whole_numbers
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import renamed
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.convolution import Geometry
 
 if TYPE_CHECKING:
@@ -203,8 +204,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
     ) -> Tensor:  # fmt: skip
         return _convolve(name, ndim, input, weight, bias, stride, padding, dilation, groups)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""A convolution over {ndim} axes (without turning the kernel round).
+    doc = f"""A convolution over {ndim} axes (without turning the kernel round).
 
     Args:
         input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
@@ -216,7 +216,7 @@ def _convolution(ndim: int) -> Callable[..., Tensor]:
         dilation: how far apart the kernel's elements are.
         groups: outputs of a group see the channels of that group only.
     """
-    return function
+    return named(function, name, doc)
 
 
 def _transposed(ndim: int) -> Callable[..., Tensor]:
@@ -230,8 +230,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         more = (stride, padding, output_padding, groups, dilation)
         return _convolve_transposed(name, ndim, input, weight, bias, *more)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
+    doc = f"""The adjoint of `conv{ndim}d`: each element spreads the kernel out.
 
     Args:
         input: of shape (n, channels, {_IMAGE[ndim]}), or without n.
@@ -243,7 +242,7 @@ def _transposed(ndim: int) -> Callable[..., Tensor]:
         groups: outputs of a group see the channels of that group only.
         dilation: how far apart the kernel's elements are.
     """
-    return function
+    return named(function, name, doc)
 
 
 conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))

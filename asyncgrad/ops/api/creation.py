@@ -23,6 +23,7 @@ from asyncgrad.ops.promotion import (
     number_dtype,
 )
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host, leaf, new_shape, place_of, sequence_shape
 from asyncgrad.ops.tensors.out import as_made, makes
 from asyncgrad.ops.tensors.transfer import on_host
@@ -228,12 +229,21 @@ def _like(
     return place.xp.empty(metadata.shape, dtype=dtype), dtype, place
 
 
-@as_made
-def empty_like(
-    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    requires_grad: bool = False, memory_format: memory_format | None = None,
-) -> Tensor:  # fmt: skip
-    """Arbitrary values, in the shape, layout, dtype and device of another tensor.
+def _filled_like(name: str, what: str, value: float | None) -> Callable[..., Tensor]:
+    """A function of another tensor; the value None leaves the elements as they are."""
+
+    def function(
+        input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
+        requires_grad: bool = False, memory_format: memory_format | None = None,
+    ) -> Tensor:  # fmt: skip
+        if getattr(input, "_batched", False):
+            return mapped(lambda batch: made(batch, dtype=dtype, device=device), input)
+        array, _, place = _like(name, input, dtype, device, memory_format)
+        if value is not None:
+            _fill(array, value, place)
+        return leaf(name, array, place, requires_grad)
+
+    doc = f"""{what}, in the shape, layout, dtype and device of another tensor.
 
     Args:
         input: the other tensor.
@@ -245,36 +255,13 @@ def empty_like(
     Raises:
         RuntimeError: if a dtype without gradients is to require them.
     """
-    if getattr(input, "_batched", False):
-        return mapped(lambda batch: empty_like(batch, dtype=dtype, device=device), input)
-    array, _, place = _like("empty_like", input, dtype, device, memory_format)
-    return leaf("empty_like", array, place, requires_grad)
+    made = as_made(named(function, name, doc))
+    return made
 
 
-@as_made
-def zeros_like(
-    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    requires_grad: bool = False, memory_format: memory_format | None = None,
-) -> Tensor:  # fmt: skip
-    """Zeros in the shape, layout, dtype and device of another tensor; see `empty_like`."""
-    if getattr(input, "_batched", False):
-        return mapped(lambda batch: zeros_like(batch, dtype=dtype, device=device), input)
-    array, _, place = _like("zeros_like", input, dtype, device, memory_format)
-    _fill(array, 0, place)
-    return leaf("zeros_like", array, place, requires_grad)
-
-
-@as_made
-def ones_like(
-    input: Tensor, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None,
-    requires_grad: bool = False, memory_format: memory_format | None = None,
-) -> Tensor:  # fmt: skip
-    """Ones in the shape, layout, dtype and device of another tensor; see `empty_like`."""
-    if getattr(input, "_batched", False):
-        return mapped(lambda batch: ones_like(batch, dtype=dtype, device=device), input)
-    array, _, place = _like("ones_like", input, dtype, device, memory_format)
-    _fill(array, 1, place)
-    return leaf("ones_like", array, place, requires_grad)
+empty_like = _filled_like("empty_like", "Arbitrary values", None)
+zeros_like = _filled_like("zeros_like", "Zeros", 0)
+ones_like = _filled_like("ones_like", "Ones", 1)
 
 
 @as_made
@@ -306,37 +293,23 @@ def _beside(
     }
 
 
-@as_made
-def new_zeros(
-    input: Tensor, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Zeros of this tensor's dtype and on its device, in another shape."""
-    beside = _beside("new_zeros", input, dtype, device)
-    made = zeros(*sizes, size=size, requires_grad=requires_grad, **beside)
-    return for_each(made, input)
+def _new(make: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
+    name = f"new_{make.__name__}"
+
+    def function(
+        input: Tensor, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
+        device: DeviceLike | None = None, requires_grad: bool = False,
+    ) -> Tensor:  # fmt: skip
+        beside = _beside(name, input, dtype, device)
+        return for_each(make(*sizes, size=size, requires_grad=requires_grad, **beside), input)
+
+    doc = f"{what} of this tensor's dtype and on its device, in another shape."
+    return as_made(named(function, name, doc))
 
 
-@as_made
-def new_ones(
-    input: Tensor, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Ones of this tensor's dtype and on its device, in another shape."""
-    beside = _beside("new_ones", input, dtype, device)
-    made = ones(*sizes, size=size, requires_grad=requires_grad, **beside)
-    return for_each(made, input)
-
-
-@as_made
-def new_empty(
-    input: Tensor, *sizes: Ints, size: Ints | None = None, dtype: DTypeLike | None = None,
-    device: DeviceLike | None = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
-    """Arbitrary values of this tensor's dtype and on its device, in another shape."""
-    beside = _beside("new_empty", input, dtype, device)
-    made = empty(*sizes, size=size, requires_grad=requires_grad, **beside)
-    return for_each(made, input)
+new_zeros = _new(zeros, "Zeros")
+new_ones = _new(ones, "Ones")
+new_empty = _new(empty, "Arbitrary values")
 
 
 @as_made

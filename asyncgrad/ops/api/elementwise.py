@@ -28,6 +28,7 @@ from asyncgrad.ops.promotion import (
     result_dtype,
 )
 from asyncgrad.ops.scalar_cast import fitted
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import put, writes
 
 if TYPE_CHECKING:
@@ -99,9 +100,7 @@ def _test(name: str, doc: str) -> Callable[[Any], Any]:
     def function(input: Tensor) -> Tensor:
         return inner(as_tensor_operand(input, name, 1))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+    return named(function, name, doc)
 
 
 # Of one tensor.

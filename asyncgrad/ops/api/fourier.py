@@ -12,6 +12,7 @@ from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.dtype_device import as_dtype
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand, cast, category, complex_dtype, default_dtype
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import leaf, place_of
 from asyncgrad.ops.tensors.out import makes, writes
 
@@ -230,8 +231,7 @@ def _along_several(name: str, count: int | None) -> Any:
 
 
 def _documented(function: Callable[..., Any], name: str, what: str, arguments: str) -> Any:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{what}
+    doc = f"""{what}
 
     Args:
         input: any tensor.
@@ -242,7 +242,7 @@ def _documented(function: Callable[..., Any], name: str, what: str, arguments: s
     Raises:
         RuntimeError: for other norms, no points, or complex numbers where real ones are asked for.
     """
-    return writes(function)
+    return writes(named(function, name, doc))
 
 
 fft, ifft, rfft, irfft, hfft, ihfft = map(_along_one, _KINDS)

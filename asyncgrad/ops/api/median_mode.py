@@ -12,6 +12,7 @@ from asyncgrad.ops.arguments import check_bool, one_dim, one_int
 from asyncgrad.ops.batching import by_parts, mapped
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
             raise NotImplementedError(f'"{name}" not implemented for {x._metadata.dtype}')
         return getattr(R, name)(x)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{doc}
+    doc = f"""{doc}
 
     Args:
         input: a real tensor.
@@ -93,7 +93,7 @@ def _middle(name: str, doc: str, place: Callable[[Any, Any], Any]) -> Callable[.
         IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for booleans and complex numbers.
     """
-    return writes(function)
+    return writes(named(function, name, doc))
 
 
 def _median_place(xp: Library, lines: Array) -> Any:

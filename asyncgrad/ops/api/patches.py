@@ -10,6 +10,9 @@ import numpy as np
 from asyncgrad.ops.api.convolution import for_each
 from asyncgrad.ops.api.linalg import einsum
 from asyncgrad.ops.api.pooling import (
+    SHAPES,
+    WHOLE,
+    WINDOWS,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -22,8 +25,11 @@ from asyncgrad.ops.arguments import one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import one_node
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from asyncgrad.tensor import Tensor
     from asyncgrad.types import Ints
 
@@ -211,74 +217,33 @@ def local_response_norm(
     return x / (total / size * alpha + k).pow(beta)
 
 
-def _lp_pool(
-    name: str, x: Tensor, power: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool,
-    ndim: int,
-) -> Tensor:  # fmt: skip
+def _lp_pool(ndim: int) -> Callable[..., Tensor]:
+    name = f"lp_pool{ndim}d"
     greatest, mean = _POOLS[ndim - 1]
-    if abs(power) == math.inf:
-        sign = math.copysign(1.0, power)
-        return greatest(R.abs(x) * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
-    means = mean(x.pow(power), kernel_size, stride, 0, ceil_mode)
-    elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
-    return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / power)
 
+    def function(
+        input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor:  # fmt: skip
+        if abs(norm_type) == math.inf:
+            sign = math.copysign(1.0, norm_type)
+            return greatest(R.abs(input) * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
+        means = mean(input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+        elements = math.prod(for_each(name, "kernel_size", kernel_size, ndim))
+        return (R.sign(means) * R.relu(R.abs(means)) * elements).pow(1.0 / norm_type)
 
-def lp_pool1d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: int,
-    stride: Ints | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The p-norm of each window of a line, `norm_type` being p.
+    doc = f"""The p-norm of each window of a {WHOLE[ndim]}, `norm_type` being p.
 
     Args:
-        input: of shape (n, channels, length) or (channels, length).
+        input: {SHAPES[ndim]}
         norm_type: the power.
-        kernel_size: the length of the window.
-        stride: the step of the window; its length if None.
+        {WINDOWS}
         ceil_mode: let the last windows reach beyond the end.
     """
-    return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode, 1)
+    return named(function, name, doc)
 
 
-def lp_pool2d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The p-norm of each window of an image, `norm_type` being p.
-
-    Args:
-        input: of shape (n, channels, rows, columns) or (channels, rows, columns).
-        norm_type: the power.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        ceil_mode: let the last windows reach beyond the end.
-    """
-    return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode, 2)
-
-
-def lp_pool3d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The p-norm of each window of a volume, `norm_type` being p.
-
-    Args:
-        input: of shape (n, channels, layers, rows, columns), or without n.
-        norm_type: the power.
-        kernel_size: the size of the window, a number or one for each axis.
-        stride: the step of the window; its size if None.
-        ceil_mode: let the last windows reach beyond the end.
-    """
-    return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode, 3)
+lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -155,13 +155,13 @@ def _with_indices(out: Tensor, indices: Tensor, ndim: int, return_indices: bool)
 
 
 #: What docstrings say of the functions for one, two and three axes.
-_SHAPES = {
+SHAPES = {
     1: "of shape (n, channels, length) or (channels, length).",
     2: "of shape (n, channels, rows, columns) or (channels, rows, columns).",
     3: "of shape (n, channels, layers, rows, columns), or without n.",
 }
-_WHOLE = {1: "line", 2: "plane", 3: "volume"}
-_WINDOWS = """kernel_size: the size of the window: a number, or one for each axis.
+WHOLE = {1: "line", 2: "plane", 3: "volume"}
+WINDOWS = """kernel_size: the size of the window: a number, or one for each axis.
         stride: the step of the window; its size if None."""
 
 
@@ -180,12 +180,12 @@ def _max_pool(ndim: int) -> Callable[..., Any]:
     doc = f"""The greatest element of each window.
 
     Args:
-        input: {_SHAPES[ndim]}
-        {_WINDOWS}
+        input: {SHAPES[ndim]}
+        {WINDOWS}
         padding: how far windows may reach beyond the sides.
         dilation: the distance between the window's elements.
         ceil_mode: let the last windows reach beyond the end.
-        return_indices: also return the elements' indices in their {_WHOLE[ndim]}s.
+        return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
     """
     return named(function, name, doc)
 
@@ -264,8 +264,8 @@ def _avg_pool(ndim: int) -> Callable[..., Tensor]:
     doc = f"""The mean of each window.
 
     Args:
-        input: {_SHAPES[ndim]}
-        {_WINDOWS}
+        input: {SHAPES[ndim]}
+        {WINDOWS}
         padding: zeros on both sides.
         ceil_mode: let the last windows reach beyond the end.
         count_include_pad: include those zeros in the mean.
@@ -437,10 +437,10 @@ def _adaptive_avg_pool(ndim: int) -> Callable[..., Tensor]:
             return _adaptive_means(name, x, sizes)
         return _as_lines(_adaptive_means(name, _as_rows(name, x), (1, *sizes)))
 
-    doc = f"""The means of windows that divide the {_WHOLE[ndim]} evenly, or nearly.
+    doc = f"""The means of windows that divide the {WHOLE[ndim]} evenly, or nearly.
 
     Args:
-        input: {_SHAPES[ndim]}
+        input: {SHAPES[ndim]}
         {_COUNTS}
     """
     return named(function, name, doc)
@@ -459,12 +459,12 @@ def _adaptive_max_pool(ndim: int) -> Callable[..., Any]:
             out = renamed(out, "AdaptiveMaxPool3DBackward0")
         return _with_indices(out, indices, ndim, return_indices)
 
-    doc = f"""The greatest elements of windows that divide the {_WHOLE[ndim]} evenly, or nearly.
+    doc = f"""The greatest elements of windows that divide the {WHOLE[ndim]} evenly, or nearly.
 
     Args:
-        input: {_SHAPES[ndim]}
+        input: {SHAPES[ndim]}
         {_COUNTS}
-        return_indices: also return the elements' indices in their {_WHOLE[ndim]}s.
+        return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
     """
     return named(function, name, doc)
 
@@ -583,11 +583,11 @@ def _fractional_max_pool(ndim: int) -> Callable[..., Any]:
     doc = f"""The greatest elements of windows that are moved by random steps.
 
     Args:
-        input: {_SHAPES[ndim]}
+        input: {SHAPES[ndim]}
         kernel_size: the size of the window: a number, or one for each axis.
         output_size: the number of windows, or one for each axis; otherwise
         output_ratio: the ratio of the output's size to the input's.
-        return_indices: also return the elements' indices in their {_WHOLE[ndim]}s.
+        return_indices: also return the elements' indices in their {WHOLE[ndim]}s.
         _random_samples: numbers in [0, 1) to use instead of new ones, of shape (n, channels,
             {ndim}).
 
@@ -682,9 +682,9 @@ def _max_unpool(ndim: int) -> Callable[..., Tensor]:
     doc = f"""Undo `max_pool{ndim}d`: zeros, with each maximum at its former index.
 
     Args:
-        input: {_SHAPES[ndim]}
+        input: {SHAPES[ndim]}
         indices: int64, as `max_pool{ndim}d` returns them.
-        {_WINDOWS}
+        {WINDOWS}
         padding: how far windows reached beyond the sides.
         output_size: the size of the result, or its shape; else the least that there could be.
 

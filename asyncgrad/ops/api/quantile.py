@@ -15,6 +15,7 @@ from asyncgrad.ops.arguments import one_dim
 from asyncgrad.ops.batching import by_parts
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.new_tensors import from_host
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import on_host
@@ -82,8 +83,7 @@ def _so_far(name: str) -> Callable[..., Any]:
         return _at(kind, x, np.maximum.accumulate(places, axis=axis), axis, True)
 
     greatest = "greatest" if name == "cummax" else "smallest"
-    scan.__name__ = scan.__qualname__ = name
-    scan.__doc__ = f"""The {greatest} elements up to each along an axis, and where they are.
+    doc = f"""The {greatest} elements up to each along an axis, and where they are.
 
     Args:
         input: any real tensor.
@@ -92,7 +92,7 @@ def _so_far(name: str) -> Callable[..., Any]:
     Raises:
         NotImplementedError: for complex numbers.
     """
-    return writes(scan)
+    return writes(named(scan, name, doc))
 
 
 cummax = _so_far("cummax")

@@ -28,6 +28,7 @@ from asyncgrad.ops.arguments import one_dim, one_int
 from asyncgrad.ops.namespace import RECORDED as R
 from asyncgrad.ops.node_names import no_view, one_node
 from asyncgrad.ops.promotion import as_tensor_operand
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.spellings import spelled
 from asyncgrad.ops.tensors.out import writes
 from asyncgrad.ops.tensors.transfer import on_host
@@ -183,9 +184,9 @@ def _at_least(name: str, ndim: int, places: tuple[tuple[int, ...], ...]) -> Call
             return one(tensors[0])
         return tuple(map(one, tensors[0] if len(tensors) == 1 else tensors))
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Each tensor with at least {ndim} axes, of which new ones have length 1."
-    return function
+    return named(
+        function, name, f"Each tensor with at least {ndim} axes, of which new ones have length 1."
+    )
 
 
 atleast_1d = _at_least("atleast_1d", 1, ((),))
@@ -354,9 +355,9 @@ def _splitter(name: str, axis: int, least: int) -> Callable[..., Any]:
             )
         return tensor_split(x, given, along)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`tensor_split` along axis {axis}, in parts that have to be equal."
-    return function
+    return named(
+        function, name, f"`tensor_split` along axis {axis}, in parts that have to be equal."
+    )
 
 
 def unsafe_split(input: Tensor, split_size: Ints, dim: int = 0) -> tuple[Tensor, ...]:

@@ -21,6 +21,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     number_argument,
 )
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.table.reduction import AllAxes
 from asyncgrad.ops.tensors.new_tensors import leaf
 from asyncgrad.ops.tensors.out import writes
@@ -243,8 +244,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         return getattr(R, name)(x, dims, keepdim)
 
     greatest = "greatest" if name == "amax" else "smallest"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""The {greatest} elements over some axes; the gradient is shared among ties.
+    doc = f"""The {greatest} elements over some axes; the gradient is shared among ties.
 
     Args:
         input: any real tensor.
@@ -256,7 +256,7 @@ def _extreme(name: str) -> Callable[..., Any]:
         IndexError: if there is no such axis, or it is empty.
         NotImplementedError: for complex numbers.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 amax = _extreme("amax")
@@ -303,8 +303,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         return kind(*selected(x, f"{name}_along", indices, axis, keepdim))
 
     greatest = "greatest" if name == "max" else "smallest"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""The {greatest} element of all, along an axis, or of each pair.
+    doc = f"""The {greatest} element of all, along an axis, or of each pair.
 
     Args:
         input: any real tensor.
@@ -318,7 +317,7 @@ def _with_index(name: str) -> Callable[..., Any]:
         RuntimeError: for complex numbers, or a tensor without elements and no `dim`.
         IndexError: if there is no such axis, or it is empty.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 def selected(x: Tensor, name: str, indices: Array, axis: int, keepdim: bool) -> tuple[Any, Any]:
@@ -368,8 +367,7 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
         return leaf(name, array, metadata.device)
 
     greatest = "greatest" if name == "argmax" else "smallest"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""The index of the {greatest} element, the first of several; no gradient.
+    doc = f"""The index of the {greatest} element, the first of several; no gradient.
 
     Args:
         input: a real tensor.
@@ -380,7 +378,7 @@ def _arg_extreme(name: str) -> Callable[..., Tensor]:
         IndexError: if there is no such axis, or it is empty.
         RuntimeError: for booleans and complex numbers.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 argmax = _arg_extreme("argmax")
@@ -411,15 +409,14 @@ def _logical(name: str) -> Callable[..., Tensor]:
         return leaf(name, array, metadata.device)
 
     word = "all" if name == "all" else "any"
-    reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"""Whether {word} of the elements are not 0; no gradient.
+    doc = f"""Whether {word} of the elements are not 0; no gradient.
 
     Args:
         input: any tensor; the result is bool, or uint8 for uint8.
         dim: an axis, or a sequence of them; all if None.
         keepdim: leave axes of one in their places.
     """
-    return writes(reduce)
+    return writes(named(reduce, name, doc))
 
 
 all = _logical("all")

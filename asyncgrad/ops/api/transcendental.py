@@ -17,6 +17,7 @@ from asyncgrad.ops.promotion import (
     default_dtype,
     result_dtype,
 )
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors.out import writes
 
 if TYPE_CHECKING:
@@ -146,9 +147,7 @@ def _with_numbers(name: str, doc: str, first_wins: Callable[[Any, Any], Any]) ->
                 raise NotImplementedError(f'"{name}" not implemented for complex tensors.')
         return where(first_wins(x, y) | isnan(y), x, y)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return writes(one_node(f"{name.capitalize()}Backward0")(function))
+    return writes(one_node(f"{name.capitalize()}Backward0")(named(function, name, doc)))
 
 
 fmax = _with_numbers(

@@ -17,6 +17,7 @@ from asyncgrad.core.variable import (
 )
 from asyncgrad.errors import AutogradError
 from asyncgrad.ops.api import shape, strided
+from asyncgrad.ops.signatures import named
 from asyncgrad.ops.tensors import in_place
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ def _turning(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             install(found)
         return _become(input, out, name)
 
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"`{name[:-1]}`, in place: the same tensor with other axes."
-    return method
+    return named(method, name, f"`{name[:-1]}`, in place: the same tensor with other axes.")
 
 
 def _become(tensor: Any, out: Any, name: str) -> Any:
