@@ -159,6 +159,14 @@ def _weighted(name: str, losses: Tensor, input: Tensor, weight: Tensor) -> Any:
     return R.mul(losses, weight)
 
 
+def _weighted_mean(name: str, losses: Tensor, input: Tensor, weight: Tensor, reduction: str) -> Any:
+    """Weighted losses, their sum, or their mean in which elements count by their weights."""
+    losses = _weighted(name, losses, input, weight)
+    if reduction == "mean":
+        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
+    return reduced(losses, reduction)
+
+
 def mse_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -168,8 +176,7 @@ def mse_loss(
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
 
@@ -181,10 +188,8 @@ def mse_loss(
     _warn_of_sizes(input, target)
     if weight is None:
         return _of_pair(R.squared_loss, x, y, None, reduction)
-    losses = _weighted("mse_loss", R.squared_loss(x, y, None, 1.0, True), input, weight)
-    if reduction == "mean":
-        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
-    return reduced(losses, reduction)
+    losses = R.squared_loss(x, y, None, 1.0, True)
+    return _weighted_mean("mse_loss", losses, input, weight, reduction)
 
 
 def l1_loss(
@@ -196,8 +201,7 @@ def l1_loss(
     Args:
         input: a floating or complex tensor.
         target: a tensor of the same shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         weight: the weight of each element, of the same shape; the mean is weighted, too.
 
@@ -215,10 +219,7 @@ def l1_loss(
         losses = R.absolute_loss(x, y, None, 1.0, True)
     if weight is None:
         return reduced(losses, reduction)
-    losses = _weighted("l1_loss", losses, input, weight)
-    if reduction == "mean":
-        return R.div(reduced(losses, "sum"), reduced(weight, "sum"))
-    return reduced(losses, reduction)
+    return _weighted_mean("l1_loss", losses, input, weight, reduction)
 
 
 def smooth_l1_loss(
@@ -230,8 +231,7 @@ def smooth_l1_loss(
     Args:
         input: a floating tensor.
         target: a tensor of the same shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         beta: the difference at which the loss becomes linear; 0 gives `l1_loss`.
 
@@ -291,8 +291,7 @@ def kl_div(
     Args:
         input: log-probabilities.
         target: probabilities, or their logarithms.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "batchmean" (the sum by the length of the first axis), "mean", "sum" or "none".
         log_target: the target holds logarithms.
 
@@ -343,8 +342,7 @@ def binary_cross_entropy(
         input: probabilities.
         target: probabilities of the same shape and dtype.
         weight: the weight of each element, broadcast to the target's shape.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -393,8 +391,7 @@ def binary_cross_entropy_with_logits(
         input: logits.
         target: probabilities of the same shape; the losses have their dtype.
         weight: the weight of each element, broadcast.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         pos_weight: the weight of positive targets, broadcast.
 
@@ -573,9 +570,8 @@ def nll_loss(
         input: log-probabilities of shape (n, classes, ...) or (classes,).
         target: integer classes of shape (n, ...) or ().
         weight: the weight of each class, of shape (classes,); the mean is weighted, too.
-        size_average: deprecated.
         ignore_index: a class whose elements are ignored.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -623,9 +619,8 @@ def cross_entropy(
         target: integer classes of shape (n, ...) or (), or probabilities of the input's shape.
         weight: the weight of each class, of shape (classes,); with integer classes the mean is
             weighted, too.
-        size_average: deprecated.
         ignore_index: a class whose elements are ignored.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
         label_smoothing: the share of the target that is spread over all classes, in [0, 1].
 

@@ -45,8 +45,7 @@ def margin_ranking_loss(
         input2: the scores to compare with, of the same number of axes.
         target: 1 where the first should be greater, -1 where the second.
         margin: the margin by which it should be greater.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -72,8 +71,7 @@ def hinge_embedding_loss(
         input: distances.
         target: 1 or -1 for each, broadcast.
         margin: the margin.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -93,8 +91,7 @@ def cosine_embedding_loss(
         input2: others.
         target: 1 or -1 for each, of shape (n,) or ().
         margin: the margin.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -131,8 +128,7 @@ def soft_margin_loss(
     Args:
         input: scores.
         target: 1 or -1 for each, broadcast.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -155,8 +151,7 @@ def triplet_margin_loss(
         p: the order of the norm that is the distance.
         eps: added to each difference.
         swap: use the distance between positive and negative where it is smaller.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -227,9 +222,8 @@ def poisson_nll_loss(
         target: the counts.
         log_input: the input holds logarithms.
         full: add Stirling's approximation of the terms that depend on the target alone.
-        size_average: deprecated.
         eps: added to expected counts before their logarithm is taken.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)
@@ -289,8 +283,7 @@ def multi_margin_loss(
         p: the power, 1 or 2.
         margin: the margin by which it should be greater.
         weight: the weight of each class, of shape (classes,).
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -344,8 +337,7 @@ def multilabel_margin_loss(
     Args:
         input: scores of shape (n, classes) or (classes,).
         target: the right classes, int64, of the input's shape; -1 ends a list of them.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -382,8 +374,7 @@ def multilabel_soft_margin_loss(
         input: logits of shape (..., classes).
         target: 0 or 1 for each.
         weight: the weight of each class, broadcast.
-        size_average: deprecated.
-        reduce: deprecated.
+        size_average, reduce: deprecated.
         reduction: "mean", "sum" or "none".
     """
     reduction = chosen_reduction(reduction, size_average, reduce)

@@ -60,6 +60,14 @@ def _check_keepdim(name: str, keepdim: object) -> None:
         raise TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
 
 
+def _operand(name: str, input: object, keepdim: object) -> Any:
+    """The operand, after a check of it and of `keepdim`."""
+    x = as_tensor_operand(input, name, 1)
+    if keepdim.__class__ is not bool:
+        _check_keepdim(name, keepdim)
+    return x
+
+
 def _summed(x: Tensor, dtype: DTypeLike | None) -> Any:
     """The operand of a sum or product, in `dtype`, or in int64 if its dtype is integer or bool."""
     if dtype is not None:
@@ -79,8 +87,7 @@ def sum(
         keepdim: keep the reduced axes with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-    x = as_tensor_operand(input, "sum", 1)
-    _check_keepdim("sum", keepdim)
+    x = _operand("sum", input, keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -102,8 +109,7 @@ def mean(
     Raises:
         RuntimeError: for integers and booleans, or if an axis is named twice.
     """
-    x = as_tensor_operand(input, "mean", 1)
-    _check_keepdim("mean", keepdim)
+    x = _operand("mean", input, keepdim)
     if dtype is not None:
         x = cast(x, np.dtype(dtype))
     metadata = x._metadata
@@ -205,8 +211,7 @@ def prod(
         keepdim: keep the reduced axis with length 1.
         dtype: converted to before the reduction; if None, int64 for integers and booleans.
     """
-    x = as_tensor_operand(input, "prod", 1)
-    _check_keepdim("prod", keepdim)
+    x = _operand("prod", input, keepdim)
     metadata = x._metadata
     if dtype is not None or metadata.special:
         x = _summed(x, dtype)
@@ -229,8 +234,7 @@ def _no_identity(name: str, shape: tuple[int, ...], dims: tuple[int, ...]) -> No
 
 def _extreme(name: str) -> Callable[..., Any]:
     def reduce(input: Tensor, dim: Ints | None = (), keepdim: bool = False) -> Tensor:
-        x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+        x = _operand(name, input, keepdim)
         metadata = x._metadata
         shape = metadata.shape
         dims = many_dims(name, dim, len(shape))
@@ -338,8 +342,7 @@ min = _with_index("min")
 
 def _arg_extreme(name: str) -> Callable[..., Tensor]:
     def reduce(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+        x = _operand(name, input, keepdim)
         metadata = x._metadata
         if metadata.dtype.kind in "bc":
             kind = "bool" if metadata.dtype.kind == "b" else "complex"
@@ -389,8 +392,7 @@ def _logical(name: str) -> Callable[..., Tensor]:
     ufunc: Any = np.logical_and if name == "all" else np.logical_or
 
     def reduce(input: Tensor, dim: Ints | None = None, keepdim: bool = False) -> Tensor:
-        x = as_tensor_operand(input, name, 1)
-        _check_keepdim(name, keepdim)
+        x = _operand(name, input, keepdim)
         metadata = x._metadata
         F = metadata.F
         # As in PyTorch, an empty sequence means no axes, not all.
@@ -438,8 +440,7 @@ def logsumexp(input: Tensor, dim: Ints | None, keepdim: bool = False) -> Tensor:
     Raises:
         TypeError: if `dim` is neither an axis nor a sequence.
     """
-    x = as_tensor_operand(input, "logsumexp", 1)
-    _check_keepdim("logsumexp", keepdim)
+    x = _operand("logsumexp", input, keepdim)
     if dim is None:
         raise TypeError(
             "logsumexp(): argument 'dim' must be tuple of ints, not NoneType. Name the axes."
@@ -560,8 +561,7 @@ def vector_norm(
             where the norm of no elements is not defined.
         TypeError: if the order is not a number.
     """
-    x = as_tensor_operand(x, "linalg.vector_norm", 1)
-    _check_keepdim("linalg.vector_norm", keepdim)
+    x = _operand("linalg.vector_norm", x, keepdim)
     order: Any = ord
     if ord.__class__ not in _PLAIN:
         order = number_argument("linalg_vector_norm", "ord", ord)

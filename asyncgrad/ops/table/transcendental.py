@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgrad.devices.fp_errors import without_fp_errors
 from asyncgrad.ops.namespace import IgnoringFpErrors
-from asyncgrad.ops.op import Refused, binary, operation, part, unary
+from asyncgrad.ops.op import Op, Refused, binary, operation, part, unary
 from asyncgrad.ops.special import special_function
 from asyncgrad.ops.table.elementwise import refuse
 
@@ -65,36 +65,23 @@ def _acosh_slope(F: Namespace, x: Value) -> Any:
     return F.rsqrt(x * x - 1)
 
 
-@without_fp_errors
-def _xlogy(xp: Library, x: Array, y: Array) -> Any:
-    if x.dtype.kind == "c":
-        refuse("xlogy", x.dtype)
-    product = x * xp.log(y)
-    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
+def _times_logarithm(
+    name: str, log: str, least: float, by_y: Callable[..., Any], **node: Any
+) -> Op:
+    """`x * log(y)`, which is 0 where x is, even at `least`, where the logarithm is infinite."""
 
+    @without_fp_errors
+    def compute(xp: Library, x: Array, y: Array) -> Any:
+        if x.dtype.kind == "c":
+            refuse(name, x.dtype)
+        product = x * getattr(xp, log)(y)
+        return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
 
-def _xlogy_by_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
-    return F.mask(F.xlogy(g, y), ~((x == 0) & (y <= 0)))
+    def rule_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
+        return F.mask(getattr(F, name)(g, y), ~((x == 0) & (y <= least)))
 
-
-def _xlogy_by_y(F: Namespace, g: Value, x: Value, y: Value) -> Any:
-    return F.mul(g, F.div(x, y))
-
-
-@without_fp_errors
-def _xlog1py(xp: Library, x: Array, y: Array) -> Any:
-    if x.dtype.kind == "c":
-        refuse("xlog1py", x.dtype)
-    product = x * xp.log1p(y)
-    return xp.where((x == 0) & ~xp.isnan(y), xp.zeros_like(product), product)
-
-
-def _xlog1py_by_x(F: Namespace, g: Value, x: Value, y: Value) -> Any:
-    return F.mask(F.xlog1py(g, y), ~((x == 0) & (y <= -1)))
-
-
-def _xlog1py_by_y(F: Namespace, g: Value, x: Value, y: Value) -> Any:
-    return F.mul(g, F.div(x, y + 1))
+    rules = {"x": part(rule_x), "y": part(lambda F, g, x, y: F.mul(g, by_y(F, x, y)))}
+    return binary(name, forward=compute, pulls=rules, pushes=rules, **node)
 
 
 def _special_of_two(name: str, function: str, by_y: Callable[..., Any], node: str) -> Any:
@@ -235,12 +222,8 @@ OPS = (
     _special_of_two(
         "igammac", "gammaincc", lambda F, x, y: -_gamma_density(F, x, y), "IgammacBackward0"
     ),
-    binary(
-        "xlog1py",
-        forward=_xlog1py,
-        pulls={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
-        pushes={"x": part(_xlog1py_by_x), "y": part(_xlog1py_by_y)},
-        node="SpecialXlog1PyBackward0",
+    _times_logarithm(
+        "xlog1py", "log1p", -1, lambda F, x, y: F.div(x, y + 1), node="SpecialXlog1PyBackward0"
     ),
     binary(
         "hypot",
@@ -260,12 +243,7 @@ OPS = (
         pulls={"x": part(_same_sign), "y": part(lambda F, g: F.zeros_of(g))},
         pushes={"x": part(_same_sign), "y": part(lambda F, t: F.zeros_of(t))},
     ),
-    binary(
-        "xlogy",
-        forward=_xlogy,
-        pulls={"x": part(_xlogy_by_x), "y": part(_xlogy_by_y)},
-        pushes={"x": part(_xlogy_by_x), "y": part(_xlogy_by_y)},
-    ),
+    _times_logarithm("xlogy", "log", 0, lambda F, x, y: F.div(x, y)),
     binary(
         "nextafter",
         forward=_real("nextafter", "nextafter"),
